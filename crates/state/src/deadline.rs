@@ -1,0 +1,35 @@
+//! A point in time that bounded work must not pass.
+
+use std::time::{Duration, Instant};
+
+/// When to give up. Callers of the runtime have time-outs of their own (kubelet: four minutes for
+/// `RunPodSandbox`, two for the other CRI calls); stopping before them is what lets our own
+/// sentence reach the user instead of "context deadline exceeded".
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// Gives up `limit` from now.
+    #[must_use]
+    pub fn after(limit: Duration) -> Self {
+        Self(Instant::now().checked_add(limit))
+    }
+
+    /// Never gives up.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self(None)
+    }
+
+    /// Whether the time is over.
+    #[must_use]
+    pub fn expired(&self) -> bool {
+        self.0.is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// What is left; `None` when there is no limit, zero once it has passed.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+}

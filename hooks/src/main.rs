@@ -1,0 +1,2 @@
+//! Wrapper.
+fn main() {}
