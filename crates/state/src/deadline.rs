@@ -30,6 +30,7 @@ impl Deadline {
     /// What is left; `None` when there is no limit, zero once it has passed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+        self.0
+            .map(|at| at.saturating_duration_since(Instant::now()))
     }
 }

@@ -1,16 +1,40 @@
-//! The crust directory and the runtime's own records.
+//! What stands on disk: the crust directory, where volumes are staged (KEP-2857), and the
+//! runtime's own records of who uses them.
+//!
+//! | room | what is there |
+//! |---|---|
+//! | [`target`] | target paths and their digests |
+//! | [`info`] | `mountInfo.json` |
+//! | [`crust`] | the crust directory's entries, and a staged volume's files |
+//! | [`record`], [`sandbox`], [`bundle`] | typed records |
+//! | [`ownership`] | whether a pod may have a volume that others have |
+//! | [`state_directory`], [`lock`] | `/run/runcrust`: indexes and locks |
+//! | [`config`], [`logging`] | the configuration, and the log that it names |
+//! | [`files`] | atomic writes, and reading only what root wrote |
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
+
+pub mod bundle;
+pub mod config;
+pub mod crust;
 mod deadline;
+mod device;
+pub mod files;
+pub mod info;
+pub mod lock;
+pub mod logging;
+pub mod ownership;
+mod process;
+pub mod record;
+pub mod sandbox;
+pub mod state_directory;
+pub mod target;
 
+pub use config::Config;
+pub use crust::{CrustDirectory, Volume};
 pub use deadline::Deadline;
-
-/// When fsGroup is applied to a volume (`metadata.fsGroupChangePolicy`; the names are those of
-/// `PodSecurityContext.fsGroupChangePolicy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FsGroupChangePolicy {
-    /// Every time the volume is mounted for a pod.
-    #[default]
-    Always,
-    /// Only where the volume's root doesn't already have the group and the permissions.
-    OnRootMismatch,
-}
+pub use device::DeviceNumber;
+pub use info::{FsGroupChangePolicy, MountInfo};
+pub use process::Process;
+pub use state_directory::StateDirectory;
+pub use target::{Digest, TargetPath, TargetPathError};

@@ -1,0 +1,329 @@
+//! The runtime's configuration.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Where configuration files are looked for.
+pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
+
+/// Whether every sandbox gets a `/.crust`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// Only one of a pod that volumes are staged for when it is made.
+    #[default]
+    Auto,
+    /// Every one, so that volumes can come later.
+    Always,
+}
+
+/// Whether pods of this node may share a volume whose access mode allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sharing {
+    /// They may: one kernel means one superblock.
+    #[default]
+    Allow,
+    /// They may not, as on a runtime with a kernel a pod.
+    Deny,
+}
+
+/// What becomes of a mount from a CSI volume's directory that isn't staged, isn't mounted and
+/// holds no files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unstaged {
+    /// The container isn't created: it would write to the node's own disk.
+    #[default]
+    Refuse,
+    /// The mount is passed through.
+    Pass,
+}
+
+/// The configuration, `/etc/runcrust/<name>.toml`, then `/etc/runcrust/config.toml`, then the
+/// defaults; `<name>` is the name that runcrust was called by. An unknown key is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The file that was read; the defaults have none.
+    #[serde(skip)]
+    pub source: Option<PathBuf>,
+    /// The OCI runtime that containers are handed to; unset, the first one found.
+    pub delegate: Option<PathBuf>,
+    /// The hook; unset, `crust-mount-hook` beside the real path of runcrust.
+    pub hook: Option<PathBuf>,
+    /// The crust directory.
+    pub crust_root: PathBuf,
+    /// The runtime's own state.
+    pub state_dir: PathBuf,
+    /// Kubelets' root directories.
+    pub kubelet_dirs: Vec<PathBuf>,
+    /// Directories below which a parent of a mount's source can be a volume, besides kubelet's
+    /// CSI volumes.
+    pub match_roots: Vec<PathBuf>,
+    /// File systems that may be mounted: the name reaches the kernel's module loader.
+    pub fstypes: Vec<String>,
+    /// Mount options for every volume, before its own.
+    pub default_options: Vec<String>,
+    /// Which sandboxes get a `/.crust`.
+    pub sandbox: SandboxMode,
+    /// Whether pods may share a volume.
+    pub shared: Sharing,
+    /// What becomes of CSI volumes that aren't staged.
+    pub unstaged: Unstaged,
+    /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
+    pub log: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            source: None,
+            delegate: None,
+            hook: None,
+            crust_root: "/run/crust".into(),
+            state_dir: "/run/runcrust".into(),
+            kubelet_dirs: vec!["/var/lib/kubelet".into()],
+            match_roots: Vec::new(),
+            fstypes: ["ext4", "ext3", "xfs", "btrfs"].map(str::to_owned).into(),
+            default_options: Vec::new(),
+            sandbox: SandboxMode::default(),
+            shared: Sharing::default(),
+            unstaged: Unstaged::default(),
+            log: None,
+        }
+    }
+}
+
+/// Why a configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("open {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// It names programs that root runs, so nobody else may write it.
+    #[error("{}: isn't root's alone\nhint: chown root:root and chmod go-w", .0.display())]
+    Untrusted(PathBuf),
+    /// It isn't TOML, or a key is unknown or has a wrong type.
+    #[error("{}: {}", path.display(), message)]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// A key's value can't be used.
+    #[error("{}: {key}: {reason}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Config {
+    /// Reads the configuration for a program called `argv0`.
+    pub fn load(argv0: Option<&OsStr>) -> Result<Self, ConfigError> {
+        let directory = Path::new(CONFIG_DIRECTORY);
+        if let Some(name) = argv0.and_then(|argv0| Path::new(argv0).file_name()) {
+            let mut file_name = name.to_owned();
+            file_name.push(".toml");
+            if let Some(config) = Self::read(&directory.join(file_name))? {
+                return Ok(config);
+            }
+        }
+        Ok(Self::read(&directory.join("config.toml"))?.unwrap_or_default())
+    }
+
+    /// Reads one file, which must be there.
+    pub fn load_file(path: &Path) -> Result<Self, ConfigError> {
+        let missing = || ConfigError::Read {
+            path: path.to_owned(),
+            source: io::Error::from(io::ErrorKind::NotFound),
+        };
+        Self::read(path)?.ok_or_else(missing)
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
+        let failed = |source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let mut file = match std::fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+            return Err(ConfigError::Untrusted(path.to_owned()));
+        }
+        let mut text = String::new();
+        io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
+        Self::parse(path, &text).map(Some)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
+            let line = error
+                .span()
+                .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            let message = format!("line {line}: {}", error.message());
+            ConfigError::Syntax {
+                path: path.to_owned(),
+                message,
+            }
+        })?;
+        config.check_paths(path)?;
+        if config.fstypes.is_empty() {
+            let reason = "is empty: no volume could ever be mounted".to_owned();
+            return Err(ConfigError::Value {
+                path: path.to_owned(),
+                key: "fstypes",
+                reason,
+            });
+        }
+        config.source = Some(path.to_owned());
+        Ok(config)
+    }
+
+    fn check_paths(&self, path: &Path) -> Result<(), ConfigError> {
+        let lists = [
+            ("kubelet_dirs", &self.kubelet_dirs),
+            ("match_roots", &self.match_roots),
+        ];
+        let single = [
+            ("delegate", self.delegate.as_ref()),
+            ("hook", self.hook.as_ref()),
+            ("crust_root", Some(&self.crust_root)),
+            ("state_dir", Some(&self.state_dir)),
+            ("log", self.log.as_ref()),
+        ];
+        let single = single
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        let listed = lists
+            .into_iter()
+            .flat_map(|(key, paths)| paths.iter().map(move |p| (key, p)));
+        for (key, value) in single.chain(listed) {
+            // The working directory is the caller's, and PATH may be empty.
+            if !value.is_absolute() {
+                let reason = format!("{} isn't an absolute path", value.display());
+                return Err(ConfigError::Value {
+                    path: path.to_owned(),
+                    key,
+                    reason,
+                });
+            }
+        }
+        if self.match_roots.iter().any(|root| root.parent().is_none()) {
+            let reason = "`/` would make every mount a volume's".to_owned();
+            return Err(ConfigError::Value {
+                path: path.to_owned(),
+                key: "match_roots",
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// Where the delegate finds the volumes, in a mount namespace of its own.
+    #[must_use]
+    pub fn attach_directory(&self) -> PathBuf {
+        self.state_dir.join("attach")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let source = Some(PathBuf::from("/etc/x.toml"));
+        assert_eq!(
+            parse("").unwrap(),
+            Config {
+                source,
+                ..Config::default()
+            }
+        );
+    }
+
+    #[test]
+    fn keys_are_read() {
+        let config = parse(
+            "delegate = \"/usr/bin/crun\"\nsandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
+             crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]",
+        )
+        .unwrap();
+        assert_eq!(config.delegate, Some("/usr/bin/crun".into()));
+        assert_eq!(config.sandbox, SandboxMode::Always);
+        assert_eq!(
+            (config.shared, config.unstaged),
+            (Sharing::Deny, Unstaged::Pass)
+        );
+        assert_eq!(config.fstypes, ["xfs"]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line_or_key() {
+        for (text, expected) in [
+            (
+                "\ndelegat = \"/usr/bin/crun\"",
+                "/etc/x.toml: line 2: unknown field `delegat`",
+            ),
+            (
+                "sandbox = \"never\"",
+                "line 1: unknown variant `never`, expected `auto` or `always`",
+            ),
+            ("delegate = 1", "line 1: invalid type: integer `1`"),
+            ("delegate = ", "line 1: "),
+            (
+                "delegate = \"crun\"",
+                "delegate: crun isn't an absolute path",
+            ),
+            (
+                "kubelet_dirs = [\"/a\", \"b\"]",
+                "kubelet_dirs: b isn't an absolute path",
+            ),
+            (
+                "match_roots = [\"/\"]",
+                "match_roots: `/` would make every mount a volume's",
+            ),
+            ("fstypes = []", "fstypes: is empty"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text:?} gave {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_not_obeyed() {
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        Config::load_file(temporary.path()).unwrap();
+        std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o666)).unwrap();
+        let error = Config::load_file(temporary.path()).unwrap_err();
+        assert!(matches!(error, ConfigError::Untrusted(_)), "{error}");
+        let missing = Config::load_file(Path::new("/nonexistent.toml")).unwrap_err();
+        assert!(matches!(missing, ConfigError::Read { .. }), "{missing}");
+    }
+}

@@ -1,0 +1,198 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::Process;
+use crate::record::{Superblock, User, UserKind, Version};
+
+struct Node {
+    crust: CrustDirectory,
+    root: PathBuf,
+    _guard: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let guard = tempfile::tempdir().unwrap();
+        let root = guard.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("data/pods")).unwrap();
+        symlink("data", root.join("kubelet")).unwrap();
+        Self {
+            crust: CrustDirectory::create(&root.join("crust")).unwrap(),
+            root,
+            _guard: guard,
+        }
+    }
+
+    fn target(&self, path: &str) -> TargetPath {
+        TargetPath::new(self.root.join(path)).unwrap()
+    }
+
+    fn stage(&self, path: &str) -> TargetPath {
+        let target = self.target(path);
+        self.crust.stage(&target, &info(&target)).unwrap();
+        target
+    }
+
+    fn file(&self, target: &TargetPath, name: &str) -> PathBuf {
+        self.root
+            .join("crust")
+            .join(target.digest().to_string())
+            .join(name)
+    }
+}
+
+fn info(target: &TargetPath) -> MountInfo {
+    let text = br#"{"volume-type":"block","device":"/dev/sdf","fstype":"ext4"}"#;
+    MountInfo {
+        target_path: Some(target.clone()),
+        ..MountInfo::parse(text).unwrap()
+    }
+}
+
+fn record() -> VolumeRecord {
+    let user = User {
+        kind: UserKind::Sandbox,
+        id: "s".into(),
+        sandbox: "s".into(),
+        pod_uid: "u".into(),
+        process: Process {
+            pid: 1,
+            start_time: 1,
+            boot_id: "b".into(),
+        },
+        mounts: vec![],
+    };
+    VolumeRecord {
+        version: Version,
+        device: "7:3".parse().unwrap(),
+        superblock: Superblock {
+            fstype: "ext4".into(),
+            options: vec![],
+            read_only: false,
+        },
+        exclusive: false,
+        prepared_for: vec![],
+        users: vec![user],
+    }
+}
+
+#[test]
+fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let volume = node.crust.volume(&target).unwrap().unwrap();
+    assert_eq!(volume.info(), &info(&target));
+    assert!(
+        node.crust
+            .volume(&node.target("data/pods/b"))
+            .unwrap()
+            .is_none()
+    );
+    node.crust.unstage(&target).unwrap();
+    node.crust.unstage(&target).unwrap();
+    assert!(node.crust.volume(&target).unwrap().is_none());
+    assert_eq!(
+        std::fs::read_dir(node.root.join("crust")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn a_volume_behind_a_link_is_one_volume_by_both_of_its_paths() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    for path in [&given, &resolved] {
+        let volume = node.crust.volume(path).unwrap().unwrap();
+        assert_eq!(volume.target(), &given);
+    }
+    let volume = node.crust.volume(&resolved).unwrap().unwrap();
+    volume.write_record(&record()).unwrap();
+    volume.publish_cli(Path::new("/usr/sbin/runcrust")).unwrap();
+    for path in [&given, &resolved] {
+        let line = std::fs::read_to_string(node.file(path, RUNTIME_CLI)).unwrap();
+        assert_eq!(line, "/usr/sbin/runcrust\n");
+        assert_eq!(
+            node.crust.volume(path).unwrap().unwrap().record().unwrap(),
+            Some(record())
+        );
+    }
+    volume
+        .write_record(&VolumeRecord {
+            users: vec![],
+            ..record()
+        })
+        .unwrap();
+    for path in [&given, &resolved] {
+        assert!(!node.file(path, RUNTIME_CLI).exists() && !node.file(path, RECORD).exists());
+    }
+    node.crust.unstage(&given).unwrap();
+    assert_eq!(
+        std::fs::read_dir(node.root.join("crust")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn half_a_volume_is_refused_and_staging_again_repairs_it() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+    let error = node.crust.volume(&resolved).unwrap_err().to_string();
+    assert!(
+        error.contains("half staged") && error.contains(&given.digest().to_string()),
+        "{error}"
+    );
+    node.stage("kubelet/pods/a");
+    assert!(node.crust.volume(&resolved).unwrap().is_some());
+}
+
+#[test]
+fn an_entry_of_another_path_is_refused() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let other = node.target("data/pods/b");
+    std::fs::write(node.file(&target, MOUNT_INFO), info(&other).to_json()).unwrap();
+    let error = node.crust.volume(&target).unwrap_err().to_string();
+    assert!(
+        error.contains("`metadata.targetPath`") && error.contains("data/pods/b"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_entry_without_its_file_is_refused() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    std::fs::remove_file(node.file(&target, MOUNT_INFO)).unwrap();
+    let error = node.crust.volume(&target).unwrap_err().to_string();
+    assert!(
+        error.contains("mountInfo.json is missing\nhint:"),
+        "{error}"
+    );
+}
+
+#[test]
+fn staging_the_same_again_touches_nothing_and_other_content_replaces_it() {
+    use std::os::unix::fs::MetadataExt;
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let inode = || {
+        std::fs::metadata(node.file(&target, MOUNT_INFO))
+            .unwrap()
+            .ino()
+    };
+    let before = inode();
+    node.stage("data/pods/a");
+    assert_eq!(inode(), before);
+    let changed = MountInfo {
+        read_only: true,
+        ..info(&target)
+    };
+    node.crust.stage(&target, &changed).unwrap();
+    assert_eq!(
+        node.crust.volume(&target).unwrap().unwrap().info(),
+        &changed
+    );
+}

@@ -1,0 +1,380 @@
+//! Files that others read while they are written: whole or not at all, and nobody else's.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// Nothing that runcrust reads or writes here is larger.
+pub const MAX_FILE_SIZE: u64 = 64 * 1024;
+
+/// Why a file or directory of ours can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A system call failed.
+    #[error("{call} {}: {source}", path.display())]
+    Call {
+        /// The call, as strace names it.
+        call: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// It is there, but isn't what root would have left there.
+    #[error("{} {reason}; it is refused\nhint: nobody but root may have written it; remove it and stage the volume again", path.display())]
+    Untrusted {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+pub(crate) fn failed(call: &'static str, path: &Path, source: impl Into<io::Error>) -> FileError {
+    FileError::Call {
+        call,
+        path: path.to_owned(),
+        source: source.into(),
+    }
+}
+
+/// An open directory that belongs to root alone, and the path it was opened by (for messages).
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens the directory at `path`; `None` if there is none. Links on the way are followed
+    /// (`/var/run` is one), the last component must be a directory itself.
+    pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
+        Self::open_at(rustix::fs::CWD, path, path)
+    }
+
+    /// Opens `path`, made with mode 0700 where it is missing, parents too.
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        use std::os::unix::fs::DirBuilderExt;
+        if let Some(there) = Self::open(path)? {
+            return Ok(there);
+        }
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| failed("mkdir", parent, error))?;
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("mkdir", path, error));
+            }
+            _ => {}
+        }
+        Self::open(path)?.ok_or_else(|| failed("openat", path, Errno::NOENT))
+    }
+
+    /// Opens the directory `name` in this one; `None` if there is none.
+    pub fn open_directory(&self, name: &str) -> Result<Option<Self>, FileError> {
+        Self::open_at(&self.fd, Path::new(name), &self.path.join(name))
+    }
+
+    /// Opens the directory `name` in this one, made with mode 0700 where it is missing.
+    pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
+        let path = self.path.join(name);
+        match fs::mkdirat(&self.fd, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed("mkdirat", &path, error)),
+        }
+        self.open_directory(name)?
+            .ok_or_else(|| failed("openat", &path, Errno::NOENT))
+    }
+
+    fn open_at(at: impl AsFd, name: &Path, path: &Path) -> Result<Option<Self>, FileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match fs::openat(at, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            // O_DIRECTORY | O_NOFOLLOW says ENOTDIR of a link as well.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return Err(untrusted(path, "is a link or no directory"));
+            }
+            Err(error) => return Err(failed("openat", path, error)),
+        };
+        let stat = fs::fstat(&fd).map_err(|error| failed("fstat", path, error))?;
+        trust(path, stat.st_uid, stat.st_mode)?;
+        Ok(Some(Self {
+            fd,
+            path: path.to_owned(),
+        }))
+    }
+
+    /// Where it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the whole of a file; `None` if there is none. Refuses links, what isn't a regular
+    /// file, what root doesn't own or others can write, and more than [`MAX_FILE_SIZE`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
+        let path = self.path.join(name);
+        // Non-blocking: a fifo in a file's place must not hold the container's start up.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(untrusted(&path, "is a symbolic link")),
+            // A socket can't be opened at all.
+            Err(Errno::NXIO) => return Err(untrusted(&path, "is no regular file")),
+            Err(error) => return Err(failed("openat", &path, error)),
+        };
+        let stat = fs::fstat(&fd).map_err(|error| failed("fstat", &path, error))?;
+        if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(untrusted(&path, "is no regular file"));
+        }
+        trust(&path, stat.st_uid, stat.st_mode)?;
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(MAX_FILE_SIZE + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| failed("read", &path, error))?;
+        if bytes.len() as u64 > MAX_FILE_SIZE {
+            return Err(untrusted(&path, "is larger than 64 KiB"));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
+    /// one of them.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let temporary = temporary_name(name);
+        let written = self.write_new(&temporary, bytes).and_then(|()| {
+            fs::renameat(&self.fd, &temporary, &self.fd, name)
+                .map_err(|error| failed("renameat", &self.path.join(name), error))
+        });
+        if written.is_err() {
+            // Its name is ours alone; the error that counts is the first.
+            let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+        }
+        written?;
+        self.sync()
+    }
+
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let path = self.path.join(name);
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed("openat", &path, error))?;
+        let mut file = File::from(fd);
+        file.write_all(bytes)
+            .map_err(|error| failed("write", &path, error))?;
+        file.sync_all()
+            .map_err(|error| failed("fsync", &path, error))
+    }
+
+    /// Adds the directory `name` with these files, whole: nobody sees it half made.
+    /// An entry that is there already stays as it is, and is an error (`EEXIST`).
+    pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
+        let temporary = temporary_name(name);
+        let added = self.create_directory(&temporary).and_then(|directory| {
+            for (file, bytes) in files {
+                directory.write_new(file, bytes)?;
+            }
+            directory.sync()?;
+            fs::renameat_with(&self.fd, &temporary, &self.fd, name, RenameFlags::NOREPLACE)
+                .map_err(|error| failed("renameat2", &self.path.join(name), error))
+        });
+        if added.is_err() {
+            let _ = self.remove_tree(&temporary);
+        }
+        added?;
+        self.sync()
+    }
+
+    /// Removes the directory `name` and the files in it; one that isn't there is fine. It leaves
+    /// its name at once, so that a crash leaves a dot-directory and never half an entry.
+    pub fn remove_directory(&self, name: &str) -> Result<(), FileError> {
+        let temporary = temporary_name(name);
+        match fs::renameat(&self.fd, name, &self.fd, &temporary) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(failed("renameat", &self.path.join(name), error)),
+        }
+        self.sync()?;
+        self.remove_tree(&temporary)
+    }
+
+    fn remove_tree(&self, name: &str) -> Result<(), FileError> {
+        if let Some(directory) = self.open_directory(name)? {
+            for file in directory.names()? {
+                directory.remove(&file)?;
+            }
+        }
+        let path = self.path.join(name);
+        fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
+            .map_err(|error| failed("rmdir", &path, error))
+    }
+
+    /// Removes a file; one that isn't there is fine.
+    pub fn remove(&self, name: &str) -> Result<(), FileError> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(failed("unlinkat", &self.path.join(name), error)),
+        }
+    }
+
+    /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
+    pub fn names(&self) -> Result<Vec<String>, FileError> {
+        let listed = |error| failed("getdents64", &self.path, error);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(listed)? {
+            let entry = entry.map_err(listed)?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
+        }
+        Ok(names)
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    fn sync(&self) -> Result<(), FileError> {
+        fs::fsync(&self.fd).map_err(|error| failed("fsync", &self.path, error))
+    }
+}
+
+fn untrusted(path: &Path, reason: &'static str) -> FileError {
+    FileError::Untrusted {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
+    if owner != 0 {
+        return Err(untrusted(path, "isn't owned by root"));
+    }
+    if mode & 0o022 != 0 {
+        return Err(untrusted(path, "can be written by others than root"));
+    }
+    Ok(())
+}
+
+/// A dot-name of our own beside `name`.
+fn temporary_name(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".{name}.{}.{next}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::create(&temporary.path().join("crust")).unwrap();
+        (temporary, directory)
+    }
+
+    #[test]
+    fn files_are_roots_alone_and_replaced_whole() {
+        let (_guard, directory) = directory();
+        assert_eq!(directory.read("a").unwrap(), None);
+        directory.write("a", b"one").unwrap();
+        directory.write("a", b"two").unwrap();
+        assert_eq!(directory.read("a").unwrap().unwrap(), b"two");
+        let mode = directory
+            .path()
+            .join("a")
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mode = directory.path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert_eq!(
+            directory.names().unwrap(),
+            ["a"],
+            "no temporary file is left"
+        );
+    }
+
+    #[test]
+    fn what_root_would_not_have_left_there_is_refused() {
+        let (_guard, directory) = directory();
+        let path = directory.path().to_owned();
+        let file = |name: &str| path.join(name);
+        directory.write("good", b"{}").unwrap();
+        symlink("good", file("link")).unwrap();
+        directory.write("foreign", b"{}").unwrap();
+        chown(file("foreign"), Some(1000), None).unwrap();
+        directory.write("open", b"{}").unwrap();
+        std::fs::set_permissions(file("open"), PermissionsExt::from_mode(0o620)).unwrap();
+        directory.write("big", &vec![b' '; 64 * 1024 + 1]).unwrap();
+        directory.write("largest", &vec![b' '; 64 * 1024]).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), Mode::RUSR).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(file("socket")).unwrap();
+        std::fs::create_dir(file("directory")).unwrap();
+        for (name, why) in [
+            ("link", "is a symbolic link"),
+            ("foreign", "isn't owned by root"),
+            ("open", "can be written by others"),
+            ("big", "is larger than 64 KiB"),
+            ("fifo", "is no regular file"),
+            ("socket", "is no regular file"),
+            ("directory", "is no regular file"),
+        ] {
+            let error = directory.read(name).unwrap_err().to_string();
+            assert!(
+                error.contains(why) && error.contains(name),
+                "{name}: {error}"
+            );
+        }
+        assert!(directory.read("largest").is_ok());
+        symlink("directory", file("linked-directory")).unwrap();
+        let error = directory
+            .open_directory("linked-directory")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("is a link or no directory"), "{error}");
+        std::fs::set_permissions(file("directory"), PermissionsExt::from_mode(0o770)).unwrap();
+        let error = directory
+            .open_directory("directory")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("can be written by others"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_comes_and_goes_whole() {
+        let (_guard, directory) = directory();
+        directory
+            .add_directory("entry", &[("a", b"1"), ("b", b"2")])
+            .unwrap();
+        let entry = directory.open_directory("entry").unwrap().unwrap();
+        assert_eq!(entry.read("b").unwrap().unwrap(), b"2");
+        let again = directory
+            .add_directory("entry", &[("a", b"9")])
+            .unwrap_err()
+            .to_string();
+        assert!(again.contains("renameat2"), "{again}");
+        assert_eq!(
+            entry.read("a").unwrap().unwrap(),
+            b"1",
+            "the entry there was kept"
+        );
+        directory.remove_directory("entry").unwrap();
+        directory.remove_directory("entry").unwrap();
+        assert_eq!(directory.names().unwrap(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,229 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(text: &str) -> Result<MountInfo, InfoError> {
+    MountInfo::parse(text.as_bytes())
+}
+
+const GOOD: &str = r#"{"volume-type":"block","device":"/dev/sdf","fstype":"xfs"}"#;
+
+/// `GOOD` with one field set to another value.
+fn with(field: &str, value: &Value) -> String {
+    let mut document: Value = serde_json::from_str(GOOD).unwrap();
+    let mut place = &mut document;
+    for name in field.split('.') {
+        place = &mut place[name];
+    }
+    *place = value.clone();
+    document.to_string()
+}
+
+#[test]
+fn the_keps_own_example_is_read() {
+    let info = parse(
+        r#"{"volume-type": "block", "device": "/dev/sdf", "fstype": "xfs",
+            "metadata": {"fsGroup": "4059"}}"#,
+    )
+    .unwrap();
+    assert_eq!(info.volume_type, VolumeType::Block);
+    assert_eq!(info.device, Path::new("/dev/sdf"));
+    assert_eq!(info.fstype, "xfs");
+    assert_eq!(info.fs_group, Some(4059));
+    assert_eq!(info.fs_group_change_policy, FsGroupChangePolicy::Always);
+    assert_eq!(info.access(), Access::Shared);
+}
+
+#[test]
+fn katas_spelling_is_read() {
+    let info = parse(
+        r#"{"volume_type": "directvol", "device": "/dev/sdf", "fs_type": "ext4",
+            "metadata": {"fsGroup": "0", "fsGroupChangePolicy": "OnRootMismatch"},
+            "options": ["noatime", "discard"]}"#,
+    )
+    .unwrap();
+    assert_eq!(info.volume_type, VolumeType::Block);
+    assert_eq!(info.fs_group, Some(0));
+    assert_eq!(
+        info.fs_group_change_policy,
+        FsGroupChangePolicy::OnRootMismatch
+    );
+    assert_eq!(info.options, ["noatime", "discard"]);
+}
+
+#[test]
+fn unknown_fields_are_tolerated() {
+    parse(&with("nested", &json!({"deep": [1, 2]}))).unwrap();
+    parse(&with("metadata.podName", &json!(7))).unwrap();
+    parse(&with("version", &json!(1))).unwrap();
+}
+
+#[test]
+fn every_bad_file_is_refused_with_its_field_and_reason() {
+    let table = [
+        (String::new(), "isn't JSON"),
+        ("{".into(), "isn't JSON"),
+        ("[]".into(), "holds no JSON object"),
+        ("{}".into(), "field `volume-type` is missing"),
+        (GOOD[..GOOD.len() - 1].into(), "isn't JSON"),
+        (format!("{GOOD}{GOOD}"), "isn't JSON"),
+        (with("version", &json!(2)), "field `version`: 2 is unknown"),
+        (
+            with("version", &json!("1")),
+            "field `version`: \"1\" is unknown",
+        ),
+        (
+            with("version", &Value::Null),
+            "field `version`: null is unknown",
+        ),
+        (
+            with("volume-type", &json!("blok")),
+            "field `volume-type`: \"blok\" isn't a volume type",
+        ),
+        (
+            with("volume-type", &json!(1)),
+            "field `volume-type`: expected a string, found 1",
+        ),
+        (
+            with("volume_type", &json!("network")),
+            "`volume-type` and `volume_type` differ",
+        ),
+        (
+            with("fs_type", &json!("ext4")),
+            "`fstype` and `fs_type` differ",
+        ),
+        (
+            with("device", &Value::Null),
+            "field `device`: expected a string, found null",
+        ),
+        (
+            with("device", &json!("sdf")),
+            "field `device`: \"sdf\" isn't an absolute path",
+        ),
+        (
+            with("device", &json!("/dev/a\0b")),
+            "field `device`: the path has a NUL byte",
+        ),
+        (with("fstype", &json!("")), "field `fstype`: \"\" can't be"),
+        (
+            with("fstype", &json!("../ext4")),
+            "field `fstype`: \"../ext4\" can't be",
+        ),
+        (
+            with("options", &json!("ro")),
+            "field `options`: expected a list of strings",
+        ),
+        (
+            with("options", &json!(["ro", 1])),
+            "field `options`: expected a list of strings, found 1",
+        ),
+        (
+            with("metadata", &json!([])),
+            "field `metadata`: expected an object",
+        ),
+        (
+            with("metadata.fsGroup", &json!(100)),
+            "field `metadata.fsGroup`: expected a string",
+        ),
+        (
+            with("metadata.fsGroup", &json!("")),
+            "field `metadata.fsGroup`: \"\" isn't a gid",
+        ),
+        (
+            with("metadata.fsGroup", &json!("+5")),
+            "field `metadata.fsGroup`: \"+5\" isn't a gid",
+        ),
+        (
+            with("metadata.fsGroup", &json!("-1")),
+            "field `metadata.fsGroup`: \"-1\" isn't a gid",
+        ),
+        (
+            with("metadata.fsGroup", &json!("wheel")),
+            "field `metadata.fsGroup`: \"wheel\" isn't",
+        ),
+        (
+            with("metadata.fsGroup", &json!("4294967295")),
+            "\"4294967295\" isn't a gid",
+        ),
+        (
+            with("metadata.fsGroupChangePolicy", &json!("always")),
+            "field `metadata.fsGroupChangePolicy`: \"always\" isn't an fsGroupChangePolicy",
+        ),
+        (
+            with("metadata.targetPath", &json!("a/b")),
+            "field `metadata.targetPath`: target path",
+        ),
+        (
+            with("metadata.readOnly", &json!("yes")),
+            "field `metadata.readOnly`: expected true or",
+        ),
+        (
+            with("metadata.deviceNode", &json!(1)),
+            "field `metadata.deviceNode`: expected true or",
+        ),
+        (
+            with("metadata.accessMode", &json!("RWOP")),
+            "field `metadata.accessMode`: \"RWOP\" isn't a CSI access mode",
+        ),
+    ];
+    for (text, expected) in table {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(
+            error.contains(expected),
+            "{text}\n  gave {error:?}\n  not  {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn read_write_once_pod_is_exclusive_and_nothing_else_is() {
+    let access = |mode: &str| mode.parse::<AccessMode>().unwrap().access();
+    assert_eq!(access("SINGLE_NODE_SINGLE_WRITER"), Access::Exclusive);
+    for mode in [
+        "SINGLE_NODE_WRITER",
+        "SINGLE_NODE_MULTI_WRITER",
+        "MULTI_NODE_MULTI_WRITER",
+    ] {
+        assert_eq!(access(mode), Access::Shared, "{mode}");
+    }
+}
+
+#[test]
+fn a_path_that_json_cannot_hold_is_refused_before_it_is_written() {
+    use std::os::unix::ffi::OsStringExt;
+    let mut info = parse(GOOD).unwrap();
+    info.device = std::ffi::OsString::from_vec(b"/dev/\xff".to_vec()).into();
+    let error = info.validate().unwrap_err().to_string();
+    assert_eq!(error, "field `device`: the path isn't UTF-8");
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(
+        fs_group in proptest::option::of(0..u32::MAX), mismatch: bool, read_only: bool, device_node: bool,
+        options in proptest::collection::vec("[a-z=,0-9]{1,12}", 0..4),
+        mode in proptest::option::of(proptest::sample::select(vec![
+            AccessMode::SingleNodeWriter, AccessMode::SingleNodeReaderOnly, AccessMode::MultiNodeReaderOnly,
+            AccessMode::MultiNodeSingleWriter, AccessMode::MultiNodeMultiWriter,
+            AccessMode::SingleNodeSingleWriter, AccessMode::SingleNodeMultiWriter,
+        ])),
+        device in "/dev/[a-z\"\\\\ é]{1,20}",
+    ) {
+        let policy = if mismatch { FsGroupChangePolicy::OnRootMismatch } else { FsGroupChangePolicy::Always };
+        let info = MountInfo {
+            volume_type: VolumeType::Block,
+            device: device.into(),
+            fstype: "ext4".into(),
+            options,
+            fs_group,
+            // Without a gid there is nothing that a policy could say.
+            fs_group_change_policy: fs_group.map_or(FsGroupChangePolicy::Always, |_| policy),
+            target_path: Some(TargetPath::new("/k/pods/u/v").unwrap()),
+            read_only,
+            access_mode: mode,
+            device_node,
+        };
+        info.validate().unwrap();
+        prop_assert_eq!(MountInfo::parse(&info.to_json()).unwrap(), info);
+    }
+}

@@ -1,0 +1,119 @@
+//! Locks between runcrust processes: files under `<state_dir>/locks` that are never unlinked.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+
+use crate::files::{Directory, FileError, failed};
+use crate::{Deadline, DeviceNumber, Digest};
+
+/// What a lock protects. Whoever takes more than one takes them in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockName {
+    /// One volume's entry and record, and its place in a sandbox.
+    Volume(Digest),
+    /// One block device's superblock: held while it is mounted, which may take long.
+    Device(DeviceNumber),
+    /// The index of owners; never held over anything that touches a device.
+    Owners,
+}
+
+/// A lock that is held until it is dropped, or the process ends or execs: the descriptor is
+/// close-on-exec.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Why a lock wasn't had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody held it for too long.
+    #[error("{} is held by {holder} and wasn't let go in time\nhint: see what that process waits for; a hanging device would show it in state D", path.display())]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// The process that holds it, as it said of itself.
+        holder: String,
+    },
+    /// The lock file can't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Lock {
+    /// Takes the lock, waiting for it until `deadline`. `locks` is the directory of lock files.
+    pub fn acquire(
+        locks: &Directory,
+        name: LockName,
+        deadline: Deadline,
+    ) -> Result<Self, LockError> {
+        let file_name = match name {
+            LockName::Volume(digest) => format!("{digest}.lock"),
+            LockName::Device(device) => format!("{device}.lock"),
+            LockName::Owners => "owners.lock".to_owned(),
+        };
+        let path = locks.path().join(&file_name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed("openat", &path, error))?;
+        let mut file = File::from(fd);
+        // flock(2) has no time-out; polling costs nothing where nobody holds the lock.
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if deadline.expired() => {
+                    let mut holder = String::new();
+                    let _ = file.read_to_string(&mut holder);
+                    if holder.is_empty() {
+                        holder.push_str("a process that didn't name itself");
+                    }
+                    return Err(LockError::Held { path, holder });
+                }
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    let left = deadline.remaining().unwrap_or(pause);
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
+                Err(error) => return Err(failed("flock", &path, error).into()),
+            }
+        }
+        // For the message of whoever waits; the lock holds without it.
+        let _ = file.set_len(0);
+        let _ = file.rewind();
+        let _ = write!(file, "process {}", std::process::id());
+        Ok(Self(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_taker_waits_and_is_told_who_holds_it() {
+        let temporary = tempfile::tempdir().unwrap();
+        let locks = Directory::create(&temporary.path().join("locks")).unwrap();
+        let held = Lock::acquire(&locks, LockName::Owners, Deadline::never()).unwrap();
+        let soon = Deadline::after(Duration::from_millis(20));
+        let error = Lock::acquire(&locks, LockName::Owners, soon)
+            .unwrap_err()
+            .to_string();
+        let holder = format!("held by process {}", std::process::id());
+        assert!(
+            error.contains("owners.lock") && error.contains(&holder),
+            "{error}"
+        );
+        let other = LockName::Device("7:1".parse().unwrap());
+        Lock::acquire(&locks, other, soon).expect("another lock is free");
+        drop(held);
+        Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
+        assert!(
+            locks.names().unwrap().contains(&"owners.lock".to_owned()),
+            "never unlinked"
+        );
+    }
+}

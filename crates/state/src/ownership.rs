@@ -1,0 +1,284 @@
+//! Whether a volume may be mounted for a pod while others have its device (KEP-2857, "Potential
+//! data corruption for co-scheduled pods"; KEP-2485).
+
+use crate::config::Sharing;
+use crate::record::{Superblock, User, VolumeRecord};
+use crate::{DeviceNumber, TargetPath};
+
+/// A pod's wish to have a volume.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    /// The pod.
+    pub pod_uid: &'a str,
+    /// The volume's access mode forbids a second pod.
+    pub exclusive: bool,
+    /// What the superblock is to be made with.
+    pub superblock: &'a Superblock,
+    /// The volume's device.
+    pub device: DeviceNumber,
+}
+
+/// A volume with live users whose device has to do with the claimed one: the same device, or
+/// another that leads to the same data.
+#[derive(Debug)]
+pub struct Owner {
+    /// The volume.
+    pub target: TargetPath,
+    /// Its users, the dead left out.
+    pub record: VolumeRecord,
+}
+
+/// How a claim is met.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Nobody has the device: the mount must be exclusive.
+    First,
+    /// The superblock exists already, with the same options.
+    Joins,
+}
+
+/// Why a claim is refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Conflict {
+    /// `SINGLE_NODE_SINGLE_WRITER`.
+    #[error(
+        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod, and {0} has it\nhint: wait until that pod has ended"
+    )]
+    Exclusive(Holder),
+    /// `shared = "deny"`.
+    #[error(
+        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod a volume\nhint: wait until that pod has ended"
+    )]
+    SharingDenied(Holder),
+    /// One superblock has one set of options; a second mount's would be ignored silently.
+    #[error(
+        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time\nhint: stage the volume with the same file system and options for both pods"
+    )]
+    Superblock {
+        /// Who has it.
+        holder: Holder,
+        /// As what.
+        present: String,
+        /// As what it was to be mounted now.
+        wanted: String,
+    },
+    /// Two block devices on the same data: two superblocks, and a broken file system.
+    #[error(
+        "{holder} has the same data through device {present} (this is {wanted})\nhint: stage both volumes with the same device"
+    )]
+    Alias {
+        /// Who has it.
+        holder: Holder,
+        /// Through which device.
+        present: DeviceNumber,
+        /// Through which it was to be mounted now.
+        wanted: DeviceNumber,
+    },
+}
+
+/// Who holds a volume, for a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Holder {
+    pod_uid: String,
+    sandbox: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "pod {} (sandbox {})", self.pod_uid, self.sandbox)
+    }
+}
+
+/// Decides on a claim. `owners` may hold the claimed volume itself, with its own pod's users.
+pub fn admit(claim: &Claim<'_>, owners: &[Owner], sharing: Sharing) -> Result<Admission, Conflict> {
+    let mut admission = Admission::First;
+    for Owner { record, .. } in owners {
+        let other_pod = record
+            .users
+            .iter()
+            .find(|user| user.pod_uid != claim.pod_uid);
+        let Some(user) = other_pod.or(record.users.first()) else {
+            continue;
+        };
+        let holder = holder(user);
+        if record.device != claim.device {
+            let (present, wanted) = (record.device, claim.device);
+            return Err(Conflict::Alias {
+                holder,
+                present,
+                wanted,
+            });
+        }
+        if other_pod.is_some() && (claim.exclusive || record.exclusive) {
+            return Err(Conflict::Exclusive(holder));
+        }
+        if other_pod.is_some() && sharing == Sharing::Deny {
+            return Err(Conflict::SharingDenied(holder));
+        }
+        if record.superblock != *claim.superblock {
+            let (present, wanted) = (record.superblock.to_string(), claim.superblock.to_string());
+            return Err(Conflict::Superblock {
+                holder,
+                present,
+                wanted,
+            });
+        }
+        admission = Admission::Joins;
+    }
+    Ok(admission)
+}
+
+fn holder(user: &User) -> Holder {
+    Holder {
+        pod_uid: user.pod_uid.clone(),
+        sandbox: user.sandbox.clone(),
+    }
+}
+
+impl std::fmt::Display for Superblock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mode = if self.read_only { "ro" } else { "rw" };
+        write!(formatter, "{} ({mode}", self.fstype)?;
+        for option in &self.options {
+            write!(formatter, ",{option}")?;
+        }
+        formatter.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Process;
+    use crate::record::{UserKind, Version};
+
+    const RW: fn() -> Superblock = || superblock(false, &[]);
+
+    fn superblock(read_only: bool, options: &[&str]) -> Superblock {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Superblock {
+            fstype: "ext4".into(),
+            options,
+            read_only,
+        }
+    }
+
+    fn owner(pod_uid: &str, device: &str, exclusive: bool, superblock: Superblock) -> Owner {
+        let user = User {
+            kind: UserKind::Sandbox,
+            id: "sandbox-1".into(),
+            sandbox: "sandbox-1".into(),
+            pod_uid: pod_uid.into(),
+            process: Process {
+                pid: 1,
+                start_time: 1,
+                boot_id: String::new(),
+            },
+            mounts: vec![],
+        };
+        let record = VolumeRecord {
+            version: Version,
+            device: device.parse().unwrap(),
+            superblock,
+            exclusive,
+            prepared_for: vec![],
+            users: vec![user],
+        };
+        Owner {
+            target: TargetPath::new("/t").unwrap(),
+            record,
+        }
+    }
+
+    fn decide(exclusive: bool, wanted: &Superblock, owners: &[Owner]) -> Result<Admission, String> {
+        let device = "7:1".parse().unwrap();
+        let claim = Claim {
+            pod_uid: "mine",
+            exclusive,
+            superblock: wanted,
+            device,
+        };
+        admit(&claim, owners, Sharing::Allow).map_err(|conflict| conflict.to_string())
+    }
+
+    #[test]
+    fn the_access_modes_table_for_a_second_pod() {
+        for (mine, theirs, allowed) in [
+            (false, false, true),
+            (true, false, false),
+            (false, true, false),
+            (true, true, false),
+        ] {
+            let decision = decide(mine, &RW(), &[owner("other", "7:1", theirs, RW())]);
+            if allowed {
+                assert_eq!(decision, Ok(Admission::Joins));
+            } else {
+                let message = decision.unwrap_err();
+                assert!(
+                    message.contains("pod other (sandbox sandbox-1)"),
+                    "{message}"
+                );
+                assert!(message.contains("ReadWriteOncePod"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_pods_own_second_sandbox_joins_whatever_the_mode() {
+        assert_eq!(
+            decide(true, &RW(), &[owner("mine", "7:1", true, RW())]),
+            Ok(Admission::Joins)
+        );
+    }
+
+    #[test]
+    fn nobody_else_means_an_exclusive_mount() {
+        assert_eq!(decide(true, &RW(), &[]), Ok(Admission::First));
+        let mut ended = owner("other", "7:1", true, RW());
+        ended.record.users.clear();
+        assert_eq!(decide(true, &RW(), &[ended]), Ok(Admission::First));
+    }
+
+    #[test]
+    fn other_options_or_ro_beside_rw_are_refused_for_any_pod() {
+        for pod in ["mine", "other"] {
+            for present in [superblock(true, &[]), superblock(false, &["discard"])] {
+                let message =
+                    decide(false, &RW(), &[owner(pod, "7:1", false, present)]).unwrap_err();
+                assert!(
+                    message.contains("can't be changed to ext4 (rw)"),
+                    "{message}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_device_on_the_same_data_is_refused_for_any_pod() {
+        for pod in ["mine", "other"] {
+            let message = decide(false, &RW(), &[owner(pod, "7:2", false, RW())]).unwrap_err();
+            assert!(
+                message.contains("through device 7:2 (this is 7:1)"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn strict_testbeds_deny_the_second_pod_only() {
+        let (device, rw) = ("7:1".parse().unwrap(), RW());
+        let claim = Claim {
+            pod_uid: "mine",
+            exclusive: false,
+            superblock: &rw,
+            device,
+        };
+        let other = [owner("other", "7:1", false, RW())];
+        assert!(matches!(
+            admit(&claim, &other, Sharing::Deny),
+            Err(Conflict::SharingDenied(_))
+        ));
+        let mine = [owner("mine", "7:1", false, RW())];
+        assert_eq!(admit(&claim, &mine, Sharing::Deny), Ok(Admission::Joins));
+    }
+}

@@ -1,0 +1,240 @@
+//! `runcrust.json`: who uses a volume.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceNumber, Process};
+
+/// The file's name in an entry.
+pub const RECORD: &str = "runcrust.json";
+
+/// Who uses a volume, and what it was mounted with. A volume that nobody uses has no record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRecord {
+    /// 1.
+    pub version: Version<1>,
+    /// The block device; another volume on it is another pod's share of the same superblock.
+    #[serde(with = "as_string")]
+    pub device: DeviceNumber,
+    /// What the superblock was made with.
+    pub superblock: Superblock,
+    /// `metadata.accessMode` forbids a second pod.
+    pub exclusive: bool,
+    /// The pods (by uid) that fsGroup was applied for: it is done once per pod, and never under
+    /// the hands of a workload that already runs.
+    pub prepared_for: Vec<String>,
+    /// Sandboxes that hold the mount, containers that got it from them, and containers that are
+    /// being created.
+    pub users: Vec<User>,
+}
+
+/// What a superblock was made with. A later mount of the same device with other options would
+/// succeed and ignore them: compare and refuse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Superblock {
+    /// The file system's name.
+    pub fstype: String,
+    /// Its own options (not the generic mount attributes), sorted.
+    pub options: Vec<String>,
+    /// Whether the superblock is read-only.
+    pub read_only: bool,
+}
+
+/// What holds a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UserKind {
+    /// A pod's sandbox: the volume is mounted in it.
+    Sandbox,
+    /// A container.
+    Container,
+    /// A container whose `create` runs: the process is the runtime's.
+    Pending,
+}
+
+/// One user of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    /// What it is.
+    pub kind: UserKind,
+    /// The container's id; a sandbox is one too.
+    pub id: String,
+    /// The sandbox that the container belongs to; a sandbox belongs to itself.
+    pub sandbox: String,
+    /// The pod.
+    pub pod_uid: String,
+    /// Its first process, or the runtime's while it is pending.
+    pub process: Process,
+    /// Where a container sees the volume.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<UserMount>,
+}
+
+/// One mount of a volume in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UserMount {
+    /// The mount's place in the container.
+    pub destination: PathBuf,
+    /// The mount's source as the caller gave it.
+    pub source: String,
+}
+
+impl VolumeRecord {
+    /// Forgets the users that live no more, and what only mattered for them.
+    pub fn forget_the_dead(&mut self, is_alive: impl Fn(&Process) -> bool) {
+        self.users.retain(|user| is_alive(&user.process));
+        let users = &self.users;
+        self.prepared_for
+            .retain(|pod| users.iter().any(|user| user.pod_uid == *pod));
+    }
+
+    /// Adds a user, in place of what stood there for the same container.
+    pub fn add(&mut self, user: User) {
+        self.remove(&user.id);
+        self.users.push(user);
+    }
+
+    /// Removes what stands there for a container or sandbox.
+    pub fn remove(&mut self, id: &str) {
+        self.users.retain(|user| user.id != id);
+    }
+
+    /// The sandbox `id` as a user.
+    #[must_use]
+    pub fn sandbox(&self, id: &str) -> Option<&User> {
+        self.users
+            .iter()
+            .find(|user| user.kind == UserKind::Sandbox && user.id == id)
+    }
+}
+
+/// A record's version: reading another one fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version<const N: u64>;
+
+impl<const N: u64> Serialize for Version<N> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(N)
+    }
+}
+
+impl<'de, const N: u64> Deserialize<'de> for Version<N> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let version = u64::deserialize(deserializer)?;
+        if version == N {
+            return Ok(Self);
+        }
+        let message = format!("version {version} is unknown, {N} is the only one known");
+        Err(serde::de::Error::custom(message))
+    }
+}
+
+/// Values that read and write as their `Display` form.
+pub(crate) mod as_string {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32) -> Process {
+        Process {
+            pid,
+            start_time: 1,
+            boot_id: "b".into(),
+        }
+    }
+
+    fn user(kind: UserKind, id: &str, pod_uid: &str, pid: i32) -> User {
+        let process = process(pid);
+        let (id, sandbox, pod_uid) = (id.to_owned(), "s".to_owned(), pod_uid.to_owned());
+        User {
+            kind,
+            id,
+            sandbox,
+            pod_uid,
+            process,
+            mounts: Vec::new(),
+        }
+    }
+
+    fn record() -> VolumeRecord {
+        VolumeRecord {
+            version: Version,
+            device: "7:3".parse().unwrap(),
+            superblock: Superblock {
+                fstype: "ext4".into(),
+                options: vec![],
+                read_only: false,
+            },
+            exclusive: false,
+            prepared_for: vec!["pod-1".into(), "pod-2".into()],
+            users: vec![
+                user(UserKind::Sandbox, "s", "pod-1", 1),
+                user(UserKind::Pending, "c", "pod-2", 2),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_dead_are_forgotten_with_what_was_prepared_for_them() {
+        let mut record = record();
+        record.forget_the_dead(|process| process.pid == 1);
+        assert_eq!(record.users.len(), 1);
+        assert_eq!(record.prepared_for, ["pod-1"]);
+        record.forget_the_dead(|_| false);
+        assert!(record.users.is_empty() && record.prepared_for.is_empty());
+    }
+
+    #[test]
+    fn publishing_a_pending_container_leaves_one_user() {
+        let mut record = record();
+        record.add(user(UserKind::Container, "c", "pod-2", 7));
+        let kinds: Vec<_> = record
+            .users
+            .iter()
+            .map(|user| (user.kind, user.process.pid))
+            .collect();
+        assert_eq!(kinds, [(UserKind::Sandbox, 1), (UserKind::Container, 7)]);
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_a_later_version_is_not() {
+        let text = serde_json::to_string(&record()).unwrap();
+        assert_eq!(
+            serde_json::from_str::<VolumeRecord>(&text).unwrap(),
+            record()
+        );
+        let later = text.replace("\"version\":1", "\"version\":2");
+        let error = serde_json::from_str::<VolumeRecord>(&later)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("version 2 is unknown"), "{error}");
+    }
+}

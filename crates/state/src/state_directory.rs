@@ -1,0 +1,286 @@
+//! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::bundle::BundleRecord;
+use crate::files::{Directory, FileError};
+use crate::lock::{Lock, LockError, LockName};
+use crate::record::Version;
+use crate::sandbox::{BadId, SandboxRecord, check_id};
+use crate::{Deadline, DeviceNumber, Digest};
+
+/// Why one of the runtime's own records can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// A file or directory can't be read or written, or isn't root's.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An id that names no record.
+    #[error(transparent)]
+    Id(#[from] BadId),
+    /// A record can't be understood.
+    #[error("{}: {source}\nhint: a record of another runcrust? remove it once its pod has ended", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
+#[derive(Debug)]
+pub struct StateDirectory(Directory);
+
+/// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Owners {
+    version: Version<1>,
+    volumes: Vec<String>,
+}
+
+const SANDBOXES: &str = "sandboxes";
+const OWNERS: &str = "owners";
+const BUNDLES: &str = "bundles";
+
+impl StateDirectory {
+    /// Opens it; `None` if runcrust never had anything to remember since the node booted.
+    pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
+        Ok(Directory::open(path)?.map(Self))
+    }
+
+    /// Opens it, made where it is missing.
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        Directory::create(path).map(Self)
+    }
+
+    /// Takes a lock.
+    pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
+        Lock::acquire(&self.0.create_directory("locks")?, name, deadline)
+    }
+
+    /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
+    pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, StateError> {
+        check_id(id)?;
+        self.read(SANDBOXES, id)
+    }
+
+    /// Writes the record of a sandbox.
+    pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
+        check_id(&record.id)?;
+        self.write(SANDBOXES, &record.id, record)
+    }
+
+    /// Removes the record of a sandbox; that there is none is fine.
+    pub fn remove_sandbox(&self, id: &str) -> Result<(), StateError> {
+        check_id(id)?;
+        self.remove(SANDBOXES, id)
+    }
+
+    /// The record of a container's bundle, by [`BundleRecord::name`].
+    pub fn bundle(&self, name: Digest) -> Result<Option<BundleRecord>, StateError> {
+        self.read(BUNDLES, &name.to_string())
+    }
+
+    /// All records of bundles.
+    pub fn bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
+        let mut bundles = Vec::new();
+        for name in self.stems(BUNDLES)? {
+            let Ok(name) = name.parse::<Digest>() else {
+                continue;
+            };
+            bundles.extend(self.bundle(name)?.map(|record| (name, record)));
+        }
+        Ok(bundles)
+    }
+
+    /// Writes the record of a container's bundle.
+    pub fn write_bundle(&self, name: Digest, record: &BundleRecord) -> Result<(), StateError> {
+        self.write(BUNDLES, &name.to_string(), record)
+    }
+
+    /// Removes the record of a container's bundle; that there is none is fine.
+    pub fn remove_bundle(&self, name: Digest) -> Result<(), StateError> {
+        self.remove(BUNDLES, &name.to_string())
+    }
+
+    /// The devices that have owners, and their volumes. Under [`LockName::Owners`].
+    pub fn owners(&self) -> Result<Vec<(DeviceNumber, Vec<Digest>)>, StateError> {
+        let mut owners = Vec::new();
+        for stem in self.stems(OWNERS)? {
+            let Ok(device) = stem.parse::<DeviceNumber>() else {
+                continue;
+            };
+            owners.push((device, self.owners_of(device)?));
+        }
+        Ok(owners)
+    }
+
+    /// The volumes on a device. Under [`LockName::Owners`].
+    pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<Digest>, StateError> {
+        let owners: Owners = self.read(OWNERS, &device.to_string())?.unwrap_or_default();
+        Ok(owners
+            .volumes
+            .iter()
+            .filter_map(|digest| digest.parse().ok())
+            .collect())
+    }
+
+    /// Adds a volume to those on a device. Under [`LockName::Owners`].
+    pub fn add_owner(&self, device: DeviceNumber, volume: Digest) -> Result<(), StateError> {
+        let mut volumes = self.owners_of(device)?;
+        if volumes.contains(&volume) {
+            return Ok(());
+        }
+        volumes.push(volume);
+        self.write_owners(device, &volumes)
+    }
+
+    /// Removes a volume from those on a device; that it isn't there is fine. Under
+    /// [`LockName::Owners`].
+    pub fn remove_owner(&self, device: DeviceNumber, volume: Digest) -> Result<(), StateError> {
+        let mut volumes = self.owners_of(device)?;
+        volumes.retain(|other| *other != volume);
+        self.write_owners(device, &volumes)
+    }
+
+    fn write_owners(&self, device: DeviceNumber, volumes: &[Digest]) -> Result<(), StateError> {
+        if volumes.is_empty() {
+            return self.remove(OWNERS, &device.to_string());
+        }
+        let volumes = volumes.iter().map(Digest::to_string).collect();
+        self.write(
+            OWNERS,
+            &device.to_string(),
+            &Owners {
+                version: Version,
+                volumes,
+            },
+        )
+    }
+
+    fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
+        let Some(directory) = self.0.open_directory(directory)? else {
+            return Ok(Vec::new());
+        };
+        let names = directory.names()?;
+        Ok(names
+            .iter()
+            .filter_map(|name| name.strip_suffix(".json").map(str::to_owned))
+            .collect())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        directory: &str,
+        stem: &str,
+    ) -> Result<Option<T>, StateError> {
+        let Some(directory) = self.0.open_directory(directory)? else {
+            return Ok(None);
+        };
+        let name = format!("{stem}.json");
+        let Some(bytes) = directory.read(&name)? else {
+            return Ok(None);
+        };
+        let record = serde_json::from_slice(&bytes);
+        record.map(Some).map_err(|source| StateError::Record {
+            path: directory.path().join(&name),
+            source,
+        })
+    }
+
+    fn write(
+        &self,
+        directory: &str,
+        stem: &str,
+        record: &impl Serialize,
+    ) -> Result<(), StateError> {
+        let directory = self.0.create_directory(directory)?;
+        let name = format!("{stem}.json");
+        let bytes = serde_json::to_vec(record);
+        let bytes = bytes.map_err(|source| StateError::Record {
+            path: directory.path().join(&name),
+            source,
+        })?;
+        Ok(directory.write(&name, &bytes)?)
+    }
+
+    fn remove(&self, directory: &str, stem: &str) -> Result<(), StateError> {
+        let Some(directory) = self.0.open_directory(directory)? else {
+            return Ok(());
+        };
+        Ok(directory.remove(&format!("{stem}.json"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Process;
+
+    fn state() -> (tempfile::TempDir, StateDirectory) {
+        let temporary = tempfile::tempdir().unwrap();
+        let state = StateDirectory::create(&temporary.path().join("run")).unwrap();
+        (temporary, state)
+    }
+
+    #[test]
+    fn the_index_lists_a_devices_volumes_until_the_last_goes() {
+        let (_guard, state) = state();
+        let device = "7:3".parse().unwrap();
+        let (one, two) = (Digest::of(b"1"), Digest::of(b"2"));
+        for volume in [one, two, one] {
+            state.add_owner(device, volume).unwrap();
+        }
+        assert_eq!(state.owners().unwrap(), [(device, vec![one, two])]);
+        state.remove_owner(device, one).unwrap();
+        state.remove_owner(device, one).unwrap();
+        assert_eq!(state.owners_of(device).unwrap(), [two]);
+        state.remove_owner(device, two).unwrap();
+        assert_eq!(state.owners().unwrap(), []);
+    }
+
+    #[test]
+    fn a_sandbox_is_remembered_until_it_is_removed() {
+        let (_guard, state) = state();
+        assert_eq!(state.sandbox("s").unwrap(), None);
+        let process = Process {
+            pid: 1,
+            start_time: 2,
+            boot_id: "b".into(),
+        };
+        let (id, pod_uid) = ("s".to_owned(), "uid".to_owned());
+        let record = SandboxRecord {
+            version: Version,
+            id,
+            pod_uid,
+            process,
+            failures: vec![],
+        };
+        state.write_sandbox(&record).unwrap();
+        assert_eq!(state.sandbox("s").unwrap(), Some(record));
+        state.remove_sandbox("s").unwrap();
+        state.remove_sandbox("s").unwrap();
+        assert_eq!(state.sandbox("s").unwrap(), None);
+        assert!(matches!(
+            state.sandbox("../locks/x"),
+            Err(StateError::Id(_))
+        ));
+    }
+
+    #[test]
+    fn a_damaged_record_is_an_error_that_names_the_file() {
+        let (_guard, state) = state();
+        state
+            .0
+            .create_directory(SANDBOXES)
+            .unwrap()
+            .write("s.json", b"{")
+            .unwrap();
+        let error = state.sandbox("s").unwrap_err().to_string();
+        assert!(error.contains("run/sandboxes/s.json: EOF"), "{error}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Target paths: the names of volumes, as CSI `NodePublishVolume` gives them.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// Why a path can't be a target path.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TargetPathError {
+    /// The path doesn't begin with `/`.
+    #[error(
+        "target path {0:?} is relative\nhint: give the absolute target_path of NodePublishVolume"
+    )]
+    Relative(OsString),
+    /// A component is `..`: two spellings of one directory would be two volumes.
+    #[error("target path {0:?} has a `..` component\nhint: give the path without `..`")]
+    Parent(OsString),
+    /// The path holds a NUL byte, which no system call can take.
+    #[error("target path {0:?} has a NUL byte")]
+    Nul(OsString),
+}
+
+/// A normalised absolute path: `//` and `/./` collapsed, no trailing `/`, no `..`, no NUL.
+///
+/// Bytes, not necessarily UTF-8. The writer and the reader of the crust directory normalise the
+/// same way, because the directory's name is the digest of these bytes (KEP-2857, "Overview of
+/// Interactions").
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetPath(Vec<u8>);
+
+impl TargetPath {
+    /// Normalises `path`.
+    pub fn new(path: impl AsRef<OsStr>) -> Result<Self, TargetPathError> {
+        let given = path.as_ref();
+        let bytes = given.as_bytes();
+        if bytes.contains(&0) {
+            return Err(TargetPathError::Nul(given.to_owned()));
+        }
+        if bytes.first() != Some(&b'/') {
+            return Err(TargetPathError::Relative(given.to_owned()));
+        }
+        let mut normal = Vec::with_capacity(bytes.len());
+        for component in bytes.split(|byte| *byte == b'/') {
+            match component {
+                b"" | b"." => {}
+                b".." => return Err(TargetPathError::Parent(given.to_owned())),
+                name => {
+                    normal.push(b'/');
+                    normal.extend_from_slice(name);
+                }
+            }
+        }
+        if normal.is_empty() {
+            normal.push(b'/');
+        }
+        Ok(Self(normal))
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// The name of this volume's entry in the crust directory.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest(Sha256::digest(&self.0).into())
+    }
+
+    /// Where the path leads when the symbolic links that exist on the way are resolved; what
+    /// doesn't exist yet is kept as it is.
+    ///
+    /// containerd and CRI-O hand mount sources on in this form.
+    pub fn resolved(&self) -> std::io::Result<Self> {
+        let mut missing: Vec<&OsStr> = Vec::new();
+        let mut existing = self.as_path();
+        loop {
+            match std::fs::canonicalize(existing) {
+                Ok(mut real) => {
+                    real.extend(missing.iter().rev());
+                    return Ok(Self(real.into_os_string().into_vec()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    // A dangling link would resolve elsewhere once its target exists.
+                    if existing.is_symlink() {
+                        return Err(error);
+                    }
+                    let (Some(parent), Some(name)) = (existing.parent(), existing.file_name())
+                    else {
+                        return Err(error);
+                    };
+                    missing.push(name);
+                    existing = parent;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The part of the path that names a CSI volume, if it does:
+    /// `…/volumes/kubernetes.io~csi/<pv>/mount`, at the end or followed by more.
+    #[must_use]
+    pub fn csi_volume(&self) -> Option<CsiVolume<'_>> {
+        let mut components: Vec<(usize, &[u8])> = Vec::with_capacity(16);
+        let mut start = 1;
+        for name in self.0[1..].split(|byte| *byte == b'/') {
+            components.push((start + name.len(), name));
+            start += name.len() + 1;
+        }
+        let at = components.windows(4).position(|window| {
+            window[0].1 == b"volumes"
+                && window[1].1 == b"kubernetes.io~csi"
+                && window[3].1 == b"mount"
+        })?;
+        let pod = at
+            .checked_sub(2)
+            .filter(|pods| components[*pods].1 == b"pods");
+        Some(CsiVolume {
+            directory: &self.0[..components[at + 3].0],
+            pod_uid: pod.map(|pods| OsStr::from_bytes(components[pods + 1].1)),
+            name: OsStr::from_bytes(components[at + 2].1),
+        })
+    }
+
+    /// This path and its parents, nearest first, down to and including `floor`, which must be an
+    /// ancestor or the path itself; each with what remains of the path below it.
+    pub fn up_to<'a>(&'a self, floor: &'a Path) -> impl Iterator<Item = (TargetPath, &'a Path)> {
+        self.as_path()
+            .ancestors()
+            .take_while(move |ancestor| ancestor.starts_with(floor))
+            .map(|ancestor| {
+                let rest = self
+                    .as_path()
+                    .strip_prefix(ancestor)
+                    .unwrap_or(Path::new(""));
+                (Self(ancestor.as_os_str().as_bytes().to_vec()), rest)
+            })
+    }
+
+    /// How a message calls this volume: its CSI name where the path has one.
+    #[must_use]
+    pub fn volume_name(&self) -> String {
+        match self.csi_volume() {
+            Some(volume) => volume.name.to_string_lossy().into_owned(),
+            None => self.as_path().to_string_lossy().into_owned(),
+        }
+    }
+}
+
+impl AsRef<Path> for TargetPath {
+    fn as_ref(&self) -> &Path {
+        self.as_path()
+    }
+}
+
+impl fmt::Debug for TargetPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_path().fmt(formatter)
+    }
+}
+
+impl fmt::Display for TargetPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_path().display().fmt(formatter)
+    }
+}
+
+/// What a path says of the CSI volume that it leads to or into.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CsiVolume<'a> {
+    directory: &'a [u8],
+    /// The pod's uid, where the path is kubelet's `…/pods/<uid>/volumes/…`.
+    pub pod_uid: Option<&'a OsStr>,
+    /// The directory's name under `kubernetes.io~csi`: the PV's or inline volume's name.
+    pub name: &'a OsStr,
+}
+
+impl CsiVolume<'_> {
+    /// The volume's own directory, `…/kubernetes.io~csi/<pv>/mount`: no parent of it can be a
+    /// volume.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.directory))
+    }
+}
+
+/// The directory below a kubelet's root that holds the CSI volumes of one pod.
+#[must_use]
+pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: &str) -> PathBuf {
+    let mut path = kubelet_dir.join("pods");
+    path.push(pod_uid);
+    path.push("volumes");
+    path.push("kubernetes.io~csi");
+    path
+}
+
+/// SHA-256 of a normalised target path: the name of an entry of the crust directory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Of arbitrary bytes, for records that aren't named by a target path.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The first 12 hex digits: enough to tell the volumes of one node apart.
+    #[must_use]
+    pub fn short(&self) -> String {
+        hex::encode(&self.0[..6])
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// A string that isn't a digest.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} isn't a SHA-256 digest in lower-case hex")]
+pub struct NotADigest(String);
+
+impl std::str::FromStr for Digest {
+    type Err = NotADigest;
+
+    fn from_str(text: &str) -> Result<Self, NotADigest> {
+        let mut digest = [0; 32];
+        let lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+        match hex::decode_to_slice(text, &mut digest) {
+            Ok(()) if lower => Ok(Self(digest)),
+            _ => Err(NotADigest(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = NotADigest;
+
+    fn try_from(text: String) -> Result<Self, NotADigest> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

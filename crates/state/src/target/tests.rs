@@ -1,0 +1,173 @@
+use std::os::unix::ffi::OsStringExt;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn target(path: &str) -> TargetPath {
+    TargetPath::new(path).unwrap()
+}
+
+#[test]
+fn spellings_of_one_directory_have_one_digest() {
+    for spelling in ["/a/b", "//a//b", "/a/./b", "/a/b/", "/./a/b/.", "/a/b//"] {
+        assert_eq!(target(spelling).as_path(), Path::new("/a/b"), "{spelling}");
+    }
+    assert_eq!(target("/").as_path(), Path::new("/"));
+    assert_eq!(target("///.//").as_path(), Path::new("/"));
+}
+
+#[test]
+fn the_digest_is_the_plain_sha256_of_the_path() {
+    // printf %s /var/lib/kubelet | sha256sum
+    assert_eq!(
+        target("/var/lib/kubelet/").digest().to_string(),
+        "586662b34db37d81f453e302e159271124e64a49b8664da7bd82684c9662c5d6",
+    );
+}
+
+#[test]
+fn what_is_no_target_path_is_refused() {
+    let relative = TargetPath::new("a/b").unwrap_err();
+    assert_eq!(relative, TargetPathError::Relative("a/b".into()));
+    assert_eq!(
+        TargetPath::new("").unwrap_err(),
+        TargetPathError::Relative("".into())
+    );
+    let parent = TargetPath::new("/a/../b").unwrap_err();
+    assert_eq!(parent, TargetPathError::Parent("/a/../b".into()));
+    assert_eq!(
+        TargetPath::new("/a/..").unwrap_err(),
+        TargetPathError::Parent("/a/..".into())
+    );
+    let nul = TargetPath::new("/a\0b").unwrap_err();
+    assert_eq!(nul, TargetPathError::Nul("/a\0b".into()));
+    assert!(
+        TargetPath::new("/a/..b/...").is_ok(),
+        "only `..` itself is the parent"
+    );
+}
+
+#[test]
+fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
+    let path = target("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount/db/main");
+    let volume = path.csi_volume().unwrap();
+    assert_eq!(volume.pod_uid, Some(OsStr::new("uid-1")));
+    assert_eq!(volume.name, "pv-1");
+    assert_eq!(
+        volume.directory(),
+        Path::new("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount")
+    );
+    assert_eq!(path.volume_name(), "pv-1");
+}
+
+#[test]
+fn a_volume_that_holds_such_a_path_itself_keeps_the_outer_floor() {
+    let path =
+        target("/k/pods/u/volumes/kubernetes.io~csi/a/mount/volumes/kubernetes.io~csi/b/mount");
+    let volume = path.csi_volume().unwrap();
+    assert_eq!(volume.name, "a");
+    assert_eq!(
+        volume.directory(),
+        Path::new("/k/pods/u/volumes/kubernetes.io~csi/a/mount")
+    );
+}
+
+#[test]
+fn other_paths_name_no_csi_volume() {
+    for path in [
+        "/",
+        "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv",
+        "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/vol_data.json",
+        "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/pv/mount",
+        "/var/lib/kubelet/pods/u/kubernetes.io~csi/pv/mount",
+    ] {
+        assert_eq!(target(path).csi_volume(), None, "{path}");
+    }
+    let podless = target("/x/volumes/kubernetes.io~csi/pv/mount");
+    assert_eq!(podless.csi_volume().unwrap().pod_uid, None);
+}
+
+#[test]
+fn parents_are_given_nearest_first_and_never_above_the_floor() {
+    let path = target("/k/m/a/b");
+    let steps: Vec<_> = path
+        .up_to(Path::new("/k/m"))
+        .map(|(at, rest)| (at.to_string(), rest.to_owned()))
+        .collect();
+    let expected = [("/k/m/a/b", ""), ("/k/m/a", "b"), ("/k/m", "a/b")];
+    assert_eq!(
+        steps,
+        expected.map(|(at, rest)| (at.to_owned(), PathBuf::from(rest)))
+    );
+    assert_eq!(path.up_to(Path::new("/k/other")).count(), 0);
+}
+
+#[test]
+fn existing_links_are_resolved_and_what_is_missing_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = dir.path().canonicalize().unwrap();
+    std::fs::create_dir(real.join("data")).unwrap();
+    std::os::unix::fs::symlink("data", real.join("kubelet")).unwrap();
+    let given = TargetPath::new(real.join("kubelet/pods/u")).unwrap();
+    assert_eq!(
+        given.resolved().unwrap().as_path(),
+        real.join("data/pods/u")
+    );
+    std::os::unix::fs::symlink("nowhere", real.join("dangling")).unwrap();
+    let dangling = TargetPath::new(real.join("dangling/x")).unwrap();
+    assert!(dangling.resolved().is_err());
+}
+
+#[test]
+fn digests_are_read_back_only_as_they_are_written() {
+    let digest = target("/a").digest();
+    assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+    let upper = digest.to_string().to_uppercase();
+    for bad in [&upper, "", "abc", ".tmp", &format!("{digest}0")] {
+        assert!(bad.parse::<Digest>().is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn normalising_twice_changes_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let mut path = vec![b'/'];
+        path.extend(bytes);
+        if let Ok(once) = TargetPath::new(OsString::from_vec(path)) {
+            prop_assert_eq!(&TargetPath::new(once.as_path()).unwrap(), &once);
+            prop_assert!(once.as_path().is_absolute());
+        }
+    }
+
+    #[test]
+    fn padding_never_changes_the_volume(
+        names in proptest::collection::vec("[a-z.~-]{1,8}", 1..6),
+        padding in proptest::collection::vec("(/|/\\./|//|/\\.//)", 7),
+    ) {
+        prop_assume!(names.iter().all(|name| name != "." && name != ".."));
+        let plain = format!("/{}", names.join("/"));
+        let mut padded = String::new();
+        for (name, pad) in names.iter().zip(&padding) {
+            padded.push_str(pad);
+            padded.push_str(name);
+        }
+        padded.push_str(&padding[6]);
+        prop_assert_eq!(target(&padded).digest(), target(&plain).digest());
+    }
+
+    #[test]
+    fn different_directories_are_different_volumes(a in "(/[a-c]{1,3}){1,3}", b in "(/[a-c]{1,3}){1,3}") {
+        prop_assert_eq!(a == b, target(&a).digest() == target(&b).digest());
+    }
+
+    #[test]
+    fn a_parent_component_is_refused_wherever_it_stands(
+        names in proptest::collection::vec("[a-z]{1,4}", 0..5), at in 0usize..6,
+    ) {
+        let mut names = names;
+        names.insert(at.min(names.len()), "..".to_owned());
+        let refused = TargetPath::new(format!("/{}", names.join("/")));
+        prop_assert!(matches!(refused, Err(TargetPathError::Parent(_))));
+    }
+}
