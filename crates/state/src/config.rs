@@ -111,7 +111,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// It names programs that root runs, so nobody else may write it.
-    #[error("{}: isn't root's alone\nhint: chown root:root and chmod go-w", .0.display())]
+    #[error("{}: isn't root's alone; hint: chown root:root and chmod go-w", .0.display())]
     Untrusted(PathBuf),
     /// It isn't TOML, or a key is unknown or has a wrong type.
     #[error("{}: {}", path.display(), message)]

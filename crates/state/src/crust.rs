@@ -17,7 +17,7 @@ pub enum EntryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The entry's directory is there, its `mountInfo.json` isn't.
-    #[error("{} is missing\nhint: is crust_ops running? stage the volume again", .0.display())]
+    #[error("{} is missing; hint: is crust_ops running? stage the volume again", .0.display())]
     NoInfo(PathBuf),
     /// `mountInfo.json` can't be understood.
     #[error("{}: {source}", path.display())]
@@ -28,7 +28,7 @@ pub enum EntryError {
         source: InfoError,
     },
     /// `metadata.targetPath` isn't the path that the entry is named after.
-    #[error("{}: field `metadata.targetPath`: {target} is another volume's path\nhint: stage the volume again", path.display())]
+    #[error("{}: field `metadata.targetPath`: {target} is another volume's path; hint: stage the volume again", path.display())]
     OtherTarget {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum EntryError {
         target: TargetPath,
     },
     /// Of the two entries of a volume behind a symbolic link, one is missing or differs.
-    #[error("{} is missing or differs from its twin {}: the volume is only half staged\nhint: stage it again", missing.display(), twin.display())]
+    #[error("{} is missing or differs from its twin {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
     HalfStaged {
         /// The entry of the given target path.
         missing: PathBuf,
@@ -44,7 +44,7 @@ pub enum EntryError {
         twin: PathBuf,
     },
     /// `runcrust.json` can't be understood.
-    #[error("{}: {source}\nhint: end the pod, then unstage the volume and stage it again", path.display())]
+    #[error("{}: {source}; hint: end the pod, then unstage the volume and stage it again", path.display())]
     Record {
         /// The file.
         path: PathBuf,
@@ -111,18 +111,6 @@ impl CrustDirectory {
         }))
     }
 
-    /// The volume whose target path, as it was given, has this digest; `None` where none is
-    /// staged.
-    pub fn volume_by_digest(&self, digest: Digest) -> Result<Option<Volume>, EntryError> {
-        let Some(directory) = self.0.open_directory(&digest.to_string())? else {
-            return Ok(None);
-        };
-        match (Entry { directory }).info()?.target_path {
-            Some(target) => self.volume(&target),
-            None => Ok(None),
-        }
-    }
-
     /// Stages a volume under its target path and that path's resolved form. The latter is written
     /// first, so that a crash in between leaves what isn't staged.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
@@ -147,12 +135,9 @@ impl CrustDirectory {
         Ok(())
     }
 
-    /// Whether an entry exists, readable or not.
-    pub fn has_entry(&self, target: &TargetPath) -> Result<bool, FileError> {
-        Ok(self
-            .0
-            .open_directory(&target.digest().to_string())?
-            .is_some())
+    /// The record of the entry at `path`, whatever became of its `mountInfo.json`.
+    pub fn record(&self, path: &TargetPath) -> Result<Option<VolumeRecord>, EntryError> {
+        self.entry(path)?.map_or(Ok(None), |entry| entry.record())
     }
 
     fn entry(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
@@ -176,6 +161,18 @@ struct Entry {
 impl Entry {
     fn path(&self, file: &str) -> PathBuf {
         self.directory.path().join(file)
+    }
+
+    fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
+        let Some(bytes) = self.directory.read(RECORD)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| EntryError::Record {
+                path: self.path(RECORD),
+                source,
+            })
     }
 
     fn info(&self) -> Result<MountInfo, EntryError> {
@@ -217,17 +214,7 @@ impl Volume {
 
     /// Who uses it; `None` if nobody does.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        let Some(canonical) = self.entries.first() else {
-            return Ok(None);
-        };
-        let Some(bytes) = canonical.directory.read(RECORD)? else {
-            return Ok(None);
-        };
-        let record = serde_json::from_slice(&bytes);
-        record.map(Some).map_err(|source| EntryError::Record {
-            path: canonical.path(RECORD),
-            source,
-        })
+        self.entries.first().map_or(Ok(None), Entry::record)
     }
 
     /// Writes who uses it; a record without users is removed, and `runtime-cli` with it.

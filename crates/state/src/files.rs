@@ -26,7 +26,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// It is there, but isn't what root would have left there.
-    #[error("{} {reason}; it is refused\nhint: nobody but root may have written it; remove it and stage the volume again", path.display())]
+    #[error("{} {reason}; it is refused; hint: nobody but root may have written it; remove it and stage the volume again", path.display())]
     Untrusted {
         /// The file or directory.
         path: PathBuf,

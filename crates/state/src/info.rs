@@ -169,7 +169,7 @@ pub enum InfoError {
     NotAnObject,
     /// A later version than this program knows.
     #[error(
-        "field `version`: {0} is unknown, {VERSION} is the only one known\nhint: a newer crust_ops wrote it; upgrade runcrust on this node"
+        "field `version`: {0} is unknown, {VERSION} is the only one known; hint: a newer crust_ops wrote it; upgrade runcrust on this node"
     )]
     Version(String),
     /// A field that must be there isn't.

@@ -31,7 +31,7 @@ pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File)
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Somebody held it for too long.
-    #[error("{} is held by {holder} and wasn't let go in time\nhint: see what that process waits for; a hanging device would show it in state D", path.display())]
+    #[error("{} is held by {holder} and wasn't let go in time; hint: see what that process waits for; a hanging device would show it in state D", path.display())]
     Held {
         /// The lock file.
         path: PathBuf,

@@ -42,17 +42,17 @@ pub enum Admission {
 pub enum Conflict {
     /// `SINGLE_NODE_SINGLE_WRITER`.
     #[error(
-        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod, and {0} has it\nhint: wait until that pod has ended"
+        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod, and {0} has it; hint: wait until that pod has ended"
     )]
     Exclusive(Holder),
     /// `shared = "deny"`.
     #[error(
-        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod a volume\nhint: wait until that pod has ended"
+        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod a volume; hint: wait until that pod has ended"
     )]
     SharingDenied(Holder),
     /// One superblock has one set of options; a second mount's would be ignored silently.
     #[error(
-        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time\nhint: stage the volume with the same file system and options for both pods"
+        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for both pods"
     )]
     Superblock {
         /// Who has it.
@@ -64,7 +64,7 @@ pub enum Conflict {
     },
     /// Two block devices on the same data: two superblocks, and a broken file system.
     #[error(
-        "{holder} has the same data through device {present} (this is {wanted})\nhint: stage both volumes with the same device"
+        "{holder} has the same data through device {present} (this is {wanted}); hint: stage both volumes with the same device"
     )]
     Alias {
         /// Who has it.

@@ -16,7 +16,6 @@ pub struct VolumeRecord {
     /// 1.
     pub version: Version<1>,
     /// The block device; another volume on it is another pod's share of the same superblock.
-    #[serde(with = "as_string")]
     pub device: DeviceNumber,
     /// What the superblock was made with.
     pub superblock: Superblock,

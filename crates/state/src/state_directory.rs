@@ -10,7 +10,7 @@ use crate::files::{Directory, FileError};
 use crate::lock::{Lock, LockError, LockName};
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
-use crate::{Deadline, DeviceNumber, Digest};
+use crate::{Deadline, DeviceNumber, Digest, TargetPath};
 
 /// Why one of the runtime's own records can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum StateError {
     #[error(transparent)]
     Id(#[from] BadId),
     /// A record can't be understood.
-    #[error("{}: {source}\nhint: a record of another runcrust? remove it once its pod has ended", path.display())]
+    #[error("{}: {source}; hint: a record of another runcrust? remove it once its pod has ended", path.display())]
     Record {
         /// The file.
         path: PathBuf,
@@ -39,7 +39,7 @@ pub struct StateDirectory(Directory);
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Owners {
     version: Version<1>,
-    volumes: Vec<String>,
+    volumes: Vec<PathBuf>,
 }
 
 const SANDBOXES: &str = "sandboxes";
@@ -108,7 +108,7 @@ impl StateDirectory {
     }
 
     /// The devices that have owners, and their volumes. Under [`LockName::Owners`].
-    pub fn owners(&self) -> Result<Vec<(DeviceNumber, Vec<Digest>)>, StateError> {
+    pub fn owners(&self) -> Result<Vec<(DeviceNumber, Vec<TargetPath>)>, StateError> {
         let mut owners = Vec::new();
         for stem in self.stems(OWNERS)? {
             let Ok(device) = stem.parse::<DeviceNumber>() else {
@@ -120,38 +120,45 @@ impl StateDirectory {
     }
 
     /// The volumes on a device. Under [`LockName::Owners`].
-    pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<Digest>, StateError> {
+    pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
         let owners: Owners = self.read(OWNERS, &device.to_string())?.unwrap_or_default();
         Ok(owners
             .volumes
             .iter()
-            .filter_map(|digest| digest.parse().ok())
+            .filter_map(|path| TargetPath::new(path).ok())
             .collect())
     }
 
     /// Adds a volume to those on a device. Under [`LockName::Owners`].
-    pub fn add_owner(&self, device: DeviceNumber, volume: Digest) -> Result<(), StateError> {
+    pub fn add_owner(&self, device: DeviceNumber, volume: &TargetPath) -> Result<(), StateError> {
         let mut volumes = self.owners_of(device)?;
-        if volumes.contains(&volume) {
+        if volumes.contains(volume) {
             return Ok(());
         }
-        volumes.push(volume);
+        volumes.push(volume.clone());
         self.write_owners(device, &volumes)
     }
 
     /// Removes a volume from those on a device; that it isn't there is fine. Under
     /// [`LockName::Owners`].
-    pub fn remove_owner(&self, device: DeviceNumber, volume: Digest) -> Result<(), StateError> {
+    pub fn remove_owner(
+        &self,
+        device: DeviceNumber,
+        volume: &TargetPath,
+    ) -> Result<(), StateError> {
         let mut volumes = self.owners_of(device)?;
-        volumes.retain(|other| *other != volume);
+        volumes.retain(|other| other != volume);
         self.write_owners(device, &volumes)
     }
 
-    fn write_owners(&self, device: DeviceNumber, volumes: &[Digest]) -> Result<(), StateError> {
+    fn write_owners(&self, device: DeviceNumber, volumes: &[TargetPath]) -> Result<(), StateError> {
         if volumes.is_empty() {
             return self.remove(OWNERS, &device.to_string());
         }
-        let volumes = volumes.iter().map(Digest::to_string).collect();
+        let volumes = volumes
+            .iter()
+            .map(|volume| volume.as_path().to_owned())
+            .collect();
         self.write(
             OWNERS,
             &device.to_string(),
@@ -231,15 +238,18 @@ mod tests {
     fn the_index_lists_a_devices_volumes_until_the_last_goes() {
         let (_guard, state) = state();
         let device = "7:3".parse().unwrap();
-        let (one, two) = (Digest::of(b"1"), Digest::of(b"2"));
-        for volume in [one, two, one] {
+        let [one, two] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
+        for volume in [&one, &two, &one] {
             state.add_owner(device, volume).unwrap();
         }
-        assert_eq!(state.owners().unwrap(), [(device, vec![one, two])]);
-        state.remove_owner(device, one).unwrap();
-        state.remove_owner(device, one).unwrap();
-        assert_eq!(state.owners_of(device).unwrap(), [two]);
-        state.remove_owner(device, two).unwrap();
+        assert_eq!(
+            state.owners().unwrap(),
+            [(device, vec![one.clone(), two.clone()])]
+        );
+        state.remove_owner(device, &one).unwrap();
+        state.remove_owner(device, &one).unwrap();
+        assert_eq!(state.owners_of(device).unwrap(), [two.clone()]);
+        state.remove_owner(device, &two).unwrap();
         assert_eq!(state.owners().unwrap(), []);
     }
 

@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 pub enum TargetPathError {
     /// The path doesn't begin with `/`.
     #[error(
-        "target path {0:?} is relative\nhint: give the absolute target_path of NodePublishVolume"
+        "target path {0:?} is relative; hint: give the absolute target_path of NodePublishVolume"
     )]
     Relative(OsString),
     /// A component is `..`: two spellings of one directory would be two volumes.
-    #[error("target path {0:?} has a `..` component\nhint: give the path without `..`")]
+    #[error("target path {0:?} has a `..` component; hint: give the path without `..`")]
     Parent(OsString),
     /// The path holds a NUL byte, which no system call can take.
     #[error("target path {0:?} has a NUL byte")]
@@ -116,29 +116,34 @@ impl TargetPath {
                 && window[1].1 == b"kubernetes.io~csi"
                 && window[3].1 == b"mount"
         })?;
-        let pod = at
-            .checked_sub(2)
-            .filter(|pods| components[*pods].1 == b"pods");
         Some(CsiVolume {
             directory: &self.0[..components[at + 3].0],
-            pod_uid: pod.map(|pods| OsStr::from_bytes(components[pods + 1].1)),
             name: OsStr::from_bytes(components[at + 2].1),
         })
     }
 
-    /// This path and its parents, nearest first, down to and including `floor`, which must be an
-    /// ancestor or the path itself; each with what remains of the path below it.
-    pub fn up_to<'a>(&'a self, floor: &'a Path) -> impl Iterator<Item = (TargetPath, &'a Path)> {
-        self.as_path()
-            .ancestors()
-            .take_while(move |ancestor| ancestor.starts_with(floor))
-            .map(|ancestor| {
-                let rest = self
-                    .as_path()
-                    .strip_prefix(ancestor)
-                    .unwrap_or(Path::new(""));
-                (Self(ancestor.as_os_str().as_bytes().to_vec()), rest)
-            })
+    /// This path and its parents, nearest first, each with what remains of the path below it.
+    pub fn ancestors(&self) -> impl Iterator<Item = (TargetPath, &Path)> {
+        self.as_path().ancestors().map(|ancestor| {
+            let rest = self
+                .as_path()
+                .strip_prefix(ancestor)
+                .unwrap_or(Path::new(""));
+            (Self(ancestor.as_os_str().as_bytes().to_vec()), rest)
+        })
+    }
+
+    /// The pod that the path is of, if it is kubelet's `…/pods/<uid>/volumes/…`.
+    #[must_use]
+    pub fn pod_uid(&self) -> Option<&OsStr> {
+        let mut names = self.0.split(|byte| *byte == b'/').skip(1);
+        let mut window = [names.next()?, names.next()?, names.next()?];
+        loop {
+            if window[0] == b"pods" && window[2] == b"volumes" {
+                return Some(OsStr::from_bytes(window[1]));
+            }
+            window = [window[1], window[2], names.next()?];
+        }
     }
 
     /// How a message calls this volume: its CSI name where the path has one.
@@ -173,8 +178,6 @@ impl fmt::Display for TargetPath {
 #[derive(Debug, PartialEq, Eq)]
 pub struct CsiVolume<'a> {
     directory: &'a [u8],
-    /// The pod's uid, where the path is kubelet's `…/pods/<uid>/volumes/…`.
-    pub pod_uid: Option<&'a OsStr>,
     /// The directory's name under `kubernetes.io~csi`: the PV's or inline volume's name.
     pub name: &'a OsStr,
 }

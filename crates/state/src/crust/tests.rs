@@ -168,7 +168,7 @@ fn an_entry_without_its_file_is_refused() {
     std::fs::remove_file(node.file(&target, MOUNT_INFO)).unwrap();
     let error = node.crust.volume(&target).unwrap_err().to_string();
     assert!(
-        error.contains("mountInfo.json is missing\nhint:"),
+        error.contains("mountInfo.json is missing; hint:"),
         "{error}"
     );
 }

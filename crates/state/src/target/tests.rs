@@ -52,7 +52,7 @@ fn what_is_no_target_path_is_refused() {
 fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
     let path = target("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount/db/main");
     let volume = path.csi_volume().unwrap();
-    assert_eq!(volume.pod_uid, Some(OsStr::new("uid-1")));
+    assert_eq!(path.pod_uid(), Some(OsStr::new("uid-1")));
     assert_eq!(volume.name, "pv-1");
     assert_eq!(
         volume.directory(),
@@ -85,22 +85,27 @@ fn other_paths_name_no_csi_volume() {
         assert_eq!(target(path).csi_volume(), None, "{path}");
     }
     let podless = target("/x/volumes/kubernetes.io~csi/pv/mount");
-    assert_eq!(podless.csi_volume().unwrap().pod_uid, None);
+    assert!(podless.csi_volume().is_some());
+    assert_eq!(podless.pod_uid(), None);
+    assert_eq!(target("/pods/a").pod_uid(), None);
+    assert_eq!(
+        target("/pods/pods/a/volumes").pod_uid(),
+        Some(OsStr::new("a"))
+    );
 }
 
 #[test]
-fn parents_are_given_nearest_first_and_never_above_the_floor() {
-    let path = target("/k/m/a/b");
+fn parents_are_given_nearest_first_with_what_is_below_them() {
+    let path = target("/k/a/b");
     let steps: Vec<_> = path
-        .up_to(Path::new("/k/m"))
+        .ancestors()
         .map(|(at, rest)| (at.to_string(), rest.to_owned()))
         .collect();
-    let expected = [("/k/m/a/b", ""), ("/k/m/a", "b"), ("/k/m", "a/b")];
+    let expected = [("/k/a/b", ""), ("/k/a", "b"), ("/k", "a/b"), ("/", "k/a/b")];
     assert_eq!(
         steps,
         expected.map(|(at, rest)| (at.to_owned(), PathBuf::from(rest)))
     );
-    assert_eq!(path.up_to(Path::new("/k/other")).count(), 0);
 }
 
 #[test]
