@@ -1,1 +1,45 @@
-//! Harness.
+//! The harness of the black-box suites: everything that a test needs around the built
+//! `runcrust`, on real runc and crun, real loop devices and a private containerd.
+//!
+//! Each test has one [`TestDir`]; all that it makes stands below, under names of its own, so that
+//! tests run in parallel. Each resource is owned by a guard that puts it away in `Drop`, and also
+//! when the process is interrupted (see [`cleanup`]).
+//!
+//! Run the suites in a mount namespace that looks like a systemd host's:
+//!
+//! ```text
+//! unshare --mount --propagation private sh tests/host-namespace.sh cargo nextest run -p runcrust-tests
+//! ```
+
+pub mod bundle;
+pub mod cgroup;
+pub mod cleanup;
+pub mod container;
+mod containerd;
+pub mod cri;
+mod delegate;
+mod dir;
+mod handler;
+pub mod host;
+mod loopdev;
+pub mod node;
+pub mod process;
+mod run;
+mod runtime;
+pub mod volume;
+mod wait;
+mod watcher;
+
+pub use bundle::Bundle;
+pub use container::Container;
+pub use containerd::{APP_IMAGE, Containerd, PAUSE_IMAGE};
+pub use cri::{Cri, CriError};
+pub use delegate::Delegate;
+pub use dir::TestDir;
+pub use handler::{Handler, binary};
+pub use loopdev::LoopDevice;
+pub use node::Node;
+pub use run::Run;
+pub use runtime::Runtime;
+pub use wait::wait_until;
+pub use watcher::MountWatcher;

@@ -1,1 +1,36 @@
-//! The mount mechanism.
+//! The mount mechanism: what it takes to turn a block device into a file system that a container
+//! can be given, without anything ever being mounted in the host's mount namespace.
+//!
+//! Each room has one job:
+//!
+//! | module | job |
+//! |---|---|
+//! | [`options`] | mount options as CSI drivers write them → attributes, read-only, file-system options |
+//! | [`device`] | a block device: its number, its aliases through sysfs, whether somebody has it |
+//! | [`probe`] | which file system a device holds, to tell "wrong type" from "nothing there" |
+//! | [`filesystem`] | device + options → a *detached* mount, or one sentence that says why not |
+//! | [`fsgroup`] | kubelet's recursive group ownership, on descriptors, resumable |
+//! | [`subpath`] | a subPath → a descriptor inside the volume, never outside |
+//! | [`usage`] | bytes and inodes of a mounted volume |
+//! | [`mountinfo`] | `/proc/<pid>/mountinfo`, read |
+//! | [`errno`] | the names of errors, for sentences that read like strace |
+//! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
+//!
+//! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
+
+pub mod attach;
+pub mod bare;
+mod beneath;
+pub mod device;
+pub mod errno;
+pub mod filesystem;
+pub mod fsgroup;
+pub mod mountinfo;
+pub mod namespace;
+pub mod options;
+pub mod probe;
+pub mod sandbox;
+pub mod subpath;
+pub mod sys;
+pub mod usage;
+pub mod volume;

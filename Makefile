@@ -1,0 +1,85 @@
+# runcrust: `make help` lists the targets. What a target needs from Debian, it installs.
+
+ARCH   := $(shell uname -m)
+# Static, so that one build runs on every node; glibc's static form where rustup has no musl.
+TARGET ?= $(shell rustup target add $(ARCH)-unknown-linux-musl >/dev/null 2>&1 \
+	&& echo $(ARCH)-unknown-linux-musl || echo $(ARCH)-unknown-linux-gnu)
+PREFIX ?= /usr/local
+BIN     = $(CURDIR)/target/$(TARGET)/release
+
+CARGO_DENY_VERSION    := 0.20.2
+CARGO_NEXTEST_VERSION := 0.9.143
+
+BUILD_PACKAGES := gcc libc6-dev
+RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
+TEST_PACKAGES  := $(RUN_PACKAGES) strace
+
+# Only what is missing is installed, so that nothing is upgraded under anybody's hands.
+define debian
+@missing=; for package in $(1); do \
+	dpkg-query --show --showformat '$${db:Status-Status}\n' $$package 2>/dev/null \
+		| grep -qx installed || missing="$$missing $$package"; \
+done; \
+if [ -n "$$missing" ]; then \
+	echo "installing:$$missing"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+fi
+endef
+
+# A cargo tool, unless some version of it is there.
+define tool
+@command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
+endef
+
+# Mounts in a namespace of its own, as a systemd host has them.
+HOST := unshare --mount --propagation private sh tests/host-namespace.sh
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: build
+build: ## Build runcrust and crust-mount-hook, static, into target/
+	$(call debian,$(BUILD_PACKAGES))
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --release \
+		--target $(TARGET) --package runcrust --package crust-mount-hook
+
+.PHONY: check
+check: ## Formatting, lints, licences, documentation, dependencies of what starts often
+	$(call debian,$(BUILD_PACKAGES))
+	$(call tool,cargo-deny,$(CARGO_DENY_VERSION))
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo deny --locked check bans licenses sources
+	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps \
+		--document-private-items
+	@for package in runcrust crust-mount-hook; do \
+		if cargo tree --locked --package $$package --edges normal --prefix none \
+			| grep -E '^(tokio|tonic) '; then \
+			echo "$$package starts on every container operation: no async runtime in it" >&2; \
+			exit 1; \
+		fi; \
+	done
+
+.PHONY: test
+test: build ## Run every test, as root, on runc, crun and containerd; DELEGATE=runc|crun for one
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
+		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
+
+.PHONY: demo
+demo: build ## Show a deferred volume end to end
+	$(call debian,$(RUN_PACKAGES))
+	cargo build --quiet --locked --package runcrust-tests --bin demo
+	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
+
+.PHONY: install
+install: build ## Install both programs below PREFIX (/usr/local)
+	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
+	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
+
+.PHONY: clean
+clean: ## Remove what was built
+	cargo clean

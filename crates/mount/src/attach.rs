@@ -1,0 +1,155 @@
+//! The transient namespace: where the delegate finds the volumes, and nobody else does.
+//!
+//! The runtime leaves the host's mount namespace for a copy of its own and execs the delegate in
+//! it. In the copy, and only there, the attach directory holds a tmpfs with the volumes; the
+//! container's mounts name them as ordinary bind sources. The copy ends with the delegate.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+use crate::errno::Name;
+use crate::subpath::Kind;
+use crate::sys;
+
+/// Why the volumes can't be handed to the delegate.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {}", Name(*errno))]
+pub struct AttachError {
+    /// The call, with its arguments.
+    pub call: String,
+    /// The kernel's answer.
+    pub errno: Errno,
+}
+
+fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> AttachError {
+    let call = call.into();
+    move |errno| AttachError { call, errno }
+}
+
+/// A mount that is attached nowhere yet, and what its root is.
+#[derive(Debug)]
+pub struct DetachedMount {
+    /// From `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`.
+    pub fd: OwnedFd,
+    /// Directories are mounted on directories, files on files.
+    pub kind: Kind,
+}
+
+/// The attach directory in the transient namespace.
+#[derive(Debug)]
+pub struct Attachments {
+    tmpfs: OwnedFd,
+    path: PathBuf,
+}
+
+impl Attachments {
+    /// Leaves the host's mount namespace for good and mounts the tmpfs on `directory`, which must
+    /// exist.
+    ///
+    /// Propagation is left as it is: a Bidirectional mount of the same container must still reach
+    /// the host. Only the tmpfs must not, so the mount P that holds the directory is made private
+    /// for a moment, and put back into its peer group by way of a clone of it that never left
+    /// (`MOVE_MOUNT_SET_GROUP`, Linux 5.15). Making everything a slave, as `unshare(1)` can, would
+    /// cut the container's own mounts off.
+    pub fn new(directory: &Path) -> Result<Self, AttachError> {
+        sys::unshare_mount_namespace().map_err(failed("unshare(CLONE_NEWNS)"))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = format!("open({})", directory.display());
+        let attach = open(directory, flags, Mode::empty()).map_err(failed(named))?;
+        let holder = root_of_mount(&attach)?;
+        let peer = open_tree(&holder, "", clone_flags()).map_err(failed("open_tree(P, CLONE)"))?;
+        sys::set_propagation_private(&holder).map_err(failed("mount_setattr(P, MS_PRIVATE)"))?;
+        let tmpfs = tmpfs().map_err(failed("fsopen(\"tmpfs\")"))?;
+        let onto =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        let named = format!("move_mount(tmpfs, {})", directory.display());
+        move_mount(&tmpfs, "", &attach, "", onto).map_err(failed(named))?;
+        let set_group = onto | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+        move_mount(&peer, "", &holder, "", set_group)
+            .map_err(failed("move_mount(clone of P, P, MOVE_MOUNT_SET_GROUP)"))?;
+        Ok(Self {
+            tmpfs,
+            path: directory.to_owned(),
+        })
+    }
+
+    /// Attaches a volume as `<directory>/<name>`.
+    pub fn add(&self, name: &str, mount: &DetachedMount) -> Result<(), AttachError> {
+        let path = self.path.join(name);
+        let place = match mount.kind {
+            Kind::Directory => {
+                rustix::fs::mkdirat(&self.tmpfs, name, Mode::RWXU)
+                    .map_err(failed(format!("mkdir({})", path.display())))?;
+                OFlags::DIRECTORY
+            }
+            Kind::File => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                openat(&self.tmpfs, name, flags, Mode::RUSR)
+                    .map_err(failed(format!("create({})", path.display())))?;
+                OFlags::empty()
+            }
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | place;
+        let place = openat(&self.tmpfs, name, flags, Mode::empty())
+            .map_err(failed(format!("open({})", path.display())))?;
+        let onto =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&mount.fd, "", &place, "", onto)
+            .map_err(failed(format!("move_mount(volume, {})", path.display())))
+    }
+}
+
+fn clone_flags() -> OpenTreeFlags {
+    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH
+}
+
+/// Climbs from a directory to the root of the mount that it is in. By descriptors: `/run` may be
+/// mounted over, and only `..` leads to the mount that really is below.
+fn root_of_mount(directory: &OwnedFd) -> Result<OwnedFd, AttachError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut here = openat(directory, ".", flags, Mode::empty()).map_err(failed("open(\".\")"))?;
+    let mut place = identity(&here)?;
+    loop {
+        let parent = openat(&here, "..", flags, Mode::empty()).map_err(failed("open(\"..\")"))?;
+        let above = identity(&parent)?;
+        if above.mount != place.mount || above == place {
+            return Ok(here);
+        }
+        here = parent;
+        place = above;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct Identity {
+    mount: u64,
+    inode: u64,
+}
+
+fn identity(directory: &OwnedFd) -> Result<Identity, AttachError> {
+    let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+    let stat = statx(directory, "", AtFlags::EMPTY_PATH, wanted).map_err(failed("statx"))?;
+    Ok(Identity {
+        mount: stat.stx_mnt_id,
+        inode: stat.stx_ino,
+    })
+}
+
+fn tmpfs() -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", "runcrust")?;
+    fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+    fsconfig_set_string(context.as_fd(), "size", "64k")?;
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}

@@ -1,0 +1,237 @@
+//! A block device: which it is, which others it is the same as, whether somebody has it.
+
+mod aliases;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
+use rustix::io::Errno;
+
+pub use aliases::{Aliases, Identity};
+pub use crust_state::DeviceNumber;
+
+use crate::errno::Name;
+
+/// Where the kernel describes its devices (sysfs(5)).
+const SYSFS: &str = "/sys";
+
+/// A block device, found once: later calls act on what was found, whatever becomes of the path.
+#[derive(Debug)]
+pub struct Device {
+    path: PathBuf,
+    resolved: PathBuf,
+    number: DeviceNumber,
+    /// `O_PATH`: it holds the node, not the device, which stays free for others.
+    node: OwnedFd,
+}
+
+/// Why something isn't a block device, or doesn't tell about itself.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The path is relative: whose current directory would it be?
+    #[error("device {path:?}: not an absolute path; hint: write /dev/…")]
+    NotAbsolute {
+        /// As given.
+        path: PathBuf,
+    },
+    /// There is nothing there.
+    #[error(
+        "device {path:?}: ENOENT: there is no such device; \
+         hint: is it attached to this node? a by-id name appears with udev"
+    )]
+    Missing {
+        /// As given.
+        path: PathBuf,
+    },
+    /// It is something else.
+    #[error(
+        "device {path:?}: ENOTBLK: {kind}, not a block device; \
+         hint: an image file needs a loop device (losetup --find --show)"
+    )]
+    NotBlock {
+        /// As given.
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+    },
+    /// A system call failed otherwise.
+    #[error("device {path:?}: {call}: {}", Name(*errno))]
+    Call {
+        /// As given.
+        path: PathBuf,
+        /// Which.
+        call: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// sysfs doesn't have what it has for every block device.
+    #[error("device {number}: read {file:?}: {source}; hint: is sysfs mounted at /sys?")]
+    Sysfs {
+        /// Which device.
+        number: DeviceNumber,
+        /// Which file of its.
+        file: PathBuf,
+        /// Why; `InvalidData` when it has other contents than expected.
+        source: std::io::Error,
+    },
+}
+
+impl Device {
+    /// Finds the device at `path`, which must be absolute; symbolic links (`/dev/disk/by-id/…`) are
+    /// followed. Nothing is read from the device, and it isn't kept from anybody.
+    ///
+    /// The path is vouched for by whoever staged the volume (`crust_ops` checks it; root wrote it).
+    pub fn open(path: &Path) -> Result<Self, DeviceError> {
+        if !path.is_absolute() {
+            return Err(DeviceError::NotAbsolute { path: path.into() });
+        }
+        let call = |call| {
+            move |errno| DeviceError::Call {
+                path: path.into(),
+                call,
+                errno,
+            }
+        };
+        let node = match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(node) => node,
+            Err(Errno::NOENT) => return Err(DeviceError::Missing { path: path.into() }),
+            Err(errno) => return Err(call("open")(errno)),
+        };
+        let stat = fstat(&node).map_err(call("fstat"))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::BlockDevice {
+            return Err(DeviceError::NotBlock {
+                path: path.into(),
+                kind: kind_name(kind),
+            });
+        }
+        let resolved = std::fs::read_link(own_fd_path(&node))
+            .map_err(|error| call("readlink")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        Ok(Self {
+            path: path.into(),
+            resolved,
+            number: DeviceNumber::new(major(stat.st_rdev), minor(stat.st_rdev)),
+            node,
+        })
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path with its symbolic links followed, as it was when the device was found.
+    #[must_use]
+    pub fn resolved_path(&self) -> &Path {
+        &self.resolved
+    }
+
+    /// Major and minor number.
+    #[must_use]
+    pub fn number(&self) -> DeviceNumber {
+        self.number
+    }
+
+    /// What this device is and what it lies on.
+    pub fn aliases(&self) -> Result<Aliases, DeviceError> {
+        Self::aliases_of(self.number)
+    }
+
+    /// The same of a device that is known by its number; an error when there is none (any more).
+    pub fn aliases_of(number: DeviceNumber) -> Result<Aliases, DeviceError> {
+        Aliases::read(Path::new(SYSFS), number)
+    }
+
+    /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
+    pub fn is_read_only(&self) -> Result<bool, DeviceError> {
+        aliases::is_read_only(Path::new(SYSFS), self.number)
+    }
+
+    /// Whether somebody has the device for itself: a mount in whatever namespace, device mapper,
+    /// md, swap, or an `O_EXCL` open (open(2)). A look, not a claim: hold the volume's lock.
+    pub fn in_use_exclusively(&self) -> Result<bool, DeviceError> {
+        match self.open_for_reading(OFlags::EXCL) {
+            Ok(_) => Ok(false),
+            Err(Errno::BUSY) => Ok(true),
+            Err(errno) => Err(DeviceError::Call {
+                path: self.path.clone(),
+                call: "open(O_EXCL)",
+                errno,
+            }),
+        }
+    }
+
+    /// Opens the device itself, read-only, without waiting for it. While the descriptor is open
+    /// the device can't be detached.
+    pub(crate) fn open_for_reading(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // Through the node, so that it is the device that was found; opening for reading only
+        // makes no udev "change" event when it is closed again.
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        rustix::io::retry_on_intr(|| open(own_fd_path(&self.node), flags, Mode::empty()))
+    }
+}
+
+impl AsFd for Device {
+    /// The node, `O_PATH`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.node.as_fd()
+    }
+}
+
+fn own_fd_path(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// With an article, for sentences.
+pub(crate) fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Unknown => "something unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(path: &str) -> String {
+        Device::open(Path::new(path))
+            .expect_err("not a block device")
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_not_a_block_device_is_refused_with_what_it_is() {
+        for (path, start) in [
+            ("loop0", "device \"loop0\": not an absolute path"),
+            (
+                "/dev/there-is-none",
+                "device \"/dev/there-is-none\": ENOENT: ",
+            ),
+            (
+                "/dev/null",
+                "device \"/dev/null\": ENOTBLK: a character device, ",
+            ),
+            ("/dev", "device \"/dev\": ENOTBLK: a directory, "),
+            (
+                "/proc/self/exe",
+                "device \"/proc/self/exe\": ENOTBLK: a file, ",
+            ),
+            (
+                "/proc/self/exe/x",
+                "device \"/proc/self/exe/x\": open: ENOTDIR",
+            ),
+        ] {
+            let error = error(path);
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A sysfs of our own: devices are directories in `devices/`, as in the real one.
+struct Sysfs(tempfile::TempDir);
+
+impl Sysfs {
+    fn new() -> Self {
+        let sysfs = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(sysfs.path().join("dev/block")).expect("dev/block");
+        Self(sysfs)
+    }
+
+    /// `name` as `sda` or, for a partition, `sda/sda1`.
+    fn device(&self, name: &str, number: &str) -> PathBuf {
+        let directory = self.0.path().join("devices").join(name);
+        fs::create_dir_all(&directory).expect("the device's directory");
+        Self::write(&directory, "dev", &format!("{number}\n"));
+        if name.contains('/') {
+            Self::write(&directory, "partition", "1\n");
+        } else {
+            fs::create_dir(directory.join("slaves")).expect("slaves");
+        }
+        symlink(&directory, self.0.path().join("dev/block").join(number)).expect("a link");
+        directory
+    }
+
+    fn lies_on(upper: &Path, lower: &Path) {
+        let name = lower.file_name().expect("a name");
+        symlink(lower, upper.join("slaves").join(name)).expect("a link");
+    }
+
+    fn shows(device: &Path, file: &Path, offset: u64) {
+        fs::create_dir(device.join("loop")).expect("loop");
+        Self::write(
+            device,
+            "loop/backing_file",
+            &format!("{}\n", file.display()),
+        );
+        Self::write(device, "loop/offset", &format!("{offset}\n"));
+    }
+
+    fn write(directory: &Path, name: &str, contents: &str) {
+        fs::write(directory.join(name), contents).expect("the file is written");
+    }
+
+    fn conflict(&self, a: &str, b: &str) -> bool {
+        let (a, b) = (self.aliases(a), self.aliases(b));
+        let conflict = a.conflicts_with(&b);
+        assert_eq!(
+            conflict,
+            b.conflicts_with(&a),
+            "the relation goes both ways"
+        );
+        conflict
+    }
+
+    fn aliases(&self, number: &str) -> Aliases {
+        Aliases::read(self.0.path(), number.parse().expect("a number")).expect("sysfs is complete")
+    }
+}
+
+#[test]
+fn a_device_conflicts_with_itself_and_not_with_another() {
+    let sysfs = Sysfs::new();
+    sysfs.device("sda", "8:0");
+    sysfs.device("sdb", "8:16");
+    assert!(sysfs.conflict("8:0", "8:0"));
+    assert!(!sysfs.conflict("8:0", "8:16"));
+}
+
+#[test]
+fn device_mapper_conflicts_with_what_is_below_however_deep() {
+    let sysfs = Sysfs::new();
+    let disk = sysfs.device("sda", "8:0");
+    let crypt = sysfs.device("dm-0", "253:0");
+    let volume = sysfs.device("dm-1", "253:1");
+    Sysfs::lies_on(&crypt, &disk);
+    Sysfs::lies_on(&volume, &crypt);
+    assert!(sysfs.conflict("253:0", "8:0"));
+    assert!(sysfs.conflict("253:1", "253:0"));
+    assert!(sysfs.conflict("253:1", "8:0"));
+}
+
+#[test]
+fn logical_volumes_of_one_physical_volume_do_not_conflict() {
+    let sysfs = Sysfs::new();
+    let disk = sysfs.device("sda", "8:0");
+    for (name, number) in [("dm-0", "253:0"), ("dm-1", "253:1")] {
+        let volume = sysfs.device(name, number);
+        Sysfs::lies_on(&volume, &disk);
+    }
+    assert!(!sysfs.conflict("253:0", "253:1"));
+}
+
+#[test]
+fn a_partition_conflicts_with_its_disk_and_not_with_its_neighbour() {
+    let sysfs = Sysfs::new();
+    sysfs.device("sda", "8:0");
+    let first = sysfs.device("sda/sda1", "8:1");
+    sysfs.device("sda/sda2", "8:2");
+    let crypt = sysfs.device("dm-0", "253:0");
+    Sysfs::lies_on(&crypt, &first);
+    assert!(sysfs.conflict("8:1", "8:0"));
+    assert!(!sysfs.conflict("8:1", "8:2"));
+    assert!(sysfs.conflict("253:0", "8:0"));
+    assert!(!sysfs.conflict("253:0", "8:2"));
+}
+
+#[test]
+fn loop_devices_on_one_file_conflict_at_the_same_offset() {
+    let sysfs = Sysfs::new();
+    let image = sysfs.0.path().join("an image");
+    let link = sysfs.0.path().join("link");
+    fs::write(&image, "").expect("the image is written");
+    fs::hard_link(&image, &link).expect("a second name");
+    for (name, number, file, offset) in [
+        ("loop0", "7:0", &image, 0),
+        ("loop1", "7:1", &link, 0),
+        ("loop2", "7:2", &image, 1_048_576),
+    ] {
+        let device = sysfs.device(name, number);
+        Sysfs::shows(&device, file, offset);
+    }
+    assert!(sysfs.conflict("7:0", "7:1"));
+    assert!(!sysfs.conflict("7:0", "7:2"));
+}
+
+#[test]
+fn a_loop_device_conflicts_with_device_mapper_over_another_on_the_same_file() {
+    let sysfs = Sysfs::new();
+    let image = sysfs.0.path().join("image");
+    fs::write(&image, "").expect("the image is written");
+    let lower = sysfs.device("loop0", "7:0");
+    Sysfs::shows(&lower, &image, 0);
+    let twin = sysfs.device("loop1", "7:1");
+    Sysfs::shows(&twin, &image, 0);
+    let crypt = sysfs.device("dm-0", "253:0");
+    Sysfs::lies_on(&crypt, &lower);
+    assert!(sysfs.conflict("253:0", "7:1"));
+}
+
+#[test]
+fn a_file_that_cannot_be_seen_is_compared_by_its_path() {
+    let sysfs = Sysfs::new();
+    for (name, number, file) in [
+        ("loop0", "7:0", "/gone/image (deleted)"),
+        ("loop1", "7:1", "/gone/image (deleted)"),
+        ("loop2", "7:2", "/gone/another (deleted)"),
+    ] {
+        let device = sysfs.device(name, number);
+        Sysfs::shows(&device, Path::new(file), 0);
+    }
+    assert!(sysfs.conflict("7:0", "7:1"));
+    assert!(!sysfs.conflict("7:0", "7:2"));
+}
+
+#[test]
+fn what_sysfs_does_not_know_is_an_error_and_not_without_aliases() {
+    let sysfs = Sysfs::new();
+    let error = Aliases::read(sysfs.0.path(), DeviceNumber::new(8, 0)).expect_err("no device");
+    assert!(
+        error.to_string().starts_with("device 8:0: read "),
+        "{error}"
+    );
+}

@@ -1,0 +1,84 @@
+//! The names of errors: `EINVAL`, where the standard library says "Invalid argument (os error 22)".
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+/// An error number that displays as its symbolic name (errno(3)), or as `errno <n>` when it isn't
+/// one that the calls of this crate are known to return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name(pub Errno);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(errno, _)| *errno == self.0) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "errno {}", self.0.raw_os_error()),
+        }
+    }
+}
+
+const NAMES: &[(Errno, &str)] = &[
+    (Errno::PERM, "EPERM"),
+    (Errno::NOENT, "ENOENT"),
+    (Errno::SRCH, "ESRCH"),
+    (Errno::INTR, "EINTR"),
+    (Errno::IO, "EIO"),
+    (Errno::NXIO, "ENXIO"),
+    (Errno::TOOBIG, "E2BIG"),
+    (Errno::BADF, "EBADF"),
+    (Errno::AGAIN, "EAGAIN"),
+    (Errno::NOMEM, "ENOMEM"),
+    (Errno::ACCESS, "EACCES"),
+    (Errno::FAULT, "EFAULT"),
+    (Errno::NOTBLK, "ENOTBLK"),
+    (Errno::BUSY, "EBUSY"),
+    (Errno::EXIST, "EEXIST"),
+    (Errno::XDEV, "EXDEV"),
+    (Errno::NODEV, "ENODEV"),
+    (Errno::NOTDIR, "ENOTDIR"),
+    (Errno::ISDIR, "EISDIR"),
+    (Errno::INVAL, "EINVAL"),
+    (Errno::NFILE, "ENFILE"),
+    (Errno::MFILE, "EMFILE"),
+    (Errno::NOTTY, "ENOTTY"),
+    (Errno::FBIG, "EFBIG"),
+    (Errno::NOSPC, "ENOSPC"),
+    (Errno::ROFS, "EROFS"),
+    (Errno::MLINK, "EMLINK"),
+    (Errno::RANGE, "ERANGE"),
+    (Errno::NAMETOOLONG, "ENAMETOOLONG"),
+    (Errno::NOSYS, "ENOSYS"),
+    (Errno::NOTEMPTY, "ENOTEMPTY"),
+    (Errno::LOOP, "ELOOP"),
+    (Errno::NODATA, "ENODATA"),
+    (Errno::BADMSG, "EBADMSG"),
+    (Errno::OVERFLOW, "EOVERFLOW"),
+    (Errno::OPNOTSUPP, "EOPNOTSUPP"),
+    (Errno::TIMEDOUT, "ETIMEDOUT"),
+    (Errno::STALE, "ESTALE"),
+    (Errno::UCLEAN, "EUCLEAN"),
+    (Errno::DQUOT, "EDQUOT"),
+    (Errno::NOMEDIUM, "ENOMEDIUM"),
+    (Errno::MEDIUMTYPE, "EMEDIUMTYPE"),
+    (Errno::SHUTDOWN, "ESHUTDOWN"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_called_by_their_names() {
+        assert_eq!(Name(Errno::UCLEAN).to_string(), "EUCLEAN");
+        assert_eq!(Name(Errno::NOTBLK).to_string(), "ENOTBLK");
+    }
+
+    #[test]
+    fn an_error_without_a_name_here_shows_its_number() {
+        assert_eq!(
+            Name(Errno::from_raw_os_error(4000)).to_string(),
+            "errno 4000"
+        );
+    }
+}

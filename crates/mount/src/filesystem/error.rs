@@ -1,0 +1,117 @@
+//! The sentence.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::Cause;
+use crate::device::DeviceNumber;
+use crate::errno::Name;
+use crate::options::FsOption;
+
+/// Why there is no mount. Each is one sentence with the volume, the device, the call and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// The device's path led the kernel to another device than us. That mount is gone again.
+    #[error(
+        "volume {volume}: fsmount: {device:?} was device {expected} and is {mounted} now; \
+         hint: was the device detached and attached again meanwhile? the next try looks again"
+    )]
+    Replaced {
+        /// The volume's name.
+        volume: String,
+        /// The device's path.
+        device: PathBuf,
+        /// What it was when it was found.
+        expected: DeviceNumber,
+        /// What the kernel mounted.
+        mounted: DeviceNumber,
+    },
+}
+
+impl MountError {
+    /// What it comes down to, where the kernel said.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Refused(refusal) => Some(&refusal.cause),
+            Self::Replaced { .. } => None,
+        }
+    }
+}
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("volume {volume}: {}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint())]
+pub struct Refusal {
+    /// The volume's name.
+    pub volume: String,
+    /// The device's path, as it was given.
+    pub device: PathBuf,
+    /// The type asked for.
+    pub fstype: String,
+    /// Which call.
+    pub call: Call,
+    /// What it returned.
+    pub errno: Errno,
+    /// What that means here.
+    pub cause: Cause,
+    /// The context's log, first message first, without the levels.
+    pub log: Vec<String>,
+}
+
+/// One of the calls that make a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// fsopen(2).
+    Open,
+    /// fsconfig(2) with the device.
+    Source,
+    /// fsconfig(2) with an option.
+    Option(FsOption),
+    /// fsconfig(2), `FSCONFIG_CMD_CREATE` or `…_CREATE_EXCL`.
+    Create,
+    /// fsmount(2).
+    Mount,
+    /// statx(2) of the new mount.
+    Stat,
+}
+
+/// Quoted and escaped: a path may be any bytes, and the sentence stays on one line.
+struct Quoted<'a>(&'a Path);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0, f)
+    }
+}
+
+impl Refusal {
+    /// `fsconfig("/dev/loop3", ext4, "dax=maybe")`.
+    fn call(&self) -> impl fmt::Display {
+        let device = Quoted(&self.device);
+        let fstype = &self.fstype;
+        match &self.call {
+            Call::Open => format!("fsopen({fstype}) for {device}"),
+            Call::Source => format!("fsconfig({device}, {fstype}, source)"),
+            Call::Option(option) => format!("fsconfig({device}, {fstype}, \"{option}\")"),
+            Call::Create => format!("fsconfig({device}, {fstype}, create)"),
+            Call::Mount => format!("fsmount({device}, {fstype})"),
+            Call::Stat => format!("statx({device}, {fstype})"),
+        }
+    }
+
+    /// Ours, with the kernel's words; of an option only the kernel's, which say as much.
+    fn reason(&self) -> String {
+        let log = self.log.join("; ");
+        match self.cause {
+            _ if log.is_empty() => self.cause.to_string(),
+            Cause::BadOption { .. } => log,
+            _ => format!("{} (kernel: {log})", self.cause),
+        }
+    }
+}

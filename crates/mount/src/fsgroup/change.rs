@@ -1,0 +1,142 @@
+//! Which change an entry needs. Pure.
+
+use rustix::fs::FileType;
+
+/// Added to what isn't a directory (kubelet's `rwMask`).
+const FILE_BITS: u32 = 0o660;
+/// Added to directories: kubelet's `rwMask`, its `execMask`, and setgid.
+const DIRECTORY_BITS: u32 = 0o2770;
+/// What chmod(2) can set.
+const PERMISSIONS: u32 = 0o7777;
+
+/// How an entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) kind: FileType,
+    /// The twelve permission bits.
+    pub(super) mode: u32,
+    pub(super) group: u32,
+}
+
+impl Standing {
+    /// From `st_mode` and `st_gid`.
+    pub(super) fn new(raw_mode: u32, group: u32) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(raw_mode),
+            mode: raw_mode & PERMISSIONS,
+            group,
+        }
+    }
+}
+
+/// What to do to an entry; at least one of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) chown: bool,
+    /// The new mode, to be set after the chown.
+    pub(super) chmod: Option<u32>,
+}
+
+/// `None`: it is right already. A chown is always followed by a chmod, since it takes setuid and
+/// setgid away (chown(2)), but never for a symbolic link, which has no mode of its own.
+pub(super) fn needed(standing: &Standing, group: u32) -> Option<Change> {
+    let chown = standing.group != group;
+    let bits = match standing.kind {
+        FileType::Symlink => return chown.then_some(Change { chown, chmod: None }),
+        FileType::Directory => DIRECTORY_BITS,
+        _ => FILE_BITS,
+    };
+    let mode = standing.mode | bits;
+    (chown || mode != standing.mode).then_some(Change {
+        chown,
+        chmod: Some(mode),
+    })
+}
+
+/// kubelet's `requiresPermissionChange`, the other way round.
+pub(super) fn root_matches(standing: &Standing, group: u32) -> bool {
+    standing.kind == FileType::Directory
+        && standing.group == group
+        && standing.mode & DIRECTORY_BITS == DIRECTORY_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: u32 = 2000;
+
+    fn standing(kind: FileType, mode: u32, group: u32) -> Standing {
+        Standing { kind, mode, group }
+    }
+
+    fn change(chown: bool, chmod: Option<u32>) -> Change {
+        Change { chown, chmod }
+    }
+
+    #[test]
+    fn each_kind_of_entry_gets_its_bits_and_keeps_its_own() {
+        use FileType::{BlockDevice, Directory, Fifo, RegularFile, Socket, Symlink};
+        for (kind, mode, group, expected) in [
+            (RegularFile, 0o600, 0, Some(change(true, Some(0o660)))),
+            (RegularFile, 0o600, GROUP, Some(change(false, Some(0o660)))),
+            (RegularFile, 0o660, GROUP, None),
+            (RegularFile, 0o777, GROUP, None),
+            (RegularFile, 0o660, 0, Some(change(true, Some(0o660)))),
+            (RegularFile, 0o4755, 0, Some(change(true, Some(0o4775)))),
+            (RegularFile, 0o6755, 0, Some(change(true, Some(0o6775)))),
+            (RegularFile, 0o4775, GROUP, None),
+            (RegularFile, 0, GROUP, Some(change(false, Some(0o660)))),
+            (Directory, 0o755, 0, Some(change(true, Some(0o2775)))),
+            (Directory, 0o770, GROUP, Some(change(false, Some(0o2770)))),
+            (Directory, 0o2770, GROUP, None),
+            (Directory, 0o3777, GROUP, None),
+            (Directory, 0o1777, 0, Some(change(true, Some(0o3777)))),
+            (Symlink, 0o777, 0, Some(change(true, None))),
+            (Symlink, 0o777, GROUP, None),
+            (Fifo, 0o644, 0, Some(change(true, Some(0o664)))),
+            (Socket, 0o755, GROUP, Some(change(false, Some(0o775)))),
+            (BlockDevice, 0o600, 0, Some(change(true, Some(0o660)))),
+        ] {
+            let entry = standing(kind, mode, group);
+            assert_eq!(needed(&entry, GROUP), expected, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn group_0_is_a_group_like_any_other() {
+        assert_eq!(
+            needed(&standing(FileType::RegularFile, 0o644, 1000), 0),
+            Some(change(true, Some(0o664)))
+        );
+        assert_eq!(needed(&standing(FileType::RegularFile, 0o664, 0), 0), None);
+    }
+
+    #[test]
+    fn after_a_change_nothing_is_needed() {
+        for kind in [FileType::RegularFile, FileType::Directory] {
+            for mode in [0, 0o600, 0o4711, 0o1777, 0o7777] {
+                let change = needed(&standing(kind, mode, 0), GROUP).expect("another group");
+                let after = standing(kind, change.chmod.expect("a mode"), GROUP);
+                assert_eq!(needed(&after, GROUP), None);
+            }
+        }
+    }
+
+    #[test]
+    fn the_root_matches_with_group_setgid_and_all_of_770_only() {
+        for (kind, mode, group, expected) in [
+            (FileType::Directory, 0o2770, GROUP, true),
+            (FileType::Directory, 0o3777, GROUP, true),
+            (FileType::Directory, 0o2775, GROUP, true),
+            (FileType::Directory, 0o2770, 0, false),
+            (FileType::Directory, 0o770, GROUP, false),
+            (FileType::Directory, 0o2750, GROUP, false),
+            (FileType::Directory, 0o2760, GROUP, false),
+            (FileType::RegularFile, 0o2770, GROUP, false),
+        ] {
+            let root = standing(kind, mode, group);
+            assert_eq!(root_matches(&root, GROUP), expected, "{root:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Why fsGroup wasn't applied.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::Counts;
+use crate::errno::Name;
+
+/// Paths are relative to the volume's root, which itself is the empty path. After each of these the
+/// root hasn't been changed: the next try goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum FsGroupError {
+    /// 4294967295 is chown's "leave it alone".
+    #[error("fsGroup {group}: not a group id; hint: group ids end at 4294967294")]
+    NotAGroup {
+        /// What was given.
+        group: u32,
+    },
+    /// A system call failed on an entry.
+    #[error("fsGroup: {call}({}): {}{}", Shown(path), Name(*errno), hint(*errno))]
+    Call {
+        /// Which.
+        call: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// Coming back from a deep directory, its parent was another one.
+    #[error(
+        "fsGroup: {}: was moved to another directory during the walk; \
+         hint: another pod is at work in this volume; the next try goes on",
+        Shown(path)
+    )]
+    Moved {
+        /// The directory that was expected.
+        path: PathBuf,
+    },
+    /// Each look found something else there.
+    #[error(
+        "fsGroup: {}: is replaced faster than it can be changed; \
+         hint: another pod is at work in this volume; the next try goes on",
+        Shown(path)
+    )]
+    Restless {
+        /// The entry.
+        path: PathBuf,
+    },
+    /// The deadline has passed, or the caller wants no more.
+    #[error(
+        "fsGroup {group}: stopped at the deadline after {} entries, {} of them changed; \
+         hint: the next try goes on, entries that are right cost one look each; \
+         fsGroupChangePolicy OnRootMismatch does this only once",
+        counts.entries,
+        counts.changed
+    )]
+    Stopped {
+        /// The group.
+        group: u32,
+        /// How far it got.
+        counts: Counts,
+    },
+}
+
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ROFS => {
+            "; hint: the file system is read-only: mounted so, or by itself after an error (dmesg)"
+        }
+        Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
+        Errno::UCLEAN | Errno::BADMSG => "; hint: the file system is corrupt; run fsck",
+        Errno::IO => "; hint: see the kernel's log (dmesg) for the device's errors",
+        Errno::MFILE => "; hint: the walk needs about 70 descriptors (ulimit -n)",
+        _ => "",
+    }
+}
+
+/// A path on one line, quoted; of a very long one the end.
+struct Shown<'a>(&'a PathBuf);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 1024;
+        let bytes = self.0.as_os_str().as_bytes();
+        match bytes.len().checked_sub(LONGEST + 1) {
+            _ if bytes.is_empty() => f.write_str("the volume's root"),
+            Some(cut) => {
+                f.write_str("…")?;
+                fmt::Debug::fmt(OsStr::from_bytes(&bytes[cut + 1..]), f)
+            }
+            None => fmt::Debug::fmt(self.0, f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentence(path: &str) -> String {
+        FsGroupError::Call {
+            call: "fchownat",
+            path: path.into(),
+            errno: Errno::ROFS,
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn the_sentence_retells_the_call_on_one_line() {
+        assert!(sentence("a\nb").starts_with("fsGroup: fchownat(\"a\\nb\"): EROFS; hint: "));
+        assert!(sentence("").starts_with("fsGroup: fchownat(the volume's root): EROFS"));
+    }
+
+    #[test]
+    fn of_a_path_as_long_as_a_deep_tree_the_end_is_shown() {
+        let sentence = sentence(&format!("{}/end", "d/".repeat(5000)));
+        assert!(
+            sentence.len() < 1300 && sentence.contains("/end\")"),
+            "{sentence}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+
+const GROUP: u32 = 2000;
+
+/// A hundred files in ten directories.
+fn tree() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    for directory in 0..10 {
+        let directory = root.path().join(directory.to_string());
+        fs::create_dir(&directory).expect("a directory");
+        for file in 0..10 {
+            fs::write(directory.join(file.to_string()), "").expect("a file");
+        }
+    }
+    root
+}
+
+/// Stops before entry number `last + 1`.
+fn run_until(
+    root: &tempfile::TempDir,
+    policy: FsGroupChangePolicy,
+    last: u64,
+) -> Result<Option<Counts>, FsGroupError> {
+    let fd = File::open(root.path()).expect("the root opens");
+    run(fd.as_fd(), GROUP, policy, &mut |counts| {
+        if counts.entries < last {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })
+}
+
+fn root_group(root: &tempfile::TempDir) -> u32 {
+    fs::metadata(root.path()).expect("the root is there").gid()
+}
+
+#[test]
+fn a_walk_stopped_anywhere_leaves_the_root_and_a_second_one_does_the_rest() {
+    for last in [0, 1, 50, 109, 110] {
+        let root = tree();
+        let error = run_until(&root, FsGroupChangePolicy::Always, last).expect_err("stopped");
+        let FsGroupError::Stopped { counts, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((counts.entries, counts.changed), (last, last));
+        assert_ne!(root_group(&root), GROUP, "stopped after {last}");
+
+        let rest = run_until(&root, FsGroupChangePolicy::OnRootMismatch, u64::MAX);
+        let rest = rest.expect("not stopped").expect("the root doesn't match");
+        assert_eq!((rest.entries, rest.changed), (111, 111 - last));
+        assert_eq!(root_group(&root), GROUP);
+
+        let again = run_until(&root, FsGroupChangePolicy::OnRootMismatch, 0);
+        assert_eq!(again.expect("nothing to do"), None);
+    }
+}
+
+#[test]
+fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
+    let root = tree();
+    let error = run_until(&root, FsGroupChangePolicy::Always, 42).expect_err("stopped");
+    let sentence = error.to_string();
+    let start =
+        "fsGroup 2000: stopped at the deadline after 42 entries, 42 of them changed; hint: ";
+    assert!(sentence.starts_with(start), "{sentence}");
+}
+
+/// Deeper than directories are kept open, so that the way back is by `..`: a directory that has been
+/// moved leads to another parent, which must not be taken for the one it left.
+#[test]
+fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
+    const LEVELS: usize = 100;
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let chain: std::path::PathBuf = std::iter::repeat_n("d", LEVELS).collect();
+    fs::create_dir_all(root.path().join(&chain)).expect("a deep directory");
+    let (from, to) = (root.path().join("d/d/d"), root.path().join("d/moved"));
+    let fd = File::open(root.path()).expect("the root opens");
+    let policy = FsGroupChangePolicy::Always;
+
+    // The first entry of all is the innermost directory.
+    let moved = run(fd.as_fd(), GROUP, policy, &mut |counts| {
+        if counts.entries == 0 {
+            fs::rename(&from, &to).expect("it is moved");
+        }
+        ControlFlow::Continue(())
+    });
+
+    let error = moved.expect_err("the way back is another");
+    assert!(matches!(error, FsGroupError::Moved { .. }), "{error}");
+    assert_ne!(root_group(&root), GROUP);
+    let rest = run_until(&root, policy, u64::MAX).expect("nothing moves any more");
+    let rest = rest.expect("the policy is Always");
+    assert_eq!(rest.entries, LEVELS as u64 + 1);
+    assert_eq!(root_group(&root), GROUP);
+}
+
+#[test]
+fn progress_is_a_line_for_the_log() {
+    let counts = Counts {
+        entries: 1200,
+        changed: 300,
+        ..Counts::default()
+    };
+    let elapsed = Duration::from_millis(31_400);
+    let mut progress = Progress { counts, elapsed };
+    assert_eq!(
+        progress.to_string(),
+        "1200 entries looked at, 300 changed, in 31 s"
+    );
+    progress.counts.immutable = 2;
+    progress.counts.other_mounts = 1;
+    assert_eq!(
+        progress.to_string(),
+        "1200 entries looked at, 300 changed, 2 immutable and left as they were, \
+         1 other mounts left out, in 31 s"
+    );
+}
+
+#[test]
+fn the_group_id_that_means_no_change_is_refused() {
+    let root = tree();
+    let fd = File::open(root.path()).expect("the root opens");
+    let result = run(
+        fd.as_fd(),
+        u32::MAX,
+        FsGroupChangePolicy::Always,
+        &mut |_| ControlFlow::Continue(()),
+    );
+    assert!(
+        matches!(result, Err(FsGroupError::NotAGroup { .. })),
+        "{result:?}"
+    );
+}

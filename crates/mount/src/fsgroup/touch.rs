@@ -1,0 +1,143 @@
+//! The system calls of the walk, on descriptors.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxAttributes,
+    StatxFlags, chmodat, chownat, fstatfs, openat, statx,
+};
+use rustix::io::Errno;
+
+use super::change::{self, Change, Standing};
+use crate::beneath;
+
+/// `/proc/thread-self/fd`: the mode of what an `O_PATH` descriptor refers to is changed by way of
+/// its link in there (fchmodat2 with `AT_EMPTY_PATH` is only in Linux 6.6).
+#[derive(Debug)]
+pub(super) struct Descriptors(OwnedFd);
+
+/// A call and why it failed.
+pub(super) type Failure = (&'static str, Errno);
+
+/// What a look at an entry tells.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) standing: Standing,
+    /// `st_dev` and `st_ino`.
+    pub(super) identity: (u32, u32, u64),
+    /// Which mount it is on.
+    pub(super) mount: u64,
+    /// chattr +i or +a.
+    frozen: bool,
+}
+
+/// What came of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touched {
+    Right,
+    Changed,
+    Immutable,
+}
+
+/// Never a link, never another mount, never out.
+const DOWN: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+/// `..` is above, by definition.
+const UP: ResolveFlags = DOWN.difference(ResolveFlags::BENEATH);
+
+/// Without a trace in the directories' access times, as backups read.
+const LISTING: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOATIME);
+
+/// Opens a directory for listing: `name` below `directory`.
+pub(super) fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    beneath::open(directory, name, LISTING, DOWN)
+}
+
+/// Opens the directory that `directory` is in.
+pub(super) fn open_parent(directory: impl AsFd) -> Result<OwnedFd, Errno> {
+    beneath::open(directory, c"..", LISTING, UP)
+}
+
+/// A handle on an entry of any kind, which opens nothing: not a device, not a named pipe.
+pub(super) fn open_handle(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    beneath::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
+}
+
+/// Looks at `name` in `directory`, or with an empty name at `directory` itself.
+pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+    let mask = StatxFlags::TYPE
+        | StatxFlags::MODE
+        | StatxFlags::GID
+        | StatxFlags::INO
+        | StatxFlags::MNT_ID;
+    let stat = rustix::io::retry_on_intr(|| statx(directory.as_fd(), name, flags, mask))?;
+    Ok(Look::from(&stat))
+}
+
+impl From<&Statx> for Look {
+    fn from(stat: &Statx) -> Self {
+        Self {
+            standing: Standing::new(u32::from(stat.stx_mode), stat.stx_gid),
+            identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
+            mount: stat.stx_mnt_id,
+            frozen: stat
+                .stx_attributes
+                .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
+        }
+    }
+}
+
+impl Descriptors {
+    /// Checked to be a procfs: a path below something else would be a chmod of anything.
+    pub(super) fn open() -> Result<Self, Failure> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, c"/proc/thread-self/fd", flags, Mode::empty())
+            .map_err(|errno| ("open /proc/thread-self/fd", errno))?;
+        let stat = fstatfs(&directory).map_err(|errno| ("fstatfs /proc", errno))?;
+        if stat.f_type == PROC_SUPER_MAGIC {
+            Ok(Self(directory))
+        } else {
+            Err(("open /proc/thread-self/fd: no procfs", Errno::NODEV))
+        }
+    }
+
+    /// Changes what `entry` refers to where `look`, a look at just that, says it is needed.
+    pub(super) fn touch(
+        &self,
+        entry: BorrowedFd<'_>,
+        look: &Look,
+        group: u32,
+    ) -> Result<Touched, Failure> {
+        let Some(change) = change::needed(&look.standing, group) else {
+            return Ok(Touched::Right);
+        };
+        match self.change(entry, change, group) {
+            Ok(()) => Ok(Touched::Changed),
+            Err((_, Errno::PERM)) if look.frozen => Ok(Touched::Immutable),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn change(&self, entry: BorrowedFd<'_>, change: Change, group: u32) -> Result<(), Failure> {
+        if change.chown {
+            let group = Some(Gid::from_raw(group));
+            chownat(entry, c"", None, group, AtFlags::EMPTY_PATH)
+                .map_err(|errno| ("fchownat", errno))?;
+        }
+        if let Some(mode) = change.chmod {
+            // Follows the magic link to just this inode, which isn't a symbolic link.
+            let link = entry.as_raw_fd().to_string();
+            let mode = Mode::from_raw_mode(mode);
+            chmodat(&self.0, link, mode, AtFlags::empty()).map_err(|errno| ("fchmodat", errno))?;
+        }
+        Ok(())
+    }
+}

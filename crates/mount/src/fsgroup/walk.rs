@@ -1,0 +1,329 @@
+//! The walk: an explicit stack of directories, children first.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{FileType, RawDir};
+use rustix::io::Errno;
+
+use super::change::Standing;
+use super::touch::{self, Descriptors, Failure, Look, Touched};
+use super::{Counts, FsGroupError};
+
+/// So many of the innermost directories are kept open; those above are found again by `..`.
+const OPEN_DIRECTORIES: usize = 64;
+/// So often an entry may turn out to be something else than at the last look.
+const TRIES: usize = 16;
+/// For getdents64(2), in bytes.
+const LISTING: usize = 64 * 1024;
+
+pub(super) struct Walk<'a> {
+    group: u32,
+    /// The mount that is walked; others aren't entered.
+    mount: u64,
+    descriptors: Descriptors,
+    stack: Vec<Frame>,
+    counts: Counts,
+    observe: &'a mut dyn FnMut(&Counts) -> ControlFlow<()>,
+    listing: Vec<u8>,
+}
+
+/// A directory whose entries have been dealt with, except for those directories.
+struct Frame {
+    /// Empty for the root.
+    name: CString,
+    /// `None` while we are deep below it.
+    directory: Option<OwnedFd>,
+    identity: (u32, u32, u64),
+    directories: Vec<CString>,
+}
+
+/// What an entry that isn't a directory, or not seen as one, turned out to be.
+enum Entry {
+    Done,
+    Directory,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        root: BorrowedFd<'_>,
+        group: u32,
+        observe: &'a mut dyn FnMut(&Counts) -> ControlFlow<()>,
+    ) -> Result<Self, FsGroupError> {
+        let failed = |(call, errno): Failure| FsGroupError::Call {
+            call,
+            path: PathBuf::new(),
+            errno,
+        };
+        let descriptors = Descriptors::open().map_err(failed)?;
+        // The caller's may be O_PATH, and listing moves a shared offset.
+        let root = touch::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
+        let look = touch::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
+        Ok(Self {
+            group,
+            mount: look.mount,
+            descriptors,
+            stack: vec![Frame {
+                name: CString::default(),
+                directory: Some(root),
+                identity: look.identity,
+                directories: Vec::new(),
+            }],
+            counts: Counts::default(),
+            observe,
+            listing: Vec::with_capacity(LISTING),
+        })
+    }
+
+    /// How the root stands. To be asked before [`Walk::run`].
+    pub(super) fn root_standing(&self) -> Result<Standing, FsGroupError> {
+        let look = touch::look(self.top()?, c"");
+        look.map(|look| look.standing)
+            .map_err(|errno| self.failed(None, ("statx", errno)))
+    }
+
+    pub(super) fn run(mut self) -> Result<Counts, FsGroupError> {
+        self.list()?;
+        while let Some(frame) = self.stack.last_mut() {
+            match frame.directories.pop() {
+                Some(name) => self.descend(name)?,
+                None => self.finish()?,
+            }
+        }
+        Ok(self.counts)
+    }
+
+    /// Enters `name` in the innermost directory, if it still is a directory.
+    fn descend(&mut self, name: CString) -> Result<(), FsGroupError> {
+        for _ in 0..TRIES {
+            match touch::open_directory(self.top()?, &name) {
+                Ok(directory) => return self.enter(name, directory),
+                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::XDEV) => {
+                    self.counts.other_mounts += 1;
+                    return Ok(());
+                }
+                // Not a directory any more (a symbolic link is ELOOP).
+                Err(Errno::NOTDIR | Errno::LOOP) => match self.entry(&name)? {
+                    Entry::Done => return Ok(()),
+                    Entry::Directory => {}
+                },
+                Err(errno) => return Err(self.failed(Some(&name), ("openat2", errno))),
+            }
+        }
+        let path = self.path(Some(&name));
+        Err(FsGroupError::Restless { path })
+    }
+
+    fn enter(&mut self, name: CString, directory: OwnedFd) -> Result<(), FsGroupError> {
+        let look = match touch::look(&directory, c"") {
+            Ok(look) => look,
+            Err(errno) => return Err(self.failed(Some(&name), ("statx", errno))),
+        };
+        self.stack.push(Frame {
+            name,
+            directory: Some(directory),
+            identity: look.identity,
+            directories: Vec::new(),
+        });
+        if let Some(above) = self.stack.len().checked_sub(OPEN_DIRECTORIES + 1) {
+            self.stack[above].directory = None;
+        }
+        self.list()
+    }
+
+    /// Goes through the innermost directory: directories are noted, all else is dealt with.
+    fn list(&mut self) -> Result<(), FsGroupError> {
+        let directory = self.top()?.try_clone_to_owned();
+        let directory = directory.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
+            self.failed(None, ("dup", errno))
+        })?;
+        let mut listing = std::mem::take(&mut self.listing);
+        let result = self.list_into(&directory, listing.spare_capacity_mut());
+        self.listing = listing;
+        let directories = result?;
+        if let Some(frame) = self.stack.last_mut() {
+            frame.directories = directories;
+        }
+        Ok(())
+    }
+
+    fn list_into(
+        &mut self,
+        directory: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Vec<CString>, FsGroupError> {
+        let mut directories = Vec::new();
+        let mut entries = RawDir::new(directory, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // It was removed since it was opened.
+                Err(Errno::NOENT) => break,
+                Err(errno) => return Err(self.failed(None, ("getdents64", errno))),
+            };
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            // The type spares directories a look; Unknown is for file systems that don't tell.
+            let is_directory = entry.file_type() == FileType::Directory
+                || matches!(self.entry(name)?, Entry::Directory);
+            if is_directory {
+                directories.push(name.to_owned());
+            }
+        }
+        Ok(directories)
+    }
+
+    /// Deals with `name` in the innermost directory, unless it is a directory.
+    fn entry(&mut self, name: &CStr) -> Result<Entry, FsGroupError> {
+        self.go_on()?;
+        let looked = match touch::look(self.top()?, name) {
+            Err(Errno::NOENT) => return Ok(Entry::Done),
+            looked => looked.map_err(|errno| self.failed(Some(name), ("statx", errno)))?,
+        };
+        if looked.mount != self.mount {
+            self.counts.other_mounts += 1;
+            return Ok(Entry::Done);
+        }
+        if looked.standing.kind == FileType::Directory {
+            return Ok(Entry::Directory);
+        }
+        if super::change::needed(&looked.standing, self.group).is_none() {
+            self.count(Touched::Right);
+            return Ok(Entry::Done);
+        }
+        self.change_entry(name)
+    }
+
+    fn change_entry(&mut self, name: &CStr) -> Result<Entry, FsGroupError> {
+        let handle = match touch::open_handle(self.top()?, name) {
+            Err(Errno::NOENT) => return Ok(Entry::Done),
+            Err(Errno::XDEV) => {
+                self.counts.other_mounts += 1;
+                return Ok(Entry::Done);
+            }
+            opened => opened.map_err(|errno| self.failed(Some(name), ("openat2", errno)))?,
+        };
+        // Once more, of what is held: the name may mean something else by now.
+        let look =
+            touch::look(&handle, c"").map_err(|errno| self.failed(Some(name), ("statx", errno)))?;
+        if look.standing.kind == FileType::Directory {
+            return Ok(Entry::Directory);
+        }
+        self.touch(handle.as_fd(), &look, Some(name))?;
+        Ok(Entry::Done)
+    }
+
+    /// The innermost directory's own turn, and back to the one above.
+    fn finish(&mut self) -> Result<(), FsGroupError> {
+        self.go_on()?;
+        let look =
+            touch::look(self.top()?, c"").map_err(|errno| self.failed(None, ("statx", errno)))?;
+        // Before anything is changed: what has moved away is dealt with by the next try.
+        let parent = self.parent()?;
+        let Some(frame) = self.stack.pop() else {
+            return Ok(());
+        };
+        if let (Some(above), Some(parent)) = (self.stack.last_mut(), parent) {
+            above.directory = Some(parent);
+        }
+        match frame.directory {
+            Some(directory) => {
+                let name = (!frame.name.is_empty()).then_some(frame.name.as_c_str());
+                self.touch(directory.as_fd(), &look, name)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The directory above, where it isn't open any more; checked to be the one we came from.
+    fn parent(&self) -> Result<Option<OwnedFd>, FsGroupError> {
+        let above = self
+            .stack
+            .len()
+            .checked_sub(2)
+            .map(|index| &self.stack[index]);
+        let Some(above) = above.filter(|frame| frame.directory.is_none()) else {
+            return Ok(None);
+        };
+        let moved = || FsGroupError::Moved {
+            path: self.path(None),
+        };
+        let parent = match touch::open_parent(self.top()?) {
+            // Removed, or moved onto another mount's root.
+            Err(Errno::NOENT | Errno::XDEV) => return Err(moved()),
+            opened => opened.map_err(|errno| self.failed(None, ("openat2 ..", errno)))?,
+        };
+        let look =
+            touch::look(&parent, c"").map_err(|errno| self.failed(None, ("statx ..", errno)))?;
+        if look.identity == above.identity && look.mount == self.mount {
+            Ok(Some(parent))
+        } else {
+            Err(moved())
+        }
+    }
+
+    fn touch(
+        &mut self,
+        entry: BorrowedFd<'_>,
+        look: &Look,
+        name: Option<&CStr>,
+    ) -> Result<(), FsGroupError> {
+        let touched = self.descriptors.touch(entry, look, self.group);
+        let touched = touched.map_err(|failure| self.failed(name, failure))?;
+        self.count(touched);
+        Ok(())
+    }
+
+    fn count(&mut self, touched: Touched) {
+        self.counts.entries += 1;
+        match touched {
+            Touched::Right => {}
+            Touched::Changed => self.counts.changed += 1,
+            Touched::Immutable => self.counts.immutable += 1,
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), FsGroupError> {
+        match (self.observe)(&self.counts) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(FsGroupError::Stopped {
+                group: self.group,
+                counts: self.counts,
+            }),
+        }
+    }
+
+    /// The innermost directory, which is always open.
+    fn top(&self) -> Result<BorrowedFd<'_>, FsGroupError> {
+        self.stack
+            .last()
+            .and_then(|frame| frame.directory.as_ref())
+            .map(AsFd::as_fd)
+            .ok_or_else(|| self.failed(None, ("openat2", Errno::BADF)))
+    }
+
+    fn failed(&self, name: Option<&CStr>, (call, errno): Failure) -> FsGroupError {
+        let path = self.path(name);
+        FsGroupError::Call { call, path, errno }
+    }
+
+    /// Of the innermost directory, or of `name` in it.
+    fn path(&self, name: Option<&CStr>) -> PathBuf {
+        let names = self
+            .stack
+            .iter()
+            .map(|frame| frame.name.as_c_str())
+            .chain(name);
+        names
+            .map(|name| OsStr::from_bytes(name.to_bytes()))
+            .collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! `/proc/<pid>/mountinfo` (`proc_pid_mountinfo(5)`).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use crate::device::DeviceNumber;
+
+/// One mount of a mount namespace. Names are the bytes the kernel holds: unescaped, not
+/// necessarily UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The mount's id; statx's `stx_mnt_id`. Used again after the mount is gone.
+    pub id: u32,
+    /// The id of the mount it is on; its own for the namespace's root, and one that isn't listed
+    /// where that is outside the process's root directory.
+    pub parent: u32,
+    /// The superblock's device. Not always `st_dev`: btrfs gives each subvolume its own.
+    pub device: DeviceNumber,
+    /// Which directory (or file) of the file system is mounted; ends in `//deleted` when that has
+    /// been removed.
+    pub root: PathBuf,
+    /// Where, relative to the process's root directory.
+    pub mount_point: PathBuf,
+    /// The mount's own options, comma separated, as `rw,nosuid,relatime`.
+    pub options: OsString,
+    /// Its peer groups.
+    pub propagation: Propagation,
+    /// The type, with a subtype after a dot (`fuse.sshfs`).
+    pub fstype: OsString,
+    /// What it was mounted from, as the one who mounted it spelt it; empty when there was nothing.
+    pub source: OsString,
+    /// The superblock's options, comma separated.
+    pub super_options: OsString,
+}
+
+/// The optional fields. All absent: private.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Propagation {
+    /// `shared:N`: the peer group it belongs to.
+    pub shared: Option<u32>,
+    /// `master:N`: the peer group it is a slave of.
+    pub master: Option<u32>,
+    /// `propagate_from:N`: the nearest dominant group below the process's root.
+    pub propagate_from: Option<u32>,
+    /// `unbindable`.
+    pub unbindable: bool,
+}
+
+impl Mount {
+    /// Whether the directory that is mounted has been removed from its file system.
+    #[must_use]
+    pub fn is_of_something_deleted(&self) -> bool {
+        self.root
+            .as_os_str()
+            .as_encoded_bytes()
+            .ends_with(b"//deleted")
+    }
+}
+
+/// Why the mounts aren't known.
+#[derive(Debug, thiserror::Error)]
+pub enum MountInfoError {
+    /// The file can't be read; ENOENT or ESRCH when the process is gone.
+    #[error("read {}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line isn't one of mountinfo's. The kernel doesn't write such lines: something else is
+    /// mounted on /proc.
+    #[error("{}: line {line} ({text:?}) has no valid {field}; hint: is that a procfs?", path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// Which field is missing or malformed.
+        field: &'static str,
+        /// The line.
+        text: String,
+    },
+}
+
+/// Reads the mounts that process `pid` sees, in the order they were mounted over one another: of
+/// two at the same place the later one is on top.
+pub fn read(pid: i32) -> Result<Vec<Mount>, MountInfoError> {
+    read_file(format!("/proc/{pid}/mountinfo").into())
+}
+
+/// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) change one thread.
+pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
+    read_file("/proc/thread-self/mountinfo".into())
+}
+
+fn read_file(path: PathBuf) -> Result<Vec<Mount>, MountInfoError> {
+    match std::fs::read(&path) {
+        Ok(bytes) => parse(&bytes).map_err(|bad| MountInfoError::Line {
+            path,
+            line: bad.line,
+            field: bad.field,
+            text: bad.text,
+        }),
+        Err(source) => Err(MountInfoError::Read { path, source }),
+    }
+}
+
+/// The first line that can't be understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Counted from 1.
+    pub line: usize,
+    /// Which field is missing or malformed.
+    pub field: &'static str,
+    /// The line, lossily.
+    pub text: String,
+}
+
+/// Parses the contents of a mountinfo file.
+pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
+    contents
+        .split(|byte| *byte == b'\n')
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(index, line)| {
+            parse_line(line).map_err(|field| BadLine {
+                line: index + 1,
+                field,
+                text: String::from_utf8_lossy(line).into_owned(),
+            })
+        })
+        .collect()
+}
+
+/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+fn parse_line(line: &[u8]) -> Result<Mount, &'static str> {
+    // Splitting at single spaces keeps an empty source ("- tmpfs  rw") an empty field.
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut next = |name: &'static str| fields.next().ok_or(name);
+    let id = number(next("mount id")?).ok_or("mount id")?;
+    let parent = number(next("parent id")?).ok_or("parent id")?;
+    let device = text(next("device")?)
+        .and_then(|text| text.parse().ok())
+        .ok_or("device")?;
+    let root = PathBuf::from(unescape(next("root")?));
+    let mount_point = PathBuf::from(unescape(next("mount point")?));
+    let options = unescape(next("options")?);
+    let mut propagation = Propagation::default();
+    loop {
+        match next("separator")? {
+            b"-" => break,
+            tag => propagation.add(tag).ok_or("propagation tag")?,
+        }
+    }
+    Ok(Mount {
+        id,
+        parent,
+        device,
+        root,
+        mount_point,
+        options,
+        propagation,
+        fstype: unescape(next("file system type")?),
+        source: unescape(next("source")?),
+        super_options: unescape(next("superblock options")?),
+    })
+}
+
+impl Propagation {
+    /// Tags that aren't known yet are passed over, as the manual page asks.
+    fn add(&mut self, tag: &[u8]) -> Option<()> {
+        let tag = text(tag)?;
+        let field = match tag.split_once(':') {
+            Some(("shared", group)) => (&mut self.shared, group),
+            Some(("master", group)) => (&mut self.master, group),
+            Some(("propagate_from", group)) => (&mut self.propagate_from, group),
+            _ => {
+                self.unbindable |= tag == "unbindable";
+                return Some(());
+            }
+        };
+        *field.0 = Some(field.1.parse().ok()?);
+        Some(())
+    }
+}
+
+fn text(field: &[u8]) -> Option<&str> {
+    std::str::from_utf8(field).ok()
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    text(field)?.parse().ok()
+}
+
+/// The kernel writes space, tab, newline, backslash (and `#` in sources) as `\ooo`.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after
+            .split_first_chunk::<3>()
+            .filter(|_| byte == b'\\')
+            .and_then(|(digits, after)| Some((from_octal(*digits)?, after)));
+        let (byte, after) = octal.unwrap_or((byte, after));
+        out.push(byte);
+        rest = after;
+    }
+    OsString::from_vec(out)
+}
+
+fn from_octal(digits: [u8; 3]) -> Option<u8> {
+    let digits = std::str::from_utf8(&digits).ok()?;
+    // from_str_radix takes a sign.
+    let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+    u8::from_str_radix(digits, 8).ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests;

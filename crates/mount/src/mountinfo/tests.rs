@@ -1,0 +1,136 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::*;
+
+fn one(line: &[u8]) -> Mount {
+    let mut mounts = parse(line).expect("the line is valid");
+    assert_eq!(mounts.len(), 1);
+    mounts.remove(0)
+}
+
+#[test]
+fn every_field_of_the_manual_pages_example_is_found() {
+    let mount =
+        one(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n");
+    assert_eq!(mount.id, 36);
+    assert_eq!(mount.parent, 35);
+    assert_eq!(mount.device, DeviceNumber::new(98, 0));
+    assert_eq!(mount.root, Path::new("/mnt1"));
+    assert_eq!(mount.mount_point, Path::new("/mnt2"));
+    assert_eq!(mount.options, "rw,noatime");
+    assert_eq!(
+        mount.propagation,
+        Propagation {
+            master: Some(1),
+            ..Propagation::default()
+        }
+    );
+    assert_eq!(mount.fstype, "ext3");
+    assert_eq!(mount.source, "/dev/root");
+    assert_eq!(mount.super_options, "rw,errors=continue");
+}
+
+#[test]
+fn odd_names_are_unescaped() {
+    for (escaped, name) in [
+        (&br"/a\040b"[..], &b"/a b"[..]),
+        (br"/tab\011", b"/tab\t"),
+        (br"/line\012feed", b"/line\nfeed"),
+        (br"/back\134slash", br"/back\slash"),
+        (br"/back\134040", br"/back\040"),
+        (br"/hash\043", b"/hash#"),
+        (b"/latin\xe9", b"/latin\xe9"),
+        (br"/ends\04", br"/ends\04"),
+        (br"/not\940octal", br"/not\940octal"),
+        (br"/more\777", br"/more\777"),
+        (b"/-", b"/-"),
+    ] {
+        let line = [
+            b"1 0 0:1 / ",
+            escaped,
+            b" rw - tmpfs ",
+            &escaped[1..],
+            b" rw",
+        ]
+        .concat();
+        let mount = one(&line);
+        assert_eq!(mount.mount_point.as_os_str(), OsStr::from_bytes(name));
+        assert_eq!(mount.source, OsStr::from_bytes(&name[1..]));
+    }
+}
+
+#[test]
+fn propagation_tags_come_in_any_number() {
+    for (tags, expected) in [
+        ("", Propagation::default()),
+        (
+            "shared:7 ",
+            Propagation {
+                shared: Some(7),
+                ..Propagation::default()
+            },
+        ),
+        (
+            "shared:7 master:2 propagate_from:1 ",
+            Propagation {
+                shared: Some(7),
+                master: Some(2),
+                propagate_from: Some(1),
+                unbindable: false,
+            },
+        ),
+        (
+            "unbindable ",
+            Propagation {
+                unbindable: true,
+                ..Propagation::default()
+            },
+        ),
+        ("from-the-future:9 alsonew ", Propagation::default()),
+    ] {
+        let line = format!("1 0 0:1 / /m rw {tags}- tmpfs t rw");
+        assert_eq!(one(line.as_bytes()).propagation, expected, "{tags:?}");
+    }
+}
+
+#[test]
+fn an_empty_source_stays_empty() {
+    let mount = one(b"1 0 0:1 / /m rw - tmpfs  rw,size=4k");
+    assert_eq!(mount.source, "");
+    assert_eq!(mount.super_options, "rw,size=4k");
+}
+
+#[test]
+fn a_mount_whose_directory_was_removed_is_recognised() {
+    assert!(one(br"1 0 7:3 /gone//deleted /m rw - ext4 /dev/loop3 rw").is_of_something_deleted());
+    assert!(!one(br"1 0 7:3 /deleted /m rw - ext4 /dev/loop3 rw").is_of_something_deleted());
+}
+
+#[test]
+fn a_bad_line_is_named_with_its_field() {
+    for (line, field) in [
+        ("x 0 0:1 / /m rw - tmpfs t rw", "mount id"),
+        ("1 0 0-1 / /m rw - tmpfs t rw", "device"),
+        ("1 0 0:1 / /m rw shared:1 tmpfs t rw", "separator"),
+        ("1 0 0:1 / /m rw shared:x - tmpfs t rw", "propagation tag"),
+        ("1 0 0:1 / /m rw - tmpfs", "source"),
+    ] {
+        let contents = format!("1 0 0:1 / / rw - tmpfs t rw\n{line}\n");
+        let bad = parse(contents.as_bytes()).expect_err("the second line is bad");
+        assert_eq!((bad.line, bad.field, bad.text.as_str()), (2, field, line));
+    }
+}
+
+#[test]
+fn our_own_mounts_have_a_root() {
+    let mounts = read(rustix::process::getpid().as_raw_nonzero().get())
+        .expect("our own mountinfo is readable");
+    assert!(
+        mounts
+            .iter()
+            .any(|mount| mount.mount_point == Path::new("/"))
+    );
+    assert_eq!(mounts, read_own().expect("our own thread's as well"));
+}

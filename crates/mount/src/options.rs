@@ -1,0 +1,282 @@
+//! Mount options as people write them, sorted into what the mount API wants (protocol.md
+//! section 4, "Generic options"; mount(8), "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
+
+mod split;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use rustix::mount::MountAttrFlags;
+
+use table::{Meaning, Superblock};
+
+/// fsconfig(2) takes no longer string, key or value, in bytes.
+const LONGEST: usize = 255;
+
+/// What a list of mount options comes to. The default is a plain read-write mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// For fsmount(2). Read-only isn't among them: see `read_only`.
+    pub attributes: MountAttrFlags,
+    /// The whole superblock is read-only.
+    pub read_only: bool,
+    /// For fsconfig(2), in the order given; generic superblock flags (`sync`, `dirsync`,
+    /// `lazytime`, `mand`) come last.
+    pub fs_options: Vec<FsOption>,
+}
+
+/// One option of the file system's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FsOption {
+    /// `discard`.
+    Flag(String),
+    /// `commit=30`.
+    Value {
+        /// Before the first `=`.
+        key: String,
+        /// After it; may be empty.
+        value: String,
+    },
+}
+
+impl FsOption {
+    /// The name, without the value.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Flag(key) | Self::Value { key, .. } => key,
+        }
+    }
+}
+
+impl fmt::Display for FsOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(key) => f.write_str(key),
+            Self::Value { key, value } => write!(f, "{key}={value}"),
+        }
+    }
+}
+
+/// Why a list of options can't be used. No sentence repeats a value: it may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// `bind`, `remount`, `shared`, `loop`…: not an option of a new mount of a device.
+    #[error("mount option {option}: {why}; hint: remove it from the volume's mount options")]
+    NotAnOption {
+        /// Its name.
+        option: String,
+        /// What it would do instead.
+        why: &'static str,
+    },
+    /// `password=…`: it would be on disk in the clear (KEP 2857, "Security").
+    #[error(
+        "mount option {option}: looks like a secret, and mount options are kept in clear text; \
+         hint: use a CSI secret (nodeStageSecretRef, nodePublishSecretRef)"
+    )]
+    Secret {
+        /// Its name.
+        option: String,
+    },
+    /// A generic option with a value, as `ro=recurse`: the kernel would ignore the value.
+    #[error("mount option {option}: takes no value; hint: write just {option}")]
+    NoValueWanted {
+        /// Its name.
+        option: String,
+    },
+    /// `=value`.
+    #[error("mount option number {position}: has no name before the \"=\"")]
+    NoName {
+        /// Counted from 1, over all lists.
+        position: usize,
+    },
+    /// A NUL byte, which no C string can carry.
+    #[error("mount option number {position}: contains a NUL byte")]
+    Nul {
+        /// Counted from 1, in the list given.
+        position: usize,
+    },
+    /// A quotation that isn't closed.
+    #[error("mount option number {position}: a \" is not closed")]
+    Quote {
+        /// Counted from 1, in the list given.
+        position: usize,
+    },
+    /// Longer than fsconfig(2) takes.
+    #[error("mount option {option}: {length} bytes, and the kernel takes 255")]
+    TooLong {
+        /// Its name, cut where it is the name that is too long.
+        option: String,
+        /// In bytes; the name's or the value's.
+        length: usize,
+    },
+}
+
+/// Translates a list of options, each of which may itself be comma separated. Where two contradict
+/// each other the last one counts. Double quotes keep commas together, as in mount(8):
+/// `context="u:r:t:s0:c1,c2"`; the quotes are taken off.
+pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
+    let mut options = MountOptions::default();
+    let mut superblock = BTreeSet::new();
+    let mut position = 0;
+    for (index, item) in list.iter().enumerate() {
+        let item = item.as_ref();
+        if item.contains('\0') {
+            return Err(OptionsError::Nul {
+                position: index + 1,
+            });
+        }
+        for option in split::at_commas(item) {
+            let option = option.ok_or(OptionsError::Quote {
+                position: index + 1,
+            })?;
+            position += 1;
+            options.add(option, position, &mut superblock)?;
+        }
+    }
+    let flags = superblock
+        .iter()
+        .map(|flag: &Superblock| FsOption::Flag(flag.name().to_owned()));
+    options.fs_options.extend(flags);
+    Ok(options)
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            attributes: MountAttrFlags::empty(),
+            read_only: false,
+            fs_options: Vec::new(),
+        }
+    }
+}
+
+impl MountOptions {
+    fn add(
+        &mut self,
+        option: &str,
+        position: usize,
+        superblock: &mut BTreeSet<Superblock>,
+    ) -> Result<(), OptionsError> {
+        let (key, value) = match option.split_once('=') {
+            Some((key, value)) => (key, Some(split::unquote(value))),
+            None => (option, None),
+        };
+        if key.is_empty() {
+            return Err(OptionsError::NoName { position });
+        }
+        check_length(key, value)?;
+        let meaning = table::meaning(key);
+        if value.is_some() && meaning.is_generic() {
+            return Err(OptionsError::NoValueWanted {
+                option: key.to_owned(),
+            });
+        }
+        match meaning {
+            Meaning::ReadOnly(read_only) => self.read_only = read_only,
+            Meaning::Attribute { set, clear } => {
+                self.attributes = self.attributes.difference(clear).union(set);
+            }
+            Meaning::Superblock { flag, on: true } => _ = superblock.insert(flag),
+            Meaning::Superblock { flag, on: false } => _ = superblock.remove(&flag),
+            Meaning::Dropped => {}
+            Meaning::Refused(why) => {
+                let option = key.to_owned();
+                return Err(OptionsError::NotAnOption { option, why });
+            }
+            Meaning::Secret => {
+                return Err(OptionsError::Secret {
+                    option: key.to_owned(),
+                });
+            }
+            Meaning::FileSystem => self.fs_options.push(match value {
+                None => FsOption::Flag(key.to_owned()),
+                Some(value) => FsOption::Value {
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                },
+            }),
+        }
+        Ok(())
+    }
+
+    /// The same options, plus the one that keeps `fstype` from replaying its journal: a read-only
+    /// mount with a dirty journal otherwise writes to the device, and fails with EROFS where that
+    /// is itself read-only. Nothing is added where it is there already or there is none.
+    #[must_use]
+    pub fn without_journal_replay(&self, fstype: &str) -> Self {
+        let mut options = self.clone();
+        if let Some(option) = no_journal_replay(fstype)
+            && !options
+                .fs_options
+                .iter()
+                .any(|there| is_no_replay(there, &option))
+        {
+            options.fs_options.push(option);
+        }
+        options
+    }
+
+    /// What decides how the superblock behaves, in an order of its own: equal values are equal
+    /// superblocks. Of options that contradict each other (`commit=1,commit=2`,
+    /// `barrier,nobarrier`) the last one counts; `device` and `rescue`, which add up, all do.
+    fn superblock(&self) -> (bool, BTreeMap<&str, BTreeSet<&FsOption>>) {
+        let mut slots: BTreeMap<&str, BTreeSet<&FsOption>> = BTreeMap::new();
+        for option in &self.fs_options {
+            let key = option.key();
+            let slot = slots
+                .entry(key.strip_prefix("no").unwrap_or(key))
+                .or_default();
+            if !matches!(key, "device" | "rescue") {
+                slot.clear();
+            }
+            slot.insert(option);
+        }
+        (self.read_only, slots)
+    }
+}
+
+/// Whether two mounts of one device ask for the same superblock. The kernel doesn't: the second
+/// mount succeeds and its options are ignored (design.md section 4). Attributes are each mount's
+/// own and don't count.
+#[must_use]
+pub fn same_superblock(a: &MountOptions, b: &MountOptions) -> bool {
+    a.superblock() == b.superblock()
+}
+
+/// The option with which a read-only mount of `fstype` leaves its journal alone; `None` where the
+/// file system has no journal or we don't know it.
+#[must_use]
+pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
+    match fstype {
+        "ext3" | "ext4" => Some(FsOption::Flag("noload".to_owned())),
+        "xfs" => Some(FsOption::Flag("norecovery".to_owned())),
+        // `nologreplay` by itself is deprecated since Linux 5.9.
+        "btrfs" => Some(FsOption::Value {
+            key: "rescue".to_owned(),
+            value: "nologreplay".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// Each file system has older spellings of it.
+fn is_no_replay(there: &FsOption, wanted: &FsOption) -> bool {
+    there == wanted || matches!(there.key(), "noload" | "norecovery" | "nologreplay")
+}
+
+fn check_length(key: &str, value: Option<&str>) -> Result<(), OptionsError> {
+    for text in [Some(key), value].into_iter().flatten() {
+        if text.len() > LONGEST {
+            return Err(OptionsError::TooLong {
+                option: key.chars().take(32).collect(),
+                length: text.len(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Which option means what: mount(8), and util-linux's two maps (kernel options, user-space
+//! options).
+
+use rustix::mount::MountAttrFlags;
+
+/// What an option is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// `ro`, `rw`.
+    ReadOnly(bool),
+    /// An attribute of the mount, set or taken back.
+    Attribute {
+        set: MountAttrFlags,
+        clear: MountAttrFlags,
+    },
+    /// A flag of every superblock, set or taken back.
+    Superblock { flag: Superblock, on: bool },
+    /// For programs that read fstab.
+    Dropped,
+    /// Not an option of a new mount of a device.
+    Refused(&'static str),
+    /// By its name, a secret.
+    Secret,
+    /// The file system's business.
+    FileSystem,
+}
+
+impl Meaning {
+    /// Whether the kernel (or mount(8)) takes it without a value. For a superblock flag the kernel
+    /// looks only at the name: `ro=anything` would be `ro`.
+    pub(super) fn is_generic(self) -> bool {
+        matches!(
+            self,
+            Self::ReadOnly(_) | Self::Attribute { .. } | Self::Superblock { .. }
+        )
+    }
+}
+
+/// The flags that the VFS takes out of fsconfig(2) itself (`fs/fs_context.c`). `silent` isn't one of
+/// them any more: file systems would call it an unknown parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Superblock {
+    Dirsync,
+    Lazytime,
+    Mand,
+    Sync,
+}
+
+impl Superblock {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Dirsync => "dirsync",
+            Self::Lazytime => "lazytime",
+            Self::Mand => "mand",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+const NONE: MountAttrFlags = MountAttrFlags::empty();
+const NOSUID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+const NODEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
+const NOEXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
+const NODIRATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODIRATIME;
+const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
+/// Two bits that hold one of three values; relatime is zero.
+const ATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR__ATIME;
+const NOATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOATIME;
+const STRICTATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+
+const BIND: &str = "is for mounting a directory a second time, and this mounts a device";
+const AGAIN: &str = "changes a mount that is there, and this is a new one";
+const PROPAGATION: &str =
+    "is propagation, which the container's mount has (mountPropagation), not the file system";
+const BY_MOUNT: &str = "is carried out by mount(8), which isn't used here";
+const SOURCE: &str = "the source is the volume's device";
+
+pub(super) fn meaning(key: &str) -> Meaning {
+    let set = |set| Meaning::Attribute { set, clear: NONE };
+    let clear = |clear| Meaning::Attribute { set: NONE, clear };
+    let atime = |set| Meaning::Attribute { set, clear: ATIME };
+    let superblock = |flag, on| Meaning::Superblock { flag, on };
+    match key {
+        "ro" => Meaning::ReadOnly(true),
+        "rw" => Meaning::ReadOnly(false),
+        "nosuid" => set(NOSUID),
+        "suid" => clear(NOSUID),
+        "nodev" => set(NODEV),
+        "dev" => clear(NODEV),
+        "noexec" => set(NOEXEC),
+        "exec" => clear(NOEXEC),
+        "nosymfollow" => set(NOSYMFOLLOW),
+        "symfollow" => clear(NOSYMFOLLOW),
+        "nodiratime" => set(NODIRATIME),
+        "diratime" => clear(NODIRATIME),
+        "noatime" => atime(NOATIME),
+        "strictatime" => atime(STRICTATIME),
+        "relatime" | "atime" | "norelatime" | "nostrictatime" => atime(NONE),
+        "sync" => superblock(Superblock::Sync, true),
+        "async" => superblock(Superblock::Sync, false),
+        "dirsync" => superblock(Superblock::Dirsync, true),
+        "lazytime" => superblock(Superblock::Lazytime, true),
+        "nolazytime" => superblock(Superblock::Lazytime, false),
+        "mand" => superblock(Superblock::Mand, true),
+        "nomand" => superblock(Superblock::Mand, false),
+        // Whoever may mount it, mount(8) lets these imply what keeps such a mount harmless; a
+        // deferred mount is to behave like a plain one.
+        "user" | "users" => set(NOSUID.union(NODEV).union(NOEXEC)),
+        "owner" | "group" => set(NOSUID.union(NODEV)),
+        "defaults" | "_netdev" | "nofail" | "auto" | "noauto" | "nouser" | "nousers"
+        | "noowner" | "nogroup" | "comment" | "helper" | "uhelper" | "silent" | "loud" => {
+            Meaning::Dropped
+        }
+        "bind" | "rbind" => Meaning::Refused(BIND),
+        "remount" | "move" => Meaning::Refused(AGAIN),
+        "shared" | "rshared" | "private" | "rprivate" | "slave" | "rslave" | "unbindable"
+        | "runbindable" => Meaning::Refused(PROPAGATION),
+        "loop" | "offset" | "sizelimit" | "encryption" => Meaning::Refused(BY_MOUNT),
+        "source" => Meaning::Refused(SOURCE),
+        _ => by_form(key),
+    }
+}
+
+fn by_form(key: &str) -> Meaning {
+    let lower = key.to_ascii_lowercase();
+    match lower.strip_prefix("x-") {
+        // These change what is seen of the volume and as whose: left out in silence, a container
+        // would be given more than was asked for.
+        Some("mount.subdir" | "mount.idmap" | "mount.owner" | "mount.group" | "mount.mode") => {
+            Meaning::Refused(BY_MOUNT)
+        }
+        Some(_) => Meaning::Dropped,
+        None if lower.starts_with("verity.") => Meaning::Refused(BY_MOUNT),
+        None if is_secret(&lower) => Meaning::Secret,
+        None => Meaning::FileSystem,
+    }
+}
+
+/// `credentials=` names a file, which is as bad: it is read on the host.
+fn is_secret(key: &str) -> bool {
+    const PARTS: &[&str] = &["passw", "passphrase", "secret", "credential", "token"];
+    const WHOLE: &[&str] = &["pass", "pw", "cred", "creds", "key"];
+    const ENDS: &[&str] = &["_key", "-key", "apikey", "accesskey", "privatekey"];
+    PARTS.iter().any(|part| key.contains(part))
+        || WHOLE.contains(&key)
+        || ENDS.iter().any(|end| key.ends_with(end))
+}

@@ -1,0 +1,285 @@
+use super::*;
+
+const NOATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOATIME;
+const STRICTATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+const NODIRATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODIRATIME;
+const NOSUID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+const NODEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
+const NOEXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
+const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
+
+fn valid(list: &[&str]) -> MountOptions {
+    parse(list).expect("the options are valid")
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    valid(list)
+        .fs_options
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn generic_options_become_attributes_and_the_last_one_counts() {
+    let none = MountAttrFlags::empty();
+    for (list, expected) in [
+        (&[][..], none),
+        (
+            &["nosuid", "nodev", "noexec", "nosymfollow"],
+            NOSUID | NODEV | NOEXEC | NOSYMFOLLOW,
+        ),
+        (
+            &["nosuid,nodev,noexec,nosymfollow", "suid,dev,exec,symfollow"],
+            none,
+        ),
+        (&["suid", "nosuid"], NOSUID),
+        (&["noatime"], NOATIME),
+        (&["noatime", "atime"], none),
+        (&["noatime", "relatime"], none),
+        (&["noatime", "strictatime"], STRICTATIME),
+        (&["strictatime", "noatime"], NOATIME),
+        (&["strictatime", "nostrictatime"], none),
+        (&["nodiratime", "noatime"], NODIRATIME | NOATIME),
+        (&["nodiratime,noatime", "diratime"], NOATIME),
+        (&["user"], NOSUID | NODEV | NOEXEC),
+        (&["users", "exec"], NOSUID | NODEV),
+        (&["owner"], NOSUID | NODEV),
+        (&["defaults", "nouser", "rw"], none),
+    ] {
+        let options = valid(list);
+        assert_eq!(options.attributes, expected, "{list:?}");
+        assert_eq!(options.fs_options, [], "{list:?}");
+    }
+}
+
+#[test]
+fn of_ro_and_rw_the_last_one_counts() {
+    for (list, read_only) in [
+        (&[][..], false),
+        (&["ro"], true),
+        (&["ro", "rw"], false),
+        (&["rw,ro"], true),
+        (&["ro", "defaults"], true),
+    ] {
+        assert_eq!(valid(list).read_only, read_only, "{list:?}");
+    }
+}
+
+#[test]
+fn what_is_for_fstab_is_dropped() {
+    let list = [
+        "defaults,_netdev,nofail,auto,noauto,silent,loud,comment=by hand",
+        "x-systemd.device-timeout=30s,X-fstrim.notrim,x-mount.mkdir,uhelper=udisks2",
+    ];
+    assert_eq!(valid(&list), MountOptions::default());
+}
+
+#[test]
+fn everything_else_goes_to_the_file_system_in_its_order() {
+    assert_eq!(
+        words(&[
+            "discard,noatime",
+            "commit=30,,data=ordered ",
+            "journal_path=a=b",
+            "prjquota="
+        ]),
+        [
+            "discard",
+            "commit=30",
+            "data=ordered",
+            "journal_path=a=b",
+            "prjquota="
+        ]
+    );
+}
+
+#[test]
+fn superblock_flags_go_to_the_kernel_as_flags_and_the_last_one_counts() {
+    assert_eq!(
+        words(&["sync,dirsync,lazytime,mand", "discard"]),
+        ["discard", "dirsync", "lazytime", "mand", "sync"]
+    );
+    assert_eq!(
+        words(&["sync,lazytime,mand", "async,nolazytime,nomand"]),
+        [""; 0]
+    );
+    assert_eq!(words(&["async,sync"]), ["sync"]);
+}
+
+#[test]
+fn quotation_marks_keep_commas_together() {
+    assert_eq!(
+        words(&[r#"context="system_u:object_r:t:s0:c1,c2",discard"#]),
+        ["context=system_u:object_r:t:s0:c1,c2", "discard"]
+    );
+    assert_eq!(
+        parse(&["rw", r#"context="s0:c1,c2"#]),
+        Err(OptionsError::Quote { position: 2 })
+    );
+}
+
+#[test]
+fn what_is_not_an_option_of_a_new_mount_is_an_error_that_names_it() {
+    for option in [
+        "bind",
+        "rbind",
+        "remount",
+        "move",
+        "shared",
+        "rshared",
+        "private",
+        "rprivate",
+        "slave",
+        "rslave",
+        "unbindable",
+        "runbindable",
+        "loop",
+        "loop=/dev/loop1",
+        "offset=512",
+        "source=/dev/sda",
+        "verity.roothash=00",
+        "X-mount.subdir=secret",
+        "X-mount.idmap=b:0:1:1",
+    ] {
+        let key = option.split('=').next().expect("a key");
+        let error = parse(&["rw,noatime", option]).expect_err(option);
+        assert!(
+            matches!(&error, OptionsError::NotAnOption { option, .. } if option == key),
+            "{option}: {error:?}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("mount option {key}: ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn secrets_are_refused_without_being_repeated() {
+    for key in [
+        "password",
+        "passwd",
+        "pass",
+        "PASSWORD",
+        "password2",
+        "credentials",
+        "cred",
+        "secret",
+        "secretfile",
+        "token",
+        "access_key",
+        "apikey",
+        "passphrase",
+        "smb_password",
+    ] {
+        let error = parse(&[format!("rw,{key}=hunter2,noatime")]).expect_err(key);
+        assert_eq!(
+            error,
+            OptionsError::Secret {
+                option: key.to_owned()
+            }
+        );
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+}
+
+#[test]
+fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
+    let list = [
+        "errors=remount-ro,data=journal,dax=never,journal_checksum,test_dummy_encryption",
+        "logbsize=256k,inode64,uquota,pquota,nouuid,compress=zstd:3,subvol=/@data,space_cache=v2",
+    ];
+    assert_eq!(valid(&list).fs_options.len(), 13);
+}
+
+#[test]
+fn a_generic_option_takes_no_value_since_the_kernel_would_ignore_it() {
+    for key in ["ro", "rw", "noatime", "sync"] {
+        assert_eq!(
+            parse(&[format!("{key}=recurse")]),
+            Err(OptionsError::NoValueWanted {
+                option: key.to_owned()
+            })
+        );
+    }
+}
+
+#[test]
+fn malformed_options_are_refused_by_position() {
+    assert_eq!(
+        parse(&["rw", "a\0b"]),
+        Err(OptionsError::Nul { position: 2 })
+    );
+    assert_eq!(
+        parse(&["rw,noatime,=x"]),
+        Err(OptionsError::NoName { position: 3 })
+    );
+}
+
+#[test]
+fn what_fsconfig_would_not_take_for_its_length_is_refused_with_the_reason() {
+    let fits = "v".repeat(255);
+    assert_eq!(words(&[&format!("k={fits}")]).len(), 1);
+    assert_eq!(
+        parse(&[format!("k=v{fits}")]),
+        Err(OptionsError::TooLong {
+            option: "k".to_owned(),
+            length: 256
+        })
+    );
+}
+
+#[test]
+fn superblocks_are_compared_without_order_and_without_attributes() {
+    for (a, b, same) in [
+        (
+            &["discard,commit=30"][..],
+            &["commit=30", "discard"][..],
+            true,
+        ),
+        (&["noatime", "nosuid"], &[], true),
+        (&["defaults", "x-a"], &["rw"], true),
+        (&["ro"], &["rw"], false),
+        (&["discard"], &[], false),
+        (&["commit=30"], &["commit=31"], false),
+        (&["commit"], &["commit="], false),
+        (&["commit=5,commit=30"], &["commit=30"], true),
+        (&["commit=5,commit=30"], &["commit=30,commit=5"], false),
+        (&["barrier,nobarrier"], &["nobarrier"], true),
+        (&["barrier,nobarrier"], &["nobarrier,barrier"], false),
+        (
+            &["device=/dev/a,device=/dev/b"],
+            &["device=/dev/b,device=/dev/a"],
+            true,
+        ),
+        (&["device=/dev/a,device=/dev/b"], &["device=/dev/b"], false),
+        (&["sync,async"], &["async"], true),
+        (&["sync"], &["discard,sync"], false),
+    ] {
+        assert_eq!(same_superblock(&valid(a), &valid(b)), same, "{a:?} {b:?}");
+        assert_eq!(same_superblock(&valid(b), &valid(a)), same, "{b:?} {a:?}");
+    }
+}
+
+#[test]
+fn journals_are_left_alone_in_each_file_systems_own_words() {
+    for (fstype, given, expected) in [
+        ("ext4", "ro", "noload"),
+        ("ext3", "ro", "noload"),
+        ("xfs", "ro", "norecovery"),
+        ("btrfs", "ro", "rescue=nologreplay"),
+        ("ext4", "ro,norecovery", "norecovery"),
+        ("xfs", "ro,norecovery", "norecovery"),
+        ("btrfs", "ro,nologreplay", "nologreplay"),
+    ] {
+        let options = valid(&[given]).without_journal_replay(fstype);
+        let words: Vec<_> = options.fs_options.iter().map(ToString::to_string).collect();
+        assert_eq!(words, [expected], "{fstype} {given}");
+    }
+    let ext2 = valid(&["ro"]).without_journal_replay("ext2");
+    assert_eq!(ext2, valid(&["ro"]));
+}

@@ -1,0 +1,300 @@
+//! The pod's sandbox: a tmpfs at `/.crust` in its mount namespace, and the volumes on it.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crust_state::sandbox::SandboxRecord;
+use crust_state::{DeviceNumber, Digest};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use crate::attach::DetachedMount;
+use crate::errno::Name;
+use crate::mountinfo::{self, MountInfoError};
+use crate::namespace::{MountNamespace, NamespaceError};
+use crate::subpath::{self, Missing, SubpathError};
+use crate::{beneath, sys};
+
+/// Where the volumes are in a sandbox.
+pub const CRUST: &str = "/.crust";
+
+/// The file in it with the sandbox's id.
+const ID: &str = "id";
+
+/// Why a sandbox can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Its namespace can't be entered.
+    #[error("sandbox {id}: {source}; hint: has the pod's sandbox ended? kubelet makes a new one")]
+    Namespace {
+        /// The sandbox.
+        id: String,
+        /// The call.
+        source: NamespaceError,
+    },
+    /// The recorded process lives no more.
+    #[error("sandbox {id}: process {pid} has ended; hint: kubelet makes a new sandbox")]
+    Ended {
+        /// The sandbox.
+        id: String,
+        /// Its first process.
+        pid: i32,
+    },
+    /// The namespace is another one's: the pid was given away.
+    #[error(
+        "sandbox {id}: the namespace of process {pid} belongs to sandbox {found:?}; hint: kubelet makes a new sandbox"
+    )]
+    Stranger {
+        /// The sandbox that was looked for.
+        id: String,
+        /// The process.
+        pid: i32,
+        /// What was found.
+        found: String,
+    },
+    /// The delegate made no `/.crust`.
+    #[error("sandbox {id}: no tmpfs at {CRUST} in the namespace of process {pid}")]
+    NoCrust {
+        /// The sandbox.
+        id: String,
+        /// The process.
+        pid: i32,
+    },
+    /// Its mounts can't be read.
+    #[error("sandbox {id}: {source}")]
+    Mounts {
+        /// The sandbox.
+        id: String,
+        /// The file, and why.
+        source: MountInfoError,
+    },
+    /// A call in the sandbox failed.
+    #[error("sandbox {id}: {call}: {}", Name(*errno))]
+    Call {
+        /// The sandbox.
+        id: String,
+        /// The call, with its arguments.
+        call: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A subPath leads nowhere that a container may be given.
+    #[error(transparent)]
+    Subpath(#[from] SubpathError),
+}
+
+/// A running sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    id: String,
+    namespace: MountNamespace,
+    /// Where its `/.crust` is as long as this value is used: before `pivot_root`, below the
+    /// bundle's root file system.
+    directory: PathBuf,
+}
+
+impl Sandbox {
+    /// The sandbox of a record, for a container that joins it.
+    ///
+    /// The order is pidfd, setns, then the id in `/.crust`: by then the namespace is fixed and
+    /// nothing races. The start time in the record is only a cheap first look; with pid reuse two
+    /// processes within one clock tick have the same.
+    pub fn of(record: &SandboxRecord) -> Result<Self, SandboxError> {
+        let (id, pid) = (record.id.clone(), record.process.pid);
+        let namespace = MountNamespace::of(pid).map_err(|source| SandboxError::Namespace {
+            id: id.clone(),
+            source,
+        })?;
+        if !record.process.is_alive() {
+            return Err(SandboxError::Ended { id, pid });
+        }
+        let sandbox = Self {
+            id,
+            namespace,
+            directory: CRUST.into(),
+        };
+        let found = sandbox.enter(|inside| inside.read_id())?;
+        if found == sandbox.id {
+            return Ok(sandbox);
+        }
+        Err(SandboxError::Stranger {
+            id: sandbox.id,
+            pid,
+            found,
+        })
+    }
+
+    /// The sandbox whose create runs: its process waits, from runc and older crun before
+    /// `pivot_root`, from newer crun after it. Marks the `/.crust` as this sandbox's.
+    pub fn being_created(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
+        let id = id.to_owned();
+        let namespace = MountNamespace::of(pid).map_err(|source| SandboxError::Namespace {
+            id: id.clone(),
+            source,
+        })?;
+        let mounts = mountinfo::read(pid).map_err(|source| SandboxError::Mounts {
+            id: id.clone(),
+            source,
+        })?;
+        // Never by trying `/.crust`: before the pivot that is the host's.
+        let below_rootfs = rootfs.join(CRUST.trim_start_matches('/'));
+        let places = [below_rootfs.as_path(), Path::new(CRUST)];
+        let found = mounts
+            .iter()
+            .rev()
+            .find(|mount| mount.fstype == "tmpfs" && places.contains(&mount.mount_point.as_path()));
+        let Some(found) = found else {
+            return Err(SandboxError::NoCrust { id, pid });
+        };
+        let sandbox = Self {
+            id,
+            namespace,
+            directory: found.mount_point.clone(),
+        };
+        sandbox.enter(|inside| inside.mark(&sandbox.id))?;
+        Ok(sandbox)
+    }
+
+    /// The sandbox's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Runs `work` in the sandbox's mount namespace.
+    pub fn enter<T>(
+        &self,
+        work: impl FnOnce(&Inside<'_>) -> Result<T, SandboxError>,
+    ) -> Result<T, SandboxError> {
+        let done = self.namespace.enter(|| {
+            let crust = beneath::open(
+                rustix::fs::CWD,
+                self.directory.as_path(),
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+                ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+            )
+            .map_err(|errno| self.failed(format!("open({})", self.directory.display()), errno))?;
+            work(&Inside {
+                sandbox: self,
+                crust,
+            })
+        });
+        done.map_err(|source| SandboxError::Namespace {
+            id: self.id.clone(),
+            source,
+        })?
+    }
+
+    fn failed(&self, call: impl Into<String>, errno: Errno) -> SandboxError {
+        SandboxError::Call {
+            id: self.id.clone(),
+            call: call.into(),
+            errno,
+        }
+    }
+}
+
+/// The sandbox's `/.crust`, from within its mount namespace.
+#[derive(Debug)]
+pub struct Inside<'a> {
+    sandbox: &'a Sandbox,
+    crust: OwnedFd,
+}
+
+impl Inside<'_> {
+    fn read_id(&self) -> Result<String, SandboxError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.crust, ID, flags, Mode::empty())
+            .map_err(|errno| self.sandbox.failed(format!("open({CRUST}/{ID})"), errno))?;
+        // An id has at most 240 bytes.
+        let mut bytes = [0; 256];
+        let length = rustix::io::read(file, &mut bytes)
+            .map_err(|errno| self.sandbox.failed(format!("read({CRUST}/{ID})"), errno))?;
+        Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    /// Makes the tmpfs private, so that no volume ever propagates out of it, and writes the id.
+    fn mark(&self, id: &str) -> Result<(), SandboxError> {
+        let fail = |call: &str| {
+            let call = call.to_owned();
+            move |errno| self.sandbox.failed(call, errno)
+        };
+        sys::set_propagation_private(&self.crust).map_err(fail("mount_setattr(MS_PRIVATE)"))?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.crust, ID, flags, Mode::RUSR).map_err(fail("create(id)"))?;
+        let written = rustix::io::write(file, id.as_bytes()).map_err(fail("write(id)"))?;
+        if written == id.len() {
+            Ok(())
+        } else {
+            Err(fail("write(id)")(Errno::NOSPC))
+        }
+    }
+
+    /// The root of a volume that is mounted here; `None` if it isn't.
+    pub fn mounted(
+        &self,
+        volume: Digest,
+        device: DeviceNumber,
+    ) -> Result<Option<OwnedFd>, SandboxError> {
+        let name = volume.to_string();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = match openat(&self.crust, &name, flags, Mode::empty()) {
+            Ok(root) => root,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.sandbox.failed(format!("open({CRUST}/{name})"), errno)),
+        };
+        let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map_err(|errno| self.sandbox.failed(format!("statx({CRUST}/{name})"), errno))?;
+        if !stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+            return Ok(None);
+        }
+        let there = DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor);
+        if there == device {
+            return Ok(Some(root));
+        }
+        let call = format!("{CRUST}/{name} is on device {there} instead of {device}");
+        Err(self.sandbox.failed(call, Errno::BUSY))
+    }
+
+    /// Mounts a volume here.
+    pub fn attach(&self, volume: Digest, mount: &OwnedFd) -> Result<(), SandboxError> {
+        let name = volume.to_string();
+        match rustix::fs::mkdirat(&self.crust, &name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(self.sandbox.failed(format!("mkdir({CRUST}/{name})"), errno)),
+        }
+        move_mount(
+            mount,
+            "",
+            &self.crust,
+            &name,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .map_err(|errno| {
+            self.sandbox
+                .failed(format!("move_mount({CRUST}/{name})"), errno)
+        })
+    }
+
+    /// A container's view of a mounted volume: a copy of the mount, from the subPath down.
+    /// A missing subPath is created unless the volume is read-only.
+    pub fn view(
+        &self,
+        root: &OwnedFd,
+        subpath: &Path,
+        missing: Missing,
+    ) -> Result<DetachedMount, SandboxError> {
+        let place = subpath::resolve(root, subpath, missing)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let fd = open_tree(&place.fd, "", flags)
+            .map_err(|errno| self.sandbox.failed("open_tree(volume, CLONE)", errno))?;
+        Ok(DetachedMount {
+            fd,
+            kind: place.kind,
+        })
+    }
+}

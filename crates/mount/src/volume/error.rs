@@ -1,0 +1,143 @@
+//! What can go wrong with a volume, and the code that a caller gets.
+
+use crust_state::TargetPath;
+use crust_state::crust::EntryError;
+use crust_state::files::FileError;
+use crust_state::info::InfoError;
+use crust_state::lock::LockError;
+use crust_state::ownership::Conflict;
+use crust_state::state_directory::StateError;
+
+use crate::device::DeviceError;
+use crate::filesystem::MountError;
+use crate::fsgroup::FsGroupError;
+use crate::options::OptionsError;
+use crate::sandbox::SandboxError;
+use crate::usage::UsageError;
+
+/// A gRPC status code, by which callers of the CLI tell errors apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// Nothing is staged at the target path.
+    NotFound,
+    /// The volume's state doesn't allow it now.
+    FailedPrecondition,
+    /// The request itself is wrong.
+    InvalidArgument,
+    /// This version, or the file system, can't do it.
+    Unimplemented,
+    /// Everything else.
+    Internal,
+}
+
+impl Code {
+    /// The code's name, as gRPC spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "NOT_FOUND",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::Unimplemented => "UNIMPLEMENTED",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+/// Why a step failed, for one volume.
+#[derive(Debug, thiserror::Error)]
+#[error("volume {volume}: {cause}")]
+pub struct VolumeError {
+    volume: String,
+    cause: Box<Cause>,
+}
+
+impl VolumeError {
+    pub(super) fn new(target: &TargetPath, cause: impl Into<Cause>) -> Self {
+        Self {
+            volume: target.volume_name(),
+            cause: Box::new(cause.into()),
+        }
+    }
+
+    pub(super) fn of_sandbox(id: &str, cause: impl Into<Cause>) -> Self {
+        Self {
+            volume: format!("of sandbox {id}"),
+            cause: Box::new(cause.into()),
+        }
+    }
+
+    /// What a caller of the CLI is told.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match &*self.cause {
+            Cause::NotStaged(_) => Code::NotFound,
+            Cause::InUse { .. }
+            | Cause::NotInUse
+            | Cause::DeviceBusy { .. }
+            | Cause::Conflict(_)
+            | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
+            Cause::Info(_) | Cause::Device(_) | Cause::Options(_) | Cause::FileSystem { .. } => {
+                Code::InvalidArgument
+            }
+            Cause::Unsupported(_) => Code::Unimplemented,
+            _ => Code::Internal,
+        }
+    }
+}
+
+/// Why, without the volume.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error("nothing is staged at {0}; hint: stage it first; is crust_ops running?")]
+    NotStaged(TargetPath),
+    #[error("{0} aren't supported by this version")]
+    Unsupported(&'static str),
+    #[error(
+        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration lists them"
+    )]
+    FileSystem { fstype: String, allowed: String },
+    #[error("it is in use by {user}; hint: end that pod first")]
+    InUse { user: String },
+    #[error("no live sandbox or container has it mounted; hint: it is, once its pod has started")]
+    NotInUse,
+    #[error(
+        "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host? findmnt and lsblk show who holds it"
+    )]
+    DeviceBusy { device: String },
+    #[error(
+        "container {0} isn't among its users, although its create prepared it; hint: create the container again"
+    )]
+    NotPending(String),
+    #[error("process {pid}: {source}")]
+    Process { pid: i32, source: std::io::Error },
+    #[error("{call}: {}", crate::errno::Name(*errno))]
+    Call {
+        call: String,
+        errno: rustix::io::Errno,
+    },
+    #[error("mountInfo: {0}")]
+    Info(#[from] InfoError),
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error(transparent)]
+    FsGroup(#[from] FsGroupError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+}

@@ -1,0 +1,85 @@
+//! From what was staged to what will be mounted.
+
+use crust_state::info::VolumeType;
+use crust_state::record::Superblock;
+use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath};
+
+use super::Context;
+use super::error::{Cause, VolumeError};
+use crate::device::Device;
+use crate::options::{self, FsOption, MountOptions};
+
+/// A volume that could be mounted: everything that was staged is understood and the device is
+/// there.
+#[derive(Debug)]
+pub(super) struct MountPlan {
+    pub(super) device: Device,
+    pub(super) options: MountOptions,
+    pub(super) superblock: Superblock,
+    /// The group that the files get, where they get one: not on a read-only volume.
+    pub(super) fs_group: Option<(u32, FsGroupChangePolicy)>,
+}
+
+impl MountPlan {
+    pub(super) fn new(config: &Config, info: &MountInfo) -> Result<Self, Cause> {
+        if info.volume_type == VolumeType::Network {
+            return Err(Cause::Unsupported("network volumes"));
+        }
+        if info.device_node {
+            return Err(Cause::Unsupported(
+                "device nodes for the workload (metadata.deviceNode)",
+            ));
+        }
+        if !config.fstypes.contains(&info.fstype) {
+            let (fstype, allowed) = (info.fstype.clone(), config.fstypes.join(", "));
+            return Err(Cause::FileSystem { fstype, allowed });
+        }
+        let written: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
+        let mut options = options::parse(&written)?;
+        options.read_only |= info.read_only;
+        let device = Device::open(&info.device)?;
+        let fs_group = info
+            .fs_group
+            .map(|group| (group, info.fs_group_change_policy));
+        Ok(Self {
+            superblock: superblock(&info.fstype, &options),
+            fs_group: fs_group.filter(|_| !options.read_only),
+            device,
+            options,
+        })
+    }
+}
+
+fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
+    let mut written: Vec<String> = options.fs_options.iter().map(FsOption::to_string).collect();
+    written.sort();
+    Superblock {
+        fstype: fstype.to_owned(),
+        options: written,
+        read_only: options.read_only,
+    }
+}
+
+/// What a sandbox needs for a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// The block device.
+    pub device: DeviceNumber,
+    /// Nothing will be written to it.
+    pub read_only: bool,
+}
+
+/// What a sandbox needs for a staged volume; fails where the volume can't be mounted.
+pub fn needs(context: &Context<'_>, target: &TargetPath) -> Result<Need, VolumeError> {
+    let planned = || -> Result<_, Cause> {
+        let Some(volume) = context.crust.volume(target)? else {
+            return Err(Cause::NotStaged(target.clone()));
+        };
+        let plan = MountPlan::new(context.config, volume.info())?;
+        Ok(Need {
+            device: plan.device.number(),
+            read_only: plan.options.read_only,
+        })
+    };
+    planned().map_err(|cause| VolumeError::new(target, cause))
+}

@@ -1,0 +1,59 @@
+//! Letting volumes go. Every step can be repeated, and none is trusted to come: what is missed
+//! here is found by the next create or unstage, because a dead process is no user.
+
+use crust_state::state_directory::StateError;
+use crust_state::{Process, TargetPath};
+
+use super::Context;
+use super::error::{Cause, VolumeError};
+
+/// Forgets a container or sandbox that has ended, and whoever else lives no more. The last user
+/// takes the record and `runtime-cli` along.
+///
+/// The volume stays on its device's list of owners until it is unstaged: the kernel may need a
+/// moment longer to let the device go.
+pub fn release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
+    forget(context, target, id).map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Cause> {
+    let Some(locked) = context.lock_volume(target)? else {
+        return Ok(());
+    };
+    let Some(mut record) = locked.volume.record()? else {
+        return Ok(());
+    };
+    record.remove(id);
+    record.forget_the_dead(Process::is_alive);
+    Ok(locked.volume.write_record(&record)?)
+}
+
+/// Forgets a sandbox that has ended: its record, and its hold on volumes, those mounted later by
+/// a container's create too. Containers with a pid namespace of their own live on and keep
+/// theirs. Goes on after an error and gives back all of them.
+pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
+    let mut errors = Vec::new();
+    match context.state.owners() {
+        Ok(owners) => {
+            for target in owners.into_iter().flat_map(|(_, volumes)| volumes) {
+                errors.extend(release(context, &target, id).err());
+            }
+        }
+        Err(error) => errors.push(VolumeError::of_sandbox(id, error)),
+    }
+    if let Err(error) = context.state.remove_sandbox(id) {
+        errors.push(VolumeError::of_sandbox(id, error));
+    }
+    errors
+}
+
+/// Removes the records of bundles that are gone: a `delete` comes before its bundle's end, so it
+/// is for others to notice.
+pub fn sweep_bundles(context: &Context<'_>) -> Result<(), StateError> {
+    for (name, record) in context.state.bundles()? {
+        if !record.bundle.join("config.json").exists() {
+            context.state.remove_bundle(name)?;
+        }
+    }
+    Ok(())
+}

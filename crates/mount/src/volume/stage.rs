@@ -1,0 +1,143 @@
+//! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
+//! "Runtime API").
+
+use std::path::Path;
+use std::time::Duration;
+
+use crust_state::lock::LockName;
+use crust_state::record::{UserKind, VolumeRecord};
+use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
+
+use super::Context;
+use super::error::{Cause, VolumeError};
+use super::plan::MountPlan;
+use crate::device::Device;
+
+/// Stages a volume at a target path. The same content again changes nothing, even when the volume
+/// is in use; other content replaces what is there unless it is in use.
+///
+/// Everything that can be checked without mounting is: the device, the file system's name, the
+/// options, the group.
+pub fn stage(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Result<(), VolumeError> {
+    let target = &context.as_given(target);
+    let staged = || -> Result<_, Cause> {
+        let info = MountInfo {
+            target_path: Some(target.clone()),
+            ..info.clone()
+        };
+        info.validate()?;
+        MountPlan::new(context.config, &info)?;
+        let _lock = context
+            .state
+            .lock(LockName::Volume(target.digest()), context.deadline)?;
+        // An entry that can't be read has no content that a user could rely on.
+        let same = matches!(context.crust.volume(target), Ok(Some(there)) if *there.info() == info);
+        if !same && let Some(record) = context.crust.record(target)? {
+            in_use(record)?;
+        }
+        Ok(context.crust.stage(target, &info)?)
+    };
+    staged().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Unstages a volume: an unknown target path is fine, one that a live pod uses is refused.
+///
+/// Waits, until the context's deadline, for the kernel to let the device go: the mounts of
+/// processes that were killed end a moment after them. Where another pod shares the device there
+/// is nothing to wait for.
+pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
+    let target = &context.as_given(target);
+    let unstaged = || -> Result<_, Cause> {
+        let _lock = context
+            .state
+            .lock(LockName::Volume(target.digest()), context.deadline)?;
+        if let Some(record) = context.crust.record(target)? {
+            in_use(record)?;
+        }
+        let devices = devices_of(context, target)?;
+        for device in &devices {
+            wait_until_free(context, target, *device)?;
+        }
+        context.crust.unstage(target)?;
+        let _owners = context.state.lock(LockName::Owners, context.deadline)?;
+        for device in devices {
+            context.state.remove_owner(device, target)?;
+        }
+        Ok(())
+    };
+    unstaged().map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
+    record.forget_the_dead(Process::is_alive);
+    let Some(user) = record.users.first() else {
+        return Ok(());
+    };
+    let what = match user.kind {
+        UserKind::Sandbox => "sandbox",
+        UserKind::Container => "container",
+        UserKind::Pending => "a container that is being created,",
+    };
+    Err(Cause::InUse {
+        user: format!("{what} {} of pod {}", user.id, user.pod_uid),
+    })
+}
+
+/// The devices that the volume was mounted from since it was staged.
+fn devices_of(context: &Context<'_>, target: &TargetPath) -> Result<Vec<DeviceNumber>, Cause> {
+    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
+    let mut owners = context.state.owners()?;
+    owners.retain(|(_, volumes)| volumes.contains(target));
+    Ok(owners.into_iter().map(|(device, _)| device).collect())
+}
+
+fn wait_until_free(
+    context: &Context<'_>,
+    target: &TargetPath,
+    device: DeviceNumber,
+) -> Result<(), Cause> {
+    let path = format!("/dev/block/{device}");
+    // A device that has been detached is nobody's.
+    let Ok(opened) = Device::open(Path::new(&path)) else {
+        return Ok(());
+    };
+    let mut pause = Duration::from_millis(1);
+    loop {
+        // The look itself takes the device for a moment, which no mount may find taken.
+        let lock = context
+            .state
+            .lock(LockName::Device(device), context.deadline)?;
+        if shared(context, target, device)? || !opened.in_use_exclusively()? {
+            return Ok(());
+        }
+        drop(lock);
+        if context.deadline.expired() {
+            return Err(Cause::DeviceBusy { device: path });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Whether another volume on the device has live users.
+fn shared(context: &Context<'_>, target: &TargetPath, device: DeviceNumber) -> Result<bool, Cause> {
+    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
+    for other in context
+        .state
+        .owners_of(device)?
+        .iter()
+        .filter(|other| *other != target)
+    {
+        if let Some(mut record) = context.crust.record(other)? {
+            record.forget_the_dead(Process::is_alive);
+            if !record.users.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,107 @@
+//! The hook's arguments, as runcrust writes them into configs.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use crust_state::TargetPath;
+use lexopt::prelude::*;
+
+/// What the hook was called for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// createRuntime of a sandbox.
+    Sandbox {
+        pod_uid: String,
+        cli: PathBuf,
+        volumes: Vec<TargetPath>,
+    },
+    /// createRuntime of a container.
+    Publish { volumes: Vec<TargetPath> },
+    /// poststop of a container.
+    Release { volumes: Vec<TargetPath> },
+    /// poststop of a sandbox.
+    ReleaseSandbox,
+}
+
+/// The command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    /// The configuration that the runtime used.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) verb: Verb,
+}
+
+impl Arguments {
+    pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
+        let (mut verb, mut config, mut pod_uid, mut cli) = (None, None, None, None);
+        let mut volumes = Vec::new();
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("config") => config = Some(PathBuf::from(parser.value()?)),
+                Long("pod-uid") => pod_uid = Some(parser.value()?.string()?),
+                Long("cli") => cli = Some(PathBuf::from(parser.value()?)),
+                Long("volume") => volumes.push(TargetPath::new(parser.value()?)?),
+                Value(value) if verb.is_none() => verb = Some(value.string()?),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        let verb = match verb.as_deref() {
+            Some("sandbox") => Verb::Sandbox {
+                pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
+                cli: cli.context("sandbox: --cli is missing")?,
+                volumes,
+            },
+            Some("publish") => Verb::Publish { volumes },
+            Some("release") => Verb::Release { volumes },
+            Some("release-sandbox") => Verb::ReleaseSandbox,
+            _ => bail!(
+                "usage: crust-mount-hook sandbox|publish|release|release-sandbox [--config FILE] \
+                 [--pod-uid UID] [--cli PROGRAM] [--volume TARGET_PATH]...; runcrust writes these \
+                 hooks into configs, they aren't called by hand"
+            ),
+        };
+        Ok(Self { config, verb })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments> {
+        Arguments::parse(lexopt::Parser::from_args(line.split(' ')))
+    }
+
+    #[test]
+    fn what_runcrust_writes_is_read() {
+        let parsed = parse("sandbox --config /c --pod-uid u --cli /r --volume /a --volume /b");
+        let volumes = ["/a", "/b"]
+            .map(|path| TargetPath::new(path).unwrap())
+            .into();
+        let verb = Verb::Sandbox {
+            pod_uid: "u".into(),
+            cli: "/r".into(),
+            volumes,
+        };
+        assert_eq!(
+            parsed.unwrap(),
+            Arguments {
+                config: Some("/c".into()),
+                verb
+            }
+        );
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for line in [
+            "",
+            "mount",
+            "sandbox --pod-uid u",
+            "publish extra",
+            "publish --volume a",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The runtime that does the work: finding it, and becoming it.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::invocation::Flavour;
+
+/// Where a delegate is looked for when the configuration names none (protocol.md 11). There is
+/// no `PATH` lookup: containerd and podman give little or none of it.
+const BUILT_IN: [&str; 4] = [
+    "/usr/sbin/runc",
+    "/usr/bin/runc",
+    "/usr/local/sbin/runc",
+    "/usr/bin/crun",
+];
+
+/// Why there is no delegate to run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DelegateError {
+    /// `delegate` has a path without a leading slash.
+    #[error(
+        "delegate {}: not an absolute path; hint: set `delegate` in runcrust's configuration \
+         to where runc or crun is", .0.display()
+    )]
+    Relative(PathBuf),
+    /// The configured one can't be looked at.
+    #[error("delegate {}: stat; hint: check `delegate` in runcrust's configuration", path.display())]
+    Stat {
+        /// The configured path.
+        path: PathBuf,
+        /// What lstat, realpath or stat said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something is there, but nothing to execute.
+    #[error(
+        "delegate {}: not an executable file; hint: check `delegate` in runcrust's configuration",
+        .0.display()
+    )]
+    NotExecutable(PathBuf),
+    /// None of the built-in list exists.
+    #[error(
+        "no delegate: none of {} is an executable file; hint: install runc or crun, or set \
+         `delegate` in runcrust's configuration", BUILT_IN.join(", ")
+    )]
+    NotFound,
+    /// runcrust would call itself without end.
+    #[error(
+        "delegate {} is runcrust itself; hint: set `delegate` in runcrust's configuration to \
+         where runc or crun is", .0.display()
+    )]
+    Recursion(PathBuf),
+    /// Without it a delegate that is runcrust can't be told.
+    #[error("stat(\"/proc/self/exe\"); hint: is /proc mounted?")]
+    Proc(#[source] io::Error),
+    /// execve(2) came back.
+    #[error("delegate {}: execve", path.display())]
+    Exec {
+        /// The delegate.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A runtime that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delegate {
+    path: PathBuf,
+    flavour: Flavour,
+}
+
+impl Delegate {
+    /// The configured delegate, or else the first of the built-in list.
+    pub(crate) fn find(configured: Option<&Path>) -> Result<Self, DelegateError> {
+        let (path, found) = match configured {
+            Some(path) => (path, Found::at(path)?),
+            None => BUILT_IN
+                .iter()
+                .map(Path::new)
+                .find_map(|path| Some((path, Found::at(path).ok()?)))
+                .ok_or(DelegateError::NotFound)?,
+        };
+        let own = fs::metadata("/proc/self/exe").map_err(DelegateError::Proc)?;
+        if (own.dev(), own.ino()) == (found.metadata.dev(), found.metadata.ino()) {
+            return Err(DelegateError::Recursion(path.to_path_buf()));
+        }
+        Ok(Self {
+            path: path.to_path_buf(),
+            flavour: found.flavour,
+        })
+    }
+
+    /// Whose grammar the command line has.
+    pub(crate) const fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// Becomes the delegate: `argv[1..]`, the environment, the process id and every inherited
+    /// descriptor stay as they are, `argv[0]` is the delegate's path. Returns only to say why
+    /// it couldn't.
+    ///
+    /// `CommandExt::exec` and not execv: Rust's start-up has SIGPIPE ignored, which only the
+    /// former takes back (design.md 2).
+    pub(crate) fn exec(&self, argv: &[OsString]) -> Result<Infallible, DelegateError> {
+        let source = Command::new(&self.path)
+            .args(argv.get(1..).unwrap_or_default())
+            .exec();
+        Err(DelegateError::Exec {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+struct Found {
+    metadata: Metadata,
+    flavour: Flavour,
+}
+
+impl Found {
+    fn at(path: &Path) -> Result<Self, DelegateError> {
+        if !path.is_absolute() {
+            return Err(DelegateError::Relative(path.to_path_buf()));
+        }
+        let failed = |source| DelegateError::Stat {
+            path: path.to_path_buf(),
+            source,
+        };
+        let mut metadata = fs::symlink_metadata(path).map_err(failed)?;
+        let mut flavour = flavour_of(path);
+        if metadata.is_symlink() {
+            // `/usr/bin/runc` may be a link to crun (and krun always is one).
+            let target = fs::canonicalize(path).map_err(failed)?;
+            metadata = fs::metadata(&target).map_err(failed)?;
+            flavour = flavour_of(&target);
+        }
+        if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+            return Err(DelegateError::NotExecutable(path.to_path_buf()));
+        }
+        Ok(Self { metadata, flavour })
+    }
+}
+
+fn flavour_of(path: &Path) -> Flavour {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    if name == b"krun" || name.windows(4).any(|part| part == b"crun") {
+        Flavour::Crun
+    } else {
+        Flavour::Runc
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{OpenOptionsExt, symlink};
+
+    use super::*;
+
+    fn script(path: &Path, mode: u32) {
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(path)
+            .unwrap();
+    }
+
+    #[test]
+    fn the_flavour_is_that_of_the_file_a_link_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        script(&at("crun-1.27"), 0o755);
+        script(&at("runc"), 0o755);
+        symlink("crun-1.27", at("oci-runtime")).unwrap();
+        symlink("runc", at("crun")).unwrap();
+        for (name, flavour) in [
+            ("crun-1.27", Flavour::Crun),
+            ("runc", Flavour::Runc),
+            ("oci-runtime", Flavour::Crun),
+            ("crun", Flavour::Runc),
+        ] {
+            let delegate = Delegate::find(Some(&at(name))).unwrap();
+            assert_eq!(delegate.flavour(), flavour, "{name}");
+            assert_eq!(
+                delegate.path,
+                at(name),
+                "the path is executed as configured"
+            );
+        }
+    }
+
+    #[test]
+    fn the_word_crust_does_not_make_it_crun() {
+        assert_eq!(flavour_of(Path::new("/usr/bin/runcrust")), Flavour::Runc);
+        assert_eq!(flavour_of(Path::new("/opt/crun/runc")), Flavour::Runc);
+        assert_eq!(flavour_of(Path::new("/usr/bin/krun")), Flavour::Crun);
+        assert_eq!(flavour_of(Path::new("/usr/bin/youki")), Flavour::Runc);
+    }
+
+    #[test]
+    fn what_can_not_be_executed_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        script(&at("data"), 0o644);
+        symlink("nowhere", at("dangling")).unwrap();
+        let error = |path: &Path| Delegate::find(Some(path)).unwrap_err();
+        assert!(matches!(
+            error(&at("data")),
+            DelegateError::NotExecutable(_)
+        ));
+        assert!(matches!(error(dir.path()), DelegateError::NotExecutable(_)));
+        assert!(matches!(error(&at("dangling")), DelegateError::Stat { .. }));
+        assert!(matches!(error(&at("missing")), DelegateError::Stat { .. }));
+        assert!(matches!(
+            error(Path::new("runc")),
+            DelegateError::Relative(_)
+        ));
+        assert!(error(&at("missing")).to_string().contains("/missing: stat"));
+    }
+
+    #[test]
+    fn runcrust_as_its_own_delegate_is_refused_through_links_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("runc");
+        let own = std::env::current_exe().unwrap();
+        symlink(&own, &link).unwrap();
+        for path in [&own, &link] {
+            let error = Delegate::find(Some(path)).unwrap_err();
+            assert!(matches!(error, DelegateError::Recursion(_)), "{error}");
+            assert!(error.to_string().contains("is runcrust itself"));
+        }
+    }
+
+    #[test]
+    fn an_exec_that_fails_names_the_delegate() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runc");
+        fs::write(&path, "#!/nowhere/at/all\n").unwrap();
+        let delegate = Delegate {
+            path,
+            flavour: Flavour::Runc,
+        };
+        let DelegateError::Exec { path, source } = delegate
+            .exec(&["runcrust".into(), "state".into()])
+            .unwrap_err()
+        else {
+            panic!("another error");
+        };
+        assert_eq!(path, delegate.path);
+        assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
+    }
+}

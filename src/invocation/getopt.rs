@@ -1,0 +1,97 @@
+//! crun's grammar: argp with `ARGP_IN_ORDER` over `getopt_long`.
+//!
+//! Options end at the first word, before and after the subcommand alike (`crun create x -b A`
+//! is rejected: too many arguments). Long options can be cut short while that stays
+//! unambiguous, short ones can be joined.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use super::Doubt;
+use super::grammar::{CRUN, Flag, Scope, Takes};
+use super::scan::{Step, Walk, split_value};
+
+pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+    if let Some((at, byte)) = walk.cluster.take() {
+        return short(walk, scope, at, byte);
+    }
+    let Some((at, argument)) = walk.take() else {
+        return Step::End;
+    };
+    let global = scope == Scope::Global;
+    match argument.as_bytes() {
+        _ if walk.ended => word(walk, at, global),
+        b"--" => {
+            walk.ended = true;
+            step(walk, scope)
+        }
+        [b'-', b'-', name @ ..] => long(walk, scope, at, name),
+        [b'-', _, ..] => short(walk, scope, at, 1),
+        _ => word(walk, at, global),
+    }
+}
+
+fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Step<'a> {
+    walk.ended = !global;
+    Step::Word(at)
+}
+
+fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Step<'a> {
+    let (name, value) = split_value(text);
+    let flag = match find(name, scope) {
+        Ok(flag) => flag,
+        Err(doubt) => return Step::Doubt(at, doubt),
+    };
+    match (flag.takes, value) {
+        (Takes::Nothing, Some(_)) => Step::Rejected,
+        (Takes::Value, None) => separate_value(walk, flag),
+        (_, value) => Step::Flag(flag, value),
+    }
+}
+
+fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<'a> {
+    let Some((letter, rest)) = walk
+        .argument(at)
+        .and_then(|argument| argument.as_bytes().get(byte..))
+        .and_then(<[u8]>::split_first)
+    else {
+        return step(walk, scope);
+    };
+    let Some(flag) = CRUN
+        .iter()
+        .find(|flag| flag.is_in(scope) && flag.short.contains(letter))
+    else {
+        return Step::Doubt(at, Doubt::Unknown);
+    };
+    match flag.takes {
+        Takes::Value if rest.is_empty() => separate_value(walk, flag),
+        Takes::Value => Step::Flag(flag, Some(OsStr::from_bytes(rest))),
+        Takes::Nothing | Takes::Optional => {
+            walk.cluster = (!rest.is_empty()).then_some((at, byte + 1));
+            Step::Flag(flag, None)
+        }
+    }
+}
+
+/// getopt takes whatever comes next, `--` and other options too.
+fn separate_value<'a>(walk: &mut Walk<'a>, flag: &'static Flag) -> Step<'a> {
+    match walk.take() {
+        Some((_, value)) => Step::Flag(flag, Some(value)),
+        None => Step::Rejected,
+    }
+}
+
+/// An exact name, or the only one that begins so. A version with fewer options may accept a
+/// short form that is ambiguous here (`--log-` in crun 1.8.1): no guessing.
+fn find(name: &[u8], scope: Scope) -> Result<&'static Flag, Doubt> {
+    let named = || CRUN.iter().filter(|flag| flag.is_in(scope));
+    if let Some(flag) = named().find(|flag| flag.long.as_bytes() == name) {
+        return Ok(flag);
+    }
+    let mut candidates = named().filter(|flag| flag.long.as_bytes().starts_with(name));
+    match (candidates.next(), candidates.next()) {
+        (Some(flag), None) => Ok(flag),
+        (Some(_), Some(_)) => Err(Doubt::Abbreviation),
+        (None, _) => Err(Doubt::Unknown),
+    }
+}

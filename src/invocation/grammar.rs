@@ -1,0 +1,174 @@
+//! The delegates' flags: which take a value, and which of them matter to us.
+//!
+//! Each table is a union over versions (runc 1.1.5 to its main of spring 2026; crun 1.8.1
+//! to 1.27). A flag that the installed delegate doesn't know makes it exit by itself, so a
+//! union never starts anything; what counts is that a flag takes a value in all or in none.
+
+use super::Verb;
+
+/// What a flag means to runcrust.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Root,
+    Log,
+    LogFormat,
+    Bundle,
+    Config,
+    /// Ends the call with a text on stdout: help, usage, version.
+    Help,
+    /// Only whether it takes a value matters.
+    Other,
+}
+
+/// Whether a flag takes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// A switch; Go's flag package also has `--switch=false`.
+    Nothing,
+    /// `--flag=value` or the next argument.
+    Value,
+    /// `--flag=value` or none, never the next argument (getopt's `optional_argument`).
+    Optional,
+}
+
+/// Where in the command line a flag stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Before the subcommand.
+    Global,
+    /// After it.
+    Verb(Verb),
+}
+
+impl Scope {
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Global => GLOBAL,
+            Self::Verb(Verb::Create) => CREATE,
+            Self::Verb(Verb::Run) => RUN,
+            Self::Verb(Verb::Restore) => RESTORE,
+        }
+    }
+}
+
+/// One line of a table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Flag {
+    pub(super) long: &'static str,
+    /// The one-letter names.
+    pub(super) short: &'static [u8],
+    pub(super) takes: Takes,
+    pub(super) role: Role,
+    scopes: u8,
+}
+
+impl Flag {
+    pub(super) const fn is_in(&self, scope: Scope) -> bool {
+        self.scopes & scope.bit() != 0
+    }
+}
+
+const GLOBAL: u8 = 1;
+const CREATE: u8 = 2;
+const RUN: u8 = 4;
+const RESTORE: u8 = 8;
+const VERBS: u8 = CREATE | RUN | RESTORE;
+const ALL: u8 = GLOBAL | VERBS;
+
+const fn flag(
+    long: &'static str,
+    short: &'static [u8],
+    takes: Takes,
+    role: Role,
+    scopes: u8,
+) -> Flag {
+    Flag {
+        long,
+        short,
+        takes,
+        role,
+        scopes,
+    }
+}
+
+const fn switch(long: &'static str, scopes: u8) -> Flag {
+    flag(long, b"", Takes::Nothing, Role::Other, scopes)
+}
+
+const fn value(long: &'static str, scopes: u8) -> Flag {
+    flag(long, b"", Takes::Value, Role::Other, scopes)
+}
+
+/// runc(8), runc-create(8), runc-run(8), runc-restore(8). With urfave/cli v3 the global flags
+/// are accepted after the subcommand too.
+pub(super) const RUNC: &[Flag] = &[
+    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
+    flag("root", b"", Takes::Value, Role::Root, ALL),
+    flag("log", b"", Takes::Value, Role::Log, ALL),
+    flag("log-format", b"", Takes::Value, Role::LogFormat, ALL),
+    flag("config", b"", Takes::Value, Role::Config, CREATE | RUN),
+    flag("help", b"h", Takes::Nothing, Role::Help, ALL),
+    flag("version", b"v", Takes::Nothing, Role::Help, GLOBAL),
+    value("criu", ALL),
+    value("rootless", ALL),
+    switch("debug", ALL),
+    switch("systemd-cgroup", ALL),
+    value("pid-file", VERBS),
+    value("console-socket", VERBS),
+    value("pidfd-socket", VERBS),
+    value("preserve-fds", CREATE | RUN),
+    switch("no-pivot", VERBS),
+    switch("no-new-keyring", CREATE | RUN),
+    flag("detach", b"d", Takes::Nothing, Role::Other, RUN | RESTORE),
+    switch("keep", RUN),
+    switch("no-subreaper", RUN | RESTORE),
+    value("image-path", RESTORE),
+    value("work-path", RESTORE),
+    value("manage-cgroups-mode", RESTORE),
+    value("empty-ns", RESTORE),
+    value("lsm-profile", RESTORE),
+    value("lsm-mount-context", RESTORE),
+    switch("tcp-established", RESTORE),
+    switch("ext-unix-sk", RESTORE),
+    switch("link-remap", RESTORE),
+    switch("shell-job", RESTORE),
+    switch("file-locks", RESTORE),
+    switch("auto-dedup", RESTORE),
+    switch("lazy-pages", RESTORE),
+];
+
+/// crun(1), and argp's own: `--program-name` takes a value, `--HANG` only after `=`.
+pub(super) const CRUN: &[Flag] = &[
+    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
+    flag("root", b"", Takes::Value, Role::Root, GLOBAL),
+    flag("log", b"", Takes::Value, Role::Log, GLOBAL),
+    flag("log-format", b"", Takes::Value, Role::LogFormat, GLOBAL),
+    flag("config", b"f", Takes::Value, Role::Config, CREATE | RUN),
+    flag("help", b"?", Takes::Nothing, Role::Help, ALL),
+    flag("usage", b"", Takes::Nothing, Role::Help, ALL),
+    flag("version", b"vV", Takes::Nothing, Role::Help, GLOBAL),
+    flag("HANG", b"", Takes::Optional, Role::Other, ALL),
+    value("program-name", ALL),
+    value("log-level", GLOBAL),
+    value("cgroup-manager", GLOBAL),
+    value("rootless", GLOBAL),
+    switch("debug", GLOBAL),
+    switch("systemd-cgroup", GLOBAL),
+    value("pid-file", VERBS),
+    value("console-socket", VERBS),
+    value("preserve-fds", CREATE | RUN),
+    switch("no-pivot", CREATE | RUN),
+    switch("no-new-keyring", CREATE | RUN),
+    switch("no-subreaper", CREATE | RUN),
+    flag("detach", b"d", Takes::Nothing, Role::Other, RUN | RESTORE),
+    switch("keep", RUN),
+    value("image-path", RESTORE),
+    value("work-path", RESTORE),
+    value("manage-cgroups-mode", RESTORE),
+    value("lsm-profile", RESTORE),
+    value("lsm-mount-context", RESTORE),
+    switch("tcp-established", RESTORE),
+    switch("ext-unix-sk", RESTORE),
+    switch("shell-job", RESTORE),
+    switch("file-locks", RESTORE),
+];

@@ -1,0 +1,195 @@
+//! From the steps of a walk to a command.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::grammar::{Flag, Role, Scope};
+use super::scan::{self, Step, Walk};
+use super::{
+    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Start, Verb, getopt, goflag,
+};
+
+pub(super) fn command(
+    flavour: Flavour,
+    argv: &[OsString],
+    globals: &mut Globals,
+) -> Result<Command, InvocationError> {
+    let mut walk = Walk::new(argv);
+    let mut help = Help::default();
+    let at = loop {
+        match flavour.step(&mut walk, Scope::Global) {
+            Step::Flag(flag, value) => match flag.role {
+                // crun prints and exits where it stands; runc first reads the rest.
+                Role::Help if flavour == Flavour::Crun => return Ok(Command::PassOn),
+                Role::Help => help.note(value),
+                _ => globals.set(flag, value),
+            },
+            Step::Word(at) => break at,
+            Step::End | Step::Rejected => return Ok(Command::PassOn),
+            Step::Doubt(at, doubt) => return doubtful_global(argv, at, doubt),
+        }
+    };
+    let Some(word) = argv.get(at) else {
+        return Ok(Command::PassOn);
+    };
+    if help.wanted() {
+        return Ok(Command::PassOn);
+    }
+    if word == "crust" {
+        return Ok(Command::Crust { at });
+    }
+    match Verb::from_word(word) {
+        Some(verb) => read_start(flavour, verb, walk, globals),
+        None => Ok(Command::PassOn),
+    }
+}
+
+/// A global flag nobody knows may or may not take the next argument: it is an error only where
+/// a verb comes after it; without one no reading makes a container.
+fn doubtful_global(argv: &[OsString], at: usize, doubt: Doubt) -> Result<Command, InvocationError> {
+    let later = argv.get(at + 1..).unwrap_or_default();
+    match later.iter().find_map(|word| Verb::from_word(word)) {
+        Some(verb) => {
+            let argument = scan::shown(argv, at);
+            Err(InvocationError::Global {
+                argument,
+                verb: verb.name(),
+                doubt,
+            })
+        }
+        None => Ok(Command::PassOn),
+    }
+}
+
+fn read_start(
+    flavour: Flavour,
+    verb: Verb,
+    mut walk: Walk<'_>,
+    globals: &mut Globals,
+) -> Result<Command, InvocationError> {
+    let mut help = Help::default();
+    let (mut bundle, mut config, mut id, mut words) = (None, None, None, 0_usize);
+    loop {
+        match flavour.step(&mut walk, Scope::Verb(verb)) {
+            Step::Flag(flag, value) => match flag.role {
+                Role::Help if flavour == Flavour::Crun => return Ok(Command::PassOn),
+                Role::Help => help.note(value),
+                Role::Bundle => bundle = value,
+                Role::Config => config = value,
+                _ => globals.set(flag, value),
+            },
+            Step::Word(at) => {
+                words += 1;
+                id = id.or_else(|| walk.argument(at));
+            }
+            Step::End => break,
+            Step::Rejected => return Ok(Command::PassOn),
+            Step::Doubt(at, doubt) => {
+                let argument = scan::shown(walk.argv(), at);
+                return Err(InvocationError::Start {
+                    argument,
+                    verb: verb.name(),
+                    doubt,
+                });
+            }
+        }
+    }
+    let Some(id) = id else {
+        return Ok(Command::PassOn);
+    };
+    if help.wanted() || words > flavour.most_words(verb) {
+        return Ok(Command::PassOn);
+    }
+    let Some((bundle, config)) = flavour.paths(bundle, config) else {
+        return Ok(Command::PassOn);
+    };
+    Ok(Command::Start(Start {
+        verb,
+        bundle,
+        config,
+        id: id.to_os_string(),
+    }))
+}
+
+impl Globals {
+    fn set(&mut self, flag: &Flag, value: Option<&OsStr>) {
+        let given = value.filter(|value| !value.is_empty());
+        match flag.role {
+            Role::Root => self.root = given.map(OsStr::to_os_string),
+            Role::Log => self.log = given.map(PathBuf::from),
+            Role::LogFormat if value.is_some_and(|value| value == "json") => {
+                self.log_format = LogFormat::Json;
+            }
+            Role::LogFormat => self.log_format = LogFormat::Text,
+            Role::Help | Role::Bundle | Role::Config | Role::Other => {}
+        }
+    }
+}
+
+impl Flavour {
+    fn step<'a>(self, walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+        match self {
+            Self::Runc => goflag::step(walk, scope),
+            Self::Crun => getopt::step(walk, scope),
+        }
+    }
+
+    /// runc: exactly one argument. crun: `crun_assert_n_args(…, 1, 1)`, of `restore` `1, 2`.
+    const fn most_words(self, verb: Verb) -> usize {
+        match (self, verb) {
+            (Self::Crun, Verb::Restore) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Bundle and configuration; `None` where the delegate will refuse them.
+    ///
+    /// Empty is as if not given to runc, and ENOENT from realpath(3) to crun. crun compares with
+    /// `config.json` before it makes the path absolute: that very word means the bundle's. To
+    /// runc it is a path like any other.
+    fn paths(
+        self,
+        bundle: Option<&OsStr>,
+        config: Option<&OsStr>,
+    ) -> Option<(PathBuf, Option<PathBuf>)> {
+        let given = |path: &&OsStr| !path.is_empty();
+        let (bundle, config) = match self {
+            Self::Runc => (bundle.filter(given), config.filter(given)),
+            Self::Crun
+                if [bundle, config]
+                    .iter()
+                    .flatten()
+                    .any(|path| path.is_empty()) =>
+            {
+                return None;
+            }
+            Self::Crun => (bundle, config.filter(|path| *path != "config.json")),
+        };
+        Some((
+            bundle.map_or_else(|| ".".into(), PathBuf::from),
+            config.map(PathBuf::from),
+        ))
+    }
+}
+
+/// Whether help (or, among the globals, the version) is all that is asked for. Where one of
+/// several mentions says no, the call counts as a real one: looking at a bundle too many is
+/// harmless.
+#[derive(Default)]
+struct Help {
+    yes: bool,
+    no: bool,
+}
+
+impl Help {
+    fn note(&mut self, value: Option<&OsStr>) {
+        let off = value.is_some_and(|value| goflag::boolean(value.as_bytes()) == Some(false));
+        self.no |= off;
+        self.yes |= !off;
+    }
+
+    const fn wanted(&self) -> bool {
+        self.yes && !self.no
+    }
+}

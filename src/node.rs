@@ -1,0 +1,97 @@
+//! What planning asks of the node, answered by the node.
+
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crust_mount::bare;
+use crust_state::crust::EntryError;
+use crust_state::files::FileError;
+use crust_state::sandbox::SandboxRecord;
+use crust_state::target::pod_csi_directory;
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+
+use crate::matching::Node;
+use crate::plan::{PlanError, Records};
+
+/// This node.
+#[derive(Debug)]
+pub(crate) struct ThisNode<'a> {
+    config: &'a Config,
+    /// None where nothing was ever staged.
+    crust: Option<CrustDirectory>,
+}
+
+impl<'a> ThisNode<'a> {
+    pub(crate) fn new(config: &'a Config) -> Result<Self, FileError> {
+        Ok(Self {
+            config,
+            crust: CrustDirectory::open(&config.crust_root)?,
+        })
+    }
+}
+
+impl Node for ThisNode<'_> {
+    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
+        let Some(crust) = &self.crust else {
+            return Ok(None);
+        };
+        Ok(crust.volume(path)?.map(|volume| volume.target().clone()))
+    }
+
+    fn resolved(&self, path: &Path) -> Option<TargetPath> {
+        // Opening for the path alone touches no device and waits for none. What doesn't exist
+        // can't be bound either: the delegate says so.
+        let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let real = readlinkat(CWD, link, Vec::with_capacity(256)).ok()?;
+        let real = TargetPath::new(OsStr::from_bytes(real.as_bytes())).ok()?;
+        (real.as_path() != path).then_some(real)
+    }
+
+    fn is_bare_directory(&self, directory: &Path) -> bool {
+        bare::is_bare_directory(directory)
+    }
+}
+
+impl Records for ThisNode<'_> {
+    /// The one listing that a sandbox's create makes.
+    fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
+        let mut volumes = Vec::new();
+        if self.crust.is_none() {
+            return Ok(volumes);
+        }
+        for kubelet_dir in &self.config.kubelet_dirs {
+            let directory = pod_csi_directory(kubelet_dir, pod_uid);
+            // A pod without CSI volumes has no such directory.
+            let Ok(entries) = std::fs::read_dir(&directory) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
+                    continue;
+                };
+                volumes.extend(self.staged(&path).map_err(|source| PlanError::Staged {
+                    volume: path.volume_name(),
+                    source,
+                })?);
+            }
+        }
+        volumes.sort();
+        volumes.dedup();
+        Ok(volumes)
+    }
+
+    fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {
+        let read = || match StateDirectory::open(&self.config.state_dir)? {
+            Some(state) => state.sandbox(id),
+            None => Ok(None),
+        };
+        read().map_err(|source| PlanError::Sandbox {
+            id: id.to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,455 @@
+//! The bundle's `config.json` as a file: read once, replaced whole.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
+use rustix::io::Errno;
+
+/// A step with a configuration's file that failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigFileError {
+    /// A system call.
+    #[error("{call}({path:?})")]
+    Call {
+        /// Its name.
+        call: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory, a pipe, a device.
+    #[error("{} is not a regular file; hint: give the container's configuration as a file", .0.display())]
+    NotAFile(PathBuf),
+    /// The delegate follows the link; a replacement would leave its target as it is, for
+    /// whoever else uses it, and turn the link into a file.
+    #[error(
+        "{} is a symbolic link, and this container's configuration has to be rewritten; \
+         hint: put the file itself there", .0.display()
+    )]
+    Symlink(PathBuf),
+    /// Another file is there now.
+    #[error(
+        "{} was replaced while it was read; hint: is another program changing the bundle?",
+        .0.display()
+    )]
+    Changed(PathBuf),
+    /// Only with thousands of left-overs.
+    #[error("no free name for a temporary file beside {}; hint: remove .*.runcrust there", .0.display())]
+    NoName(PathBuf),
+}
+
+/// An open configuration, with the bytes that were in it.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    /// For messages only; acts go through `dir`.
+    path: PathBuf,
+    dir: OwnedFd,
+    name: OsString,
+    file: File,
+    stat: Stat,
+    bytes: Vec<u8>,
+}
+
+impl ConfigFile {
+    /// Reads `<bundle>/config.json`, or the file that `config` names (relative to the current
+    /// directory, as in [`Start::config`](crate::invocation::Start)). `None`: there is no such
+    /// file, which the delegate tells in its own words.
+    pub(crate) fn read(
+        bundle: &Path,
+        config: Option<&Path>,
+    ) -> Result<Option<Self>, ConfigFileError> {
+        let (dir, name) = match config {
+            None => (bundle, OsStr::new("config.json")),
+            Some(path) => match (path.parent(), path.file_name()) {
+                (Some(dir), Some(name)) if dir.as_os_str().is_empty() => (Path::new("."), name),
+                (Some(dir), Some(name)) => (dir, name),
+                _ => return Err(ConfigFileError::NotAFile(path.to_path_buf())),
+            },
+        };
+        let path = dir.join(name);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Some(dir_fd) = existing(rustix::fs::openat(CWD, dir, flags, Mode::empty()))
+            .map_err(call("open", dir))?
+        else {
+            return Ok(None);
+        };
+        // Links are followed, as the delegates do. NONBLOCK: a pipe must not hang us.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Some(fd) = existing(rustix::fs::openat(&dir_fd, name, flags, Mode::empty()))
+            .map_err(call("open", &path))?
+        else {
+            return Ok(None);
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(call("fstat", &path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(ConfigFileError::NotAFile(path));
+        }
+        let mut file = File::from(fd);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)
+            .map_err(io_call("read", &path))?;
+        Ok(Some(Self {
+            path,
+            dir: dir_fd,
+            name: name.to_os_string(),
+            file,
+            stat,
+            bytes,
+        }))
+    }
+
+    /// What the file holds.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The directory the file is in: the bundle, unless another file was named.
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Where the file is, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts `bytes` in the file's place, atomically and durably, with its mode, owner and
+    /// extended attributes (contract.md "bundle"). On an error the old file stays.
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), ConfigFileError> {
+        self.check_unchanged()?;
+        let mut temp = Temp::create(self)?;
+        temp.file
+            .write_all(bytes)
+            .map_err(io_call("write", &self.path))?;
+        // The owner first: a change of it clears mode bits and security.capability.
+        rustix::fs::fchown(
+            &temp.file,
+            Some(rustix::fs::Uid::from_raw(self.stat.st_uid)),
+            Some(rustix::fs::Gid::from_raw(self.stat.st_gid)),
+        )
+        .map_err(self.failed("fchown"))?;
+        self.copy_xattrs(&temp.file)?;
+        rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(self.stat.st_mode & 0o7777))
+            .map_err(self.failed("fchmod"))?;
+        rustix::fs::fsync(&temp.file).map_err(self.failed("fsync"))?;
+        rustix::fs::renameat(&self.dir, &temp.name, &self.dir, &self.name)
+            .map_err(self.failed("rename"))?;
+        temp.renamed = true;
+        rustix::fs::fsync(&self.dir).map_err(self.failed("fsync"))
+    }
+
+    fn check_unchanged(&self) -> Result<(), ConfigFileError> {
+        let now = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(self.failed("lstat"))?;
+        if FileType::from_raw_mode(now.st_mode) == FileType::Symlink {
+            return Err(ConfigFileError::Symlink(self.path.clone()));
+        }
+        let same = (now.st_dev, now.st_ino) == (self.stat.st_dev, self.stat.st_ino)
+            && (now.st_size, now.st_mtime, now.st_mtime_nsec)
+                == (
+                    self.stat.st_size,
+                    self.stat.st_mtime,
+                    self.stat.st_mtime_nsec,
+                );
+        if same {
+            Ok(())
+        } else {
+            Err(ConfigFileError::Changed(self.path.clone()))
+        }
+    }
+
+    fn copy_xattrs(&self, to: &File) -> Result<(), ConfigFileError> {
+        for name in xattr_names(&self.file).map_err(self.failed("flistxattr"))? {
+            // Digests of the old content: they would make the new one unreadable under IMA.
+            if matches!(name.to_bytes(), b"security.ima" | b"security.evm") {
+                continue;
+            }
+            let value = xattr(&self.file, &name).map_err(self.failed("fgetxattr"))?;
+            if let Err(errno) = rustix::fs::fsetxattr(to, &*name, &value, XattrFlags::empty()) {
+                // A label that may not be set is often inherited from the directory.
+                if xattr(to, &name).ok().as_deref() != Some(&*value) {
+                    return Err(self.failed("fsetxattr")(errno));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, name: &'static str) -> impl FnOnce(Errno) -> ConfigFileError {
+        call(name, &self.path)
+    }
+}
+
+/// The new file until it has its name; removed when that doesn't come about.
+struct Temp<'a> {
+    dir: &'a OwnedFd,
+    name: OsString,
+    file: File,
+    renamed: bool,
+}
+
+impl<'a> Temp<'a> {
+    fn create(config: &'a ConfigFile) -> Result<Self, ConfigFileError> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let owner_only = Mode::RUSR | Mode::WUSR;
+        for attempt in 0..1024_u32 {
+            let mut name = OsString::from(".");
+            name.push(&config.name);
+            name.push(format!(".{}.{attempt}.runcrust", std::process::id()));
+            match rustix::fs::openat(&config.dir, &name, flags, owner_only) {
+                Ok(fd) => {
+                    return Ok(Self {
+                        dir: &config.dir,
+                        name,
+                        file: File::from(fd),
+                        renamed: false,
+                    });
+                }
+                // Left by a process of this id that was killed.
+                Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    let path = config.path.with_file_name(&name);
+                    return Err(call("open", &path)(errno));
+                }
+            }
+        }
+        Err(ConfigFileError::NoName(config.path.clone()))
+    }
+}
+
+impl Drop for Temp<'_> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // The error that brought us here is the one to tell.
+            let _ = rustix::fs::unlinkat(self.dir, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// The names of a file's extended attributes; none where the file system has no such thing.
+fn xattr_names(file: &File) -> Result<Vec<CString>, Errno> {
+    let list = match grown(|buffer| rustix::fs::flistxattr(file, buffer)) {
+        Err(Errno::NOTSUP) => Vec::new(),
+        other => other?,
+    };
+    let names = list.split_inclusive(|&byte| byte == 0);
+    Ok(names
+        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+        .map(CStr::to_owned)
+        .collect())
+}
+
+fn xattr(file: &File, name: &CStr) -> Result<Vec<u8>, Errno> {
+    grown(|buffer| rustix::fs::fgetxattr(file, name, buffer))
+}
+
+/// Calls `read` with a larger buffer while it says that this one is too small (xattr(7): 64 kB
+/// at most).
+fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match read(&mut buffer) {
+            Err(Errno::RANGE) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 16, 0),
+            Err(errno) => return Err(errno),
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+fn existing(opened: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Errno> {
+    match opened {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn call(name: &'static str, path: &Path) -> impl FnOnce(Errno) -> ConfigFileError {
+    let path = path.to_path_buf();
+    move |errno| ConfigFileError::Call {
+        call: name,
+        path,
+        source: errno.into(),
+    }
+}
+
+fn io_call(name: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConfigFileError {
+    let path = path.to_path_buf();
+    move |source| ConfigFileError::Call {
+        call: name,
+        path,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn bundle(text: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("config.json"), text).unwrap();
+        dir
+    }
+
+    fn read(bundle: &Path) -> ConfigFile {
+        ConfigFile::read(bundle, None).unwrap().unwrap()
+    }
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect()
+    }
+
+    #[test]
+    fn a_missing_file_or_bundle_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("b")).unwrap();
+        symlink("nowhere", at("b/config.json")).unwrap();
+        for bundle in [dir.path(), &at("none"), &at("file"), &at("b")] {
+            assert!(
+                ConfigFile::read(bundle, None).unwrap().is_none(),
+                "{}",
+                bundle.display()
+            );
+        }
+        assert!(
+            ConfigFile::read(dir.path(), Some(&at("no/such")))
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn another_file_than_config_json_can_be_named() {
+        let dir = bundle("default");
+        let other = dir.path().join("other");
+        fs::write(&other, "other").unwrap();
+        let file = ConfigFile::read(dir.path(), Some(&other)).unwrap().unwrap();
+        assert_eq!((file.bytes(), file.path()), (&b"other"[..], &*other));
+        file.replace(b"new").unwrap();
+        assert_eq!(fs::read(other).unwrap(), b"new");
+        assert_eq!(read(dir.path()).bytes(), b"default");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_hanging() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let error = ConfigFile::read(dir.path(), None).unwrap_err();
+        assert!(matches!(error, ConfigFileError::NotAFile(_)), "{error}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = ConfigFile::read(dir.path(), None).unwrap_err();
+        assert!(matches!(error, ConfigFileError::NotAFile(_)), "{error}");
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_mode_owner_and_attributes() {
+        let dir = bundle("old");
+        let path = dir.path().join("config.json");
+        let file = fs::File::open(&path).unwrap();
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o4640)).unwrap();
+        let big = vec![b'x'; 3000];
+        let mut attributes = vec![("user.crust", b"value".to_vec()), ("user.big", big)];
+        let set = |name: &str, value: &[u8]| {
+            rustix::fs::fsetxattr(&file, name, value, XattrFlags::empty())
+        };
+        attributes.retain(|(name, value)| set(name, value).is_ok());
+        let before = fs::metadata(&path).unwrap();
+
+        read(dir.path()).replace(b"new and longer").unwrap();
+
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new and longer");
+        assert_ne!(after.ino(), before.ino());
+        assert_eq!(
+            (after.mode(), after.uid(), after.gid()),
+            (before.mode(), before.uid(), before.gid())
+        );
+        let file = fs::File::open(&path).unwrap();
+        for (name, value) in attributes {
+            assert_eq!(
+                xattr(&file, &CString::new(name).unwrap()).unwrap(),
+                value,
+                "{name}"
+            );
+        }
+        assert_eq!(
+            names(dir.path()),
+            ["config.json"],
+            "no temporary file stays"
+        );
+    }
+
+    #[test]
+    fn a_link_is_read_through_and_not_replaced() {
+        let dir = bundle("text");
+        let link = tempfile::tempdir().unwrap();
+        symlink(
+            dir.path().join("config.json"),
+            link.path().join("config.json"),
+        )
+        .unwrap();
+        let file = read(link.path());
+        assert_eq!(file.bytes(), b"text");
+        let error = file.replace(b"new").unwrap_err();
+        assert!(matches!(error, ConfigFileError::Symlink(_)), "{error}");
+        assert_eq!(fs::read(dir.path().join("config.json")).unwrap(), b"text");
+        assert_eq!(names(link.path()), ["config.json"]);
+    }
+
+    #[test]
+    fn a_file_that_was_changed_meanwhile_is_not_replaced() {
+        let dir = bundle("text");
+        let path = dir.path().join("config.json");
+        let file = read(dir.path());
+        fs::write(dir.path().join("x"), "else").unwrap();
+        fs::rename(dir.path().join("x"), &path).unwrap();
+        let error = file.replace(b"new").unwrap_err();
+        assert!(matches!(error, ConfigFileError::Changed(_)), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"else");
+    }
+
+    #[test]
+    fn a_left_over_of_a_killed_process_is_no_obstacle() {
+        let dir = bundle("text");
+        let left = dir
+            .path()
+            .join(format!(".config.json.{}.0.runcrust", std::process::id()));
+        fs::write(&left, "half").unwrap();
+        read(dir.path()).replace(b"new").unwrap();
+        assert_eq!(read(dir.path()).bytes(), b"new");
+        assert_eq!(fs::read(left).unwrap(), b"half");
+    }
+
+    #[test]
+    fn a_failure_before_the_rename_leaves_the_old_file_alone() {
+        let dir = bundle("text");
+        let file = read(dir.path());
+        let temp = Temp::create(&file).unwrap();
+        assert_eq!(names(dir.path()).len(), 2);
+        drop(temp);
+        assert_eq!(names(dir.path()), ["config.json"]);
+        assert_eq!(file.path(), dir.path().join("config.json"));
+        assert!(rustix::fs::statat(file.dir(), "config.json", AtFlags::empty()).is_ok());
+    }
+}

@@ -1,0 +1,264 @@
+//! What is written into a configuration.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::value::RawValue;
+
+use super::object::Object;
+use super::schema::{DOCUMENT, Level, MOUNT, Node};
+use super::splice::Splices;
+use super::value::{WHITE_SPACE, check, elements, is_null, span};
+use super::{ArrayPath, Document, DocumentError};
+
+/// One change. Indices are those of the document that is edited, whatever else is in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// Gives a mount another source; added where it has none.
+    ReplaceMountSource {
+        /// [`Mount::index`](super::Mount::index)
+        index: usize,
+        /// The new source.
+        source: String,
+    },
+    /// The same with a source as it is written in JSON: puts back what
+    /// [`Mount::source_json`](super::Mount::source_json) gave, byte for byte.
+    ReplaceMountSourceJson {
+        /// [`Mount::index`](super::Mount::index)
+        index: usize,
+        /// One JSON value.
+        json: String,
+    },
+    /// Appends an element, in the order of the list; the array and the objects above it are
+    /// made where they are missing or null.
+    Push {
+        /// Where.
+        array: ArrayPath,
+        /// One JSON value.
+        json: String,
+    },
+    /// Removes an element; twice is once, and a source for a removed mount is of no matter.
+    Remove {
+        /// Where.
+        array: ArrayPath,
+        /// Which one.
+        index: usize,
+    },
+}
+
+impl Document<'_> {
+    /// The text with all `edits` made, and nothing else changed. The removal of what was pushed
+    /// onto an array that was there gives the bytes from before the push.
+    pub(crate) fn apply(&self, edits: &[Edit]) -> Result<Vec<u8>, DocumentError> {
+        let plan = Plan::of(edits)?;
+        let mut splices = Splices::new(self.text);
+        let open = self.text.len() - self.text.trim_start_matches(WHITE_SPACE).len();
+        plan.edit_object(&self.top, open, &DOCUMENT, &mut splices)?;
+        Ok(splices.apply())
+    }
+}
+
+/// What happens to one array.
+#[derive(Default)]
+struct ArrayEdits<'e> {
+    pushes: Vec<&'e str>,
+    /// By index: removed, or for a mount the JSON of its new source.
+    elements: BTreeMap<usize, Change>,
+}
+
+enum Change {
+    Removed,
+    Source(String),
+}
+
+struct Plan<'e>(BTreeMap<ArrayPath, ArrayEdits<'e>>);
+
+impl<'e> Plan<'e> {
+    fn of(edits: &'e [Edit]) -> Result<Self, DocumentError> {
+        let mut plan: BTreeMap<ArrayPath, ArrayEdits<'e>> = BTreeMap::new();
+        for edit in edits {
+            let (array, index, change) = match edit {
+                Edit::Push { array, json } => {
+                    checked(*array, json)?;
+                    plan.entry(*array).or_default().pushes.push(json);
+                    continue;
+                }
+                Edit::Remove { array, index } => (*array, *index, Change::Removed),
+                Edit::ReplaceMountSource { index, source } => {
+                    let json = serde_json::Value::from(source.as_str()).to_string();
+                    (ArrayPath::Mounts, *index, Change::Source(json))
+                }
+                Edit::ReplaceMountSourceJson { index, json } => {
+                    checked(ArrayPath::Mounts, json)?;
+                    (ArrayPath::Mounts, *index, Change::Source(json.clone()))
+                }
+            };
+            let elements = &mut plan.entry(array).or_default().elements;
+            if !matches!(elements.get(&index), Some(Change::Removed)) {
+                elements.insert(index, change);
+            }
+        }
+        Ok(Self(plan))
+    }
+
+    fn edit_object<'a>(
+        &self,
+        object: &Object<'a>,
+        open: usize,
+        level: &Level,
+        splices: &mut Splices<'a>,
+    ) -> Result<(), DocumentError> {
+        let mut members = String::new();
+        for (key, node) in level.children {
+            match (object.get_or_null(key), node) {
+                _ if !self.touches(node) => {}
+                (Some(raw), _) if is_null(raw) => {
+                    if let Some(value) = self.fresh(node)? {
+                        splices.replace(span(splices.text(), raw), value);
+                    }
+                }
+                (Some(raw), Node::Array(array)) => self.edit_array(raw, *array, splices)?,
+                (Some(raw), Node::Object(level)) => {
+                    let object = Object::read(raw, level.keys, format_args!("{}", level.place))?;
+                    let open = span(splices.text(), raw).start;
+                    self.edit_object(&object, open, level, splices)?;
+                }
+                (None, _) => {
+                    if let Some(value) = self.fresh(node)? {
+                        add_member(&mut members, key, &value);
+                    }
+                }
+            }
+        }
+        insert_members(object, open, members, splices);
+        Ok(())
+    }
+
+    fn edit_array<'a>(
+        &self,
+        raw: &'a RawValue,
+        array: ArrayPath,
+        splices: &mut Splices<'a>,
+    ) -> Result<(), DocumentError> {
+        let Some(edits) = self.0.get(&array) else {
+            return Ok(());
+        };
+        let text = splices.text();
+        let list = elements(raw, format_args!("{array}"))?;
+        edits.check_indices(array, list.len())?;
+        let spans: Vec<_> = list.iter().map(|raw| span(text, raw)).collect();
+        let mut kept = false;
+        for (index, element) in spans.iter().enumerate() {
+            match edits.elements.get(&index) {
+                // With the comma before it, or, up to the first that stays, the one after it.
+                Some(Change::Removed) if kept => {
+                    splices.delete(spans[index - 1].end..element.end);
+                }
+                Some(Change::Removed) => {
+                    let end = spans.get(index + 1).map_or(element.end, |next| next.start);
+                    splices.delete(element.start..end);
+                }
+                Some(Change::Source(json)) => {
+                    kept = true;
+                    replace_source(list[index], index, json, splices)?;
+                }
+                None => kept = true,
+            }
+        }
+        if !edits.pushes.is_empty() {
+            let comma = if kept { "," } else { "" };
+            let end = spans
+                .last()
+                .map_or(span(text, raw).start + 1, |last| last.end);
+            splices.insert(end, format!("{comma}{}", edits.pushes.join(",")));
+        }
+        Ok(())
+    }
+
+    fn touches(&self, node: &Node) -> bool {
+        match node {
+            Node::Array(array) => self.0.contains_key(array),
+            Node::Object(level) => level.children.iter().any(|(_, node)| self.touches(node)),
+        }
+    }
+
+    /// The JSON of something that isn't there yet.
+    fn fresh(&self, node: &Node) -> Result<Option<String>, DocumentError> {
+        match node {
+            Node::Array(array) => {
+                let Some(edits) = self.0.get(array) else {
+                    return Ok(None);
+                };
+                edits.check_indices(*array, 0)?;
+                Ok(Some(format!("[{}]", edits.pushes.join(","))))
+            }
+            Node::Object(level) => {
+                let mut members = String::new();
+                for (key, node) in level.children {
+                    if let Some(value) = self.fresh(node)? {
+                        add_member(&mut members, key, &value);
+                    }
+                }
+                Ok((!members.is_empty()).then(|| format!("{{{members}}}")))
+            }
+        }
+    }
+}
+
+impl ArrayEdits<'_> {
+    fn check_indices(&self, array: ArrayPath, length: usize) -> Result<(), DocumentError> {
+        match self.elements.last_key_value() {
+            Some((&index, _)) if index >= length => Err(DocumentError::NoSuchElement {
+                array: array.name(),
+                index,
+                length,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn checked(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
+    check(json).map_err(|source| DocumentError::Element {
+        array: array.name(),
+        source,
+    })
+}
+
+fn replace_source<'a>(
+    mount: &'a RawValue,
+    index: usize,
+    json: &str,
+    splices: &mut Splices<'a>,
+) -> Result<(), DocumentError> {
+    let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
+    if let Some(raw) = object.get_or_null("source") {
+        splices.replace(span(splices.text(), raw), json.to_owned());
+    } else {
+        let open = span(splices.text(), mount).start;
+        insert_members(&object, open, format!("\"source\":{json}"), splices);
+    }
+    Ok(())
+}
+
+fn add_member(members: &mut String, key: &str, value: &str) {
+    let comma = if members.is_empty() { "" } else { "," };
+    // A String takes everything.
+    let _ = write!(members, "{comma}\"{key}\":{value}");
+}
+
+/// Puts new members behind the last one; `open` is where the object's brace is.
+fn insert_members<'a>(
+    object: &Object<'a>,
+    open: usize,
+    members: String,
+    splices: &mut Splices<'a>,
+) {
+    if members.is_empty() {
+        return;
+    }
+    match object.last() {
+        Some(last) => splices.insert(span(splices.text(), last).end, format!(",{members}")),
+        None => splices.insert(open + 1, members),
+    }
+}

@@ -1,0 +1,23 @@
+//! A bundle's `config.json`: read and edited without losing a byte of what isn't understood.
+//!
+//! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed
+//! [`RawValue`](serde_json::value::RawValue)s, and edits are splices: white space, key order,
+//! unknown fields, odd escapes, numbers beyond f64 and the garbage that Go's decoder tolerates
+//! after the document all stay (design.md 2). oci-spec's types drop or refuse them.
+
+mod config_file;
+mod document;
+mod edit;
+mod error;
+mod object;
+mod schema;
+mod splice;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(crate) use config_file::ConfigFile;
+pub(crate) use document::{Document, Mount, Namespace};
+pub(crate) use edit::Edit;
+pub(crate) use error::DocumentError;
+pub(crate) use schema::ArrayPath;

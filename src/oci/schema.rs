@@ -1,0 +1,105 @@
+//! The part of the runtime-spec's configuration that is understood here.
+
+use std::fmt;
+
+use super::object::Keys;
+
+pub(super) const TOP: Keys = &["mounts", "hooks", "linux", "annotations", "root"];
+pub(super) const MOUNT: Keys = &["destination", "source", "type", "options"];
+pub(super) const HOOKS: Keys = &["createRuntime", "poststop"];
+pub(super) const LINUX: Keys = &["namespaces", "devices", "resources", "uidMappings"];
+pub(super) const RESOURCES: Keys = &["devices"];
+pub(super) const ROOT: Keys = &["path"];
+pub(super) const NAMESPACE: Keys = &["type", "path"];
+
+/// An array that can be edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ArrayPath {
+    /// `mounts` (config.md "Mounts")
+    Mounts,
+    /// `hooks.createRuntime` (config.md "POSIX-platform Hooks")
+    CreateRuntimeHooks,
+    /// `hooks.poststop`
+    PoststopHooks,
+    /// `linux.devices` (config-linux.md "Devices")
+    Devices,
+    /// `linux.resources.devices` (config-linux.md "Allowed Device list")
+    DeviceRules,
+}
+
+impl ArrayPath {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Mounts,
+        Self::CreateRuntimeHooks,
+        Self::PoststopHooks,
+        Self::Devices,
+        Self::DeviceRules,
+    ];
+
+    /// The JSON path.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Mounts => "mounts",
+            Self::CreateRuntimeHooks => "hooks.createRuntime",
+            Self::PoststopHooks => "hooks.poststop",
+            Self::Devices => "linux.devices",
+            Self::DeviceRules => "linux.resources.devices",
+        }
+    }
+}
+
+impl fmt::Display for ArrayPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The objects on the way to the arrays.
+pub(super) struct Level {
+    pub(super) place: &'static str,
+    pub(super) keys: Keys,
+    pub(super) children: &'static [(&'static str, Node)],
+}
+
+pub(super) enum Node {
+    Array(ArrayPath),
+    Object(&'static Level),
+}
+
+pub(super) const DOCUMENT: Level = Level {
+    place: "the document",
+    keys: TOP,
+    children: &[
+        ("mounts", Node::Array(ArrayPath::Mounts)),
+        (
+            "hooks",
+            Node::Object(&Level {
+                place: "hooks",
+                keys: HOOKS,
+                children: &[
+                    ("createRuntime", Node::Array(ArrayPath::CreateRuntimeHooks)),
+                    ("poststop", Node::Array(ArrayPath::PoststopHooks)),
+                ],
+            }),
+        ),
+        (
+            "linux",
+            Node::Object(&Level {
+                place: "linux",
+                keys: LINUX,
+                children: &[
+                    ("devices", Node::Array(ArrayPath::Devices)),
+                    (
+                        "resources",
+                        Node::Object(&Level {
+                            place: "linux.resources",
+                            keys: RESOURCES,
+                            children: &[("devices", Node::Array(ArrayPath::DeviceRules))],
+                        }),
+                    ),
+                ],
+            }),
+        ),
+    ],
+};

@@ -1,0 +1,311 @@
+//! How a fatal error reaches the caller (contract.md "Behaviour").
+//!
+//! containerd's shim takes the last line of `--log` with level `error` and is spoilt by any
+//! line that isn't JSON; kubelet shows that sentence. Without a log there is stderr, which
+//! containerd opens read-only for a sandbox: nothing that goes wrong there is an error.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::invocation::{Flavour, Globals, LogFormat};
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// logrus' `JSONFormatter`, which go-runc and conmon read.
+    Json,
+    /// logrus' `TextFormatter`.
+    Logrus,
+    /// crun's text log is the bare sentence.
+    Plain,
+}
+
+/// Where fatal errors go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    log: Option<(PathBuf, Line)>,
+}
+
+impl Report {
+    /// The delegate's own log. `bundle` is that of a `create`, `run` or `restore`: crun changes
+    /// to it before it opens a relative log, runc doesn't.
+    pub(crate) fn new(flavour: Flavour, globals: &Globals, bundle: Option<&Path>) -> Self {
+        let line = match (globals.log_format, flavour) {
+            (LogFormat::Json, _) => Line::Json,
+            (LogFormat::Text, Flavour::Runc) => Line::Logrus,
+            (LogFormat::Text, Flavour::Crun) => Line::Plain,
+        };
+        let path = globals.log.as_deref().and_then(|log| match flavour {
+            Flavour::Runc => Some(log.to_path_buf()),
+            Flavour::Crun => crun_file(log).map(|path| match bundle {
+                Some(bundle) => bundle.join(path),
+                None => path.to_path_buf(),
+            }),
+        });
+        Self {
+            log: path.map(|path| (path, line)),
+        }
+    }
+
+    /// Tells `error` and its causes: the log first, then stderr.
+    pub(crate) fn fatal(&self, error: &anyhow::Error) {
+        let sentence = sentence(error);
+        if let Some((path, line)) = &self.log {
+            let text = line.text(&sentence, SystemTime::now());
+            // A log that can't be written leaves stderr, and nobody to tell about it.
+            let _ = append(path, &text);
+        }
+        // One write, so that lines of several runtimes on one stderr don't mix. Not
+        // `eprintln!`: it panics where stderr is read-only.
+        let _ = io::stderr().write_all(format!("{sentence}\n").as_bytes());
+    }
+}
+
+/// crun(1) `--log`: `PATH` or `file:PATH`; `journald:ID` and `syslog:ID` aren't files, and
+/// another word before a colon is an error to crun.
+fn crun_file(log: &Path) -> Option<&Path> {
+    let bytes = log.as_os_str().as_bytes();
+    let path = match bytes.strip_prefix(b"file:") {
+        Some(path) => path,
+        None if bytes.contains(&b':') => return None,
+        None => bytes,
+    };
+    (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)))
+}
+
+/// One write(2) to a file opened for appending: the shim may read while we write.
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o644)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+impl Line {
+    fn text(self, sentence: &str, now: SystemTime) -> String {
+        let time = humantime::format_rfc3339_seconds(now);
+        match self {
+            Self::Json => {
+                let message = serde_json::Value::from(sentence);
+                format!("{{\"level\":\"error\",\"msg\":{message},\"time\":\"{time}\"}}\n")
+            }
+            Self::Logrus => {
+                let message = sentence.replace('\\', "\\\\").replace('"', "\\\"");
+                format!("time=\"{time}\" level=error msg=\"{message}\"\n")
+            }
+            Self::Plain => format!("{sentence}\n"),
+        }
+    }
+}
+
+/// `what: why: why; hint: next step`, on one line. A cause that the text before it already ends
+/// with isn't said again, and hints come last whoever gives them: callers look for the cause.
+fn sentence(error: &anyhow::Error) -> String {
+    const HINT: &str = "hint: ";
+    let (mut causes, mut hints) = (String::new(), String::new());
+    for cause in error.chain() {
+        let text = one_line(&cause.to_string());
+        let (what, hint) = match text.find(HINT) {
+            Some(at) => (&text[..at], &text[at + HINT.len()..]),
+            None => (text.as_str(), ""),
+        };
+        let what = what.trim_end_matches([' ', ';', ',', '.', ':']);
+        if !what.is_empty() && !causes.ends_with(what) {
+            join(&mut causes, ": ", what);
+        }
+        if !hint.is_empty() && !hints.contains(hint) {
+            join(&mut hints, "; ", hint);
+        }
+    }
+    if hints.is_empty() {
+        causes
+    } else {
+        format!("{causes}; {HINT}{hints}")
+    }
+}
+
+fn join(text: &mut String, separator: &str, more: &str) {
+    if !text.is_empty() {
+        text.push_str(separator);
+    }
+    text.push_str(more);
+}
+
+/// Runs of control characters, and the blanks around them, become one blank.
+fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (index, part) in text
+        .split(char::is_control)
+        .filter(|part| !part.trim().is_empty())
+        .enumerate()
+    {
+        if index > 0 {
+            out.truncate(out.trim_end().len());
+            out.push(' ');
+            out.push_str(part.trim_start());
+        } else {
+            out.push_str(part);
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
+
+    use anyhow::{Context, anyhow};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn globals(log: &str, log_format: LogFormat) -> Globals {
+        Globals {
+            root: None,
+            log: Some(log.into()),
+            log_format,
+        }
+    }
+
+    #[test]
+    fn the_log_is_the_one_that_the_delegate_would_write() {
+        use Flavour::{Crun, Runc};
+        let bundle = Some(Path::new("/b"));
+        for (flavour, log, bundle, expected) in [
+            (Runc, "/l", bundle, Some("/l")),
+            (Runc, "l", bundle, Some("l")),
+            (Runc, "file:l", bundle, Some("file:l")),
+            (Crun, "/l", bundle, Some("/l")),
+            (Crun, "l", bundle, Some("/b/l")),
+            (Crun, "l", None, Some("l")),
+            (Crun, "file:/l", bundle, Some("/l")),
+            (Crun, "file:l", bundle, Some("/b/l")),
+            (Crun, "file:", bundle, None),
+            (Crun, "journald:id", bundle, None),
+            (Crun, "syslog:id", bundle, None),
+            (Crun, "else:where", bundle, None),
+        ] {
+            let report = Report::new(flavour, &globals(log, LogFormat::Json), bundle);
+            let path = report.log.as_ref().map(|(path, _)| path.to_str().unwrap());
+            assert_eq!(path, expected, "{flavour:?} --log {log}");
+        }
+        assert_eq!(Report::new(Runc, &Globals::default(), None).log, None);
+    }
+
+    #[test]
+    fn a_json_line_is_what_go_runc_parses() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        assert_eq!(
+            Line::Json.text("no \"x\" in C:\\ é", now),
+            "{\"level\":\"error\",\"msg\":\"no \\\"x\\\" in C:\\\\ é\",\"time\":\"2026-09-21T14:13:20Z\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_text_line_is_logrus_for_runc_and_bare_for_crun() {
+        let now = SystemTime::UNIX_EPOCH;
+        assert_eq!(
+            Line::Logrus.text("no \"x\" in C:\\", now),
+            "time=\"1970-01-01T00:00:00Z\" level=error msg=\"no \\\"x\\\" in C:\\\\\"\n"
+        );
+        assert_eq!(Line::Plain.text("no \"x\"", now), "no \"x\"\n");
+        for (flavour, line) in [(Flavour::Runc, Line::Logrus), (Flavour::Crun, Line::Plain)] {
+            let report = Report::new(flavour, &globals("/l", LogFormat::Text), None);
+            assert_eq!(report.log, Some(("/l".into(), line)));
+        }
+    }
+
+    #[test]
+    fn causes_come_first_and_hints_last() {
+        let not_found = || io::Error::from_raw_os_error(2);
+        for (error, expected) in [
+            (anyhow!("alone"), "alone"),
+            (
+                anyhow!(not_found())
+                    .context("open(\"/x\"); hint: is it there?")
+                    .context("volume v"),
+                "volume v: open(\"/x\"): No such file or directory (os error 2); hint: is it there?",
+            ),
+            (
+                anyhow!("cause").context("what: cause").context("above"),
+                "above: what: cause",
+            ),
+            (
+                anyhow!("b\nhint: b2").context("a. hint: a2"),
+                "a: b; hint: a2; b2",
+            ),
+            (
+                anyhow!("b; hint: same").context("a; hint: same"),
+                "a: b; hint: same",
+            ),
+            (anyhow!("one\n\ttwo \r\n three\n"), "one two three"),
+            (anyhow!("two  blanks stay"), "two  blanks stay"),
+        ] {
+            assert_eq!(sentence(&error), expected);
+        }
+    }
+
+    #[test]
+    fn the_log_gets_one_line_after_those_that_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log.json");
+        fs::write(&log, "{\"level\":\"info\"}\n").unwrap();
+        let globals = globals(log.to_str().unwrap(), LogFormat::Json);
+        let error = Err::<(), _>(io::Error::from_raw_os_error(13))
+            .context("a\nb")
+            .unwrap_err();
+        Report::new(Flavour::Runc, &globals, None).fatal(&error);
+        let text = fs::read_to_string(&log).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        let line: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
+        assert_eq!(line["level"], "error");
+        assert_eq!(line["msg"], "a b: Permission denied (os error 13)");
+        humantime::parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_new_log_is_readable_and_an_impossible_one_is_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let error = anyhow!("x");
+        Report::new(
+            Flavour::Crun,
+            &globals("log", LogFormat::Text),
+            Some(dir.path()),
+        )
+        .fatal(&error);
+        assert_eq!(fs::read_to_string(&log).unwrap(), "x\n");
+        assert_eq!(fs::metadata(&log).unwrap().mode() & 0o400, 0o400);
+        let nowhere = dir.path().join("no/such/dir");
+        let nowhere = globals(nowhere.to_str().unwrap(), LogFormat::Json);
+        Report::new(Flavour::Runc, &nowhere, None).fatal(&error);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_one_line_that_parses(parts in prop::collection::vec(any::<String>(), 1..4)) {
+            let mut error = anyhow!(parts[0].clone());
+            for part in &parts[1..] {
+                error = error.context(part.clone());
+            }
+            let sentence = sentence(&error);
+            prop_assert!(!sentence.contains(char::is_control));
+            let line = Line::Json.text(&sentence, SystemTime::now());
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(parsed["msg"].as_str(), Some(sentence.as_str()));
+            prop_assert_eq!(Line::Logrus.text(&sentence, SystemTime::now()).matches('\n').count(), 1);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! From a plan to the places of a config that change, and back.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+use crust_mount::sandbox::CRUST;
+use crust_mount::volume::Need;
+use crust_state::bundle::{AddedElement, BundleRecord, ReplacedSource};
+use crust_state::record::Version;
+use crust_state::{Config, TargetPath};
+use oci_spec::runtime::{
+    Hook, HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
+};
+use serde::Serialize;
+
+use crate::oci::{ArrayPath, Document, Edit, Mount};
+use crate::plan::{MemberPlan, SandboxPlan};
+
+/// The program that the hooks run, and what it is told.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    /// `crust-mount-hook`.
+    pub(crate) program: PathBuf,
+    /// What answers for volumes in use (KEP-2857: `runtime-cli`).
+    pub(crate) cli: PathBuf,
+    /// The configuration that was read.
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// A new text for a config, and how to get the old one back.
+#[derive(Debug)]
+pub(crate) struct Rewrite {
+    edits: Vec<Edit>,
+    pub(crate) record: BundleRecord,
+}
+
+impl Rewrite {
+    fn new(bundle: PathBuf) -> Self {
+        let (sources, added) = (Vec::new(), Vec::new());
+        Self {
+            edits: Vec::new(),
+            record: BundleRecord {
+                version: Version,
+                bundle,
+                sources,
+                added,
+            },
+        }
+    }
+
+    fn push(&mut self, array: ArrayPath, element: &impl Serialize) -> Result<()> {
+        let value = serde_json::to_value(element).context("config.json: new element")?;
+        self.edits.push(Edit::Push {
+            array,
+            json: value.to_string(),
+        });
+        self.record.added.push(AddedElement {
+            array: array.name().to_owned(),
+            element: value,
+        });
+        Ok(())
+    }
+
+    /// The new text.
+    pub(crate) fn apply(&self, document: &Document<'_>) -> Result<Vec<u8>> {
+        Ok(document.apply(&self.edits)?)
+    }
+}
+
+/// A sandbox gets the tmpfs that volumes are mounted on, their devices, and the hook that mounts.
+pub(crate) fn sandbox(
+    bundle: PathBuf,
+    plan: &SandboxPlan,
+    needs: &[(TargetPath, Need)],
+    hooks: &Hooks,
+) -> Result<Rewrite> {
+    let mut rewrite = Rewrite::new(bundle);
+    let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
+    let crust = MountBuilder::default()
+        .destination(CRUST)
+        .typ("tmpfs")
+        .source("runcrust")
+        .options(options)
+        .build()?;
+    rewrite.push(ArrayPath::Mounts, &crust)?;
+    let mut seen = Vec::new();
+    for (target, need) in needs {
+        if seen.contains(&need.device) {
+            continue;
+        }
+        seen.push(need.device);
+        let (major, minor) = (
+            i64::from(need.device.major()),
+            i64::from(need.device.minor()),
+        );
+        let device = LinuxDeviceBuilder::default()
+            .path(format!("/dev/crust/{}", target.digest().short()))
+            .typ(LinuxDeviceType::B)
+            .major(major)
+            .minor(minor)
+            .file_mode(0o600_u32)
+            .uid(0_u32)
+            .gid(0_u32)
+            .build()?;
+        rewrite.push(ArrayPath::Devices, &device)?;
+        let on_device = |need: &&(TargetPath, Need)| need.1.device == seen[seen.len() - 1];
+        let read_only = needs
+            .iter()
+            .filter(on_device)
+            .all(|(_, need)| need.read_only);
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::B)
+            .major(major)
+            .minor(minor)
+            .access(if read_only { "r" } else { "rw" })
+            .build()?;
+        rewrite.push(ArrayPath::DeviceRules, &rule)?;
+    }
+    // Above the hook's own limit, below kubelet's for RunPodSandbox.
+    let mut mount = hooks.hook("sandbox", &plan.volumes, 225)?;
+    if let Some(arguments) = mount.args_mut() {
+        let cli = hooks
+            .cli
+            .to_str()
+            .context("runcrust's own path isn't UTF-8")?;
+        arguments.extend(["--pod-uid", &plan.pod_uid, "--cli", cli].map(str::to_owned));
+    }
+    rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
+    rewrite.push(
+        ArrayPath::PoststopHooks,
+        &hooks.hook("release-sandbox", &[], 30)?,
+    )?;
+    Ok(rewrite)
+}
+
+/// A container's mounts get another source each, and keep their place and options.
+pub(crate) fn member(
+    bundle: PathBuf,
+    document: &Document<'_>,
+    plan: &MemberPlan,
+    config: &Config,
+    hooks: &Hooks,
+) -> Result<Rewrite> {
+    let mut rewrite = Rewrite::new(bundle);
+    let mounts = document.mounts()?;
+    for planned in &plan.mounts {
+        let attached = config.attach_directory().join(planned.index.to_string());
+        let attached = attached
+            .to_str()
+            .context("state_dir isn't UTF-8")?
+            .to_owned();
+        let original = mounts
+            .get(planned.index)
+            .and_then(|mount| mount.source_json);
+        rewrite.edits.push(Edit::ReplaceMountSource {
+            index: planned.index,
+            source: attached.clone(),
+        });
+        rewrite.record.sources.push(ReplacedSource {
+            attached,
+            original: original.unwrap_or("null").to_owned(),
+            destination: planned.destination.to_string_lossy().into_owned(),
+        });
+    }
+    let mut volumes: Vec<TargetPath> = plan
+        .mounts
+        .iter()
+        .map(|mount| mount.found.volume.clone())
+        .collect();
+    volumes.sort();
+    volumes.dedup();
+    rewrite.push(
+        ArrayPath::CreateRuntimeHooks,
+        &hooks.hook("publish", &volumes, 30)?,
+    )?;
+    rewrite.push(
+        ArrayPath::PoststopHooks,
+        &hooks.hook("release", &volumes, 30)?,
+    )?;
+    Ok(rewrite)
+}
+
+impl Hooks {
+    fn hook(&self, verb: &str, volumes: &[TargetPath], timeout: i64) -> Result<Hook> {
+        let mut arguments = vec!["crust-mount-hook".to_owned(), verb.to_owned()];
+        let text = |path: &Path| {
+            path.to_str()
+                .map(str::to_owned)
+                .with_context(|| format!("{path:?} isn't UTF-8"))
+        };
+        if let Some(config) = &self.config {
+            arguments.extend(["--config".to_owned(), text(config)?]);
+        }
+        for volume in volumes {
+            arguments.extend(["--volume".to_owned(), text(volume.as_path())?]);
+        }
+        let hook = HookBuilder::default()
+            .path(&self.program)
+            .args(arguments)
+            .timeout(timeout);
+        Ok(hook.build()?)
+    }
+}
+
+/// Whether a config was rewritten before: its bundle is created again.
+pub(crate) fn is_rewritten(mounts: &[Mount<'_>], is_sandbox: bool, config: &Config) -> bool {
+    let attach = config.attach_directory();
+    mounts.iter().any(|mount| {
+        mount
+            .source
+            .as_deref()
+            .is_some_and(|source| Path::new(source).starts_with(&attach))
+            || (is_sandbox && mount.destination == CRUST)
+    })
+}
+
+/// The edits that take a rewrite back.
+pub(crate) fn undo(
+    document: &Document<'_>,
+    record: &BundleRecord,
+    config: &Config,
+) -> Result<Vec<Edit>> {
+    let mut edits = Vec::new();
+    for mount in document.mounts()? {
+        let Some(source) = mount.source.as_deref() else {
+            continue;
+        };
+        if !Path::new(source).starts_with(config.attach_directory()) {
+            continue;
+        }
+        let replaced = record.sources.iter().find(|replaced| {
+            replaced.attached == source && replaced.destination == mount.destination
+        });
+        let replaced = replaced.ok_or_else(|| unknown_source(source, &mount.destination))?;
+        let json = replaced.original.clone();
+        edits.push(Edit::ReplaceMountSourceJson {
+            index: mount.index,
+            json,
+        });
+    }
+    for array in ArrayPath::ALL {
+        let mut added: Vec<&serde_json::Value> = record
+            .added
+            .iter()
+            .filter(|added| added.array == array.name())
+            .map(|added| &added.element)
+            .collect();
+        for (index, element) in document.array(array)?.iter().enumerate() {
+            let Ok(value) = serde_json::from_str::<serde_json::Value>(element) else {
+                continue;
+            };
+            if let Some(at) = added.iter().position(|added| **added == value) {
+                added.swap_remove(at);
+                edits.push(Edit::Remove { array, index });
+            }
+        }
+    }
+    Ok(edits)
+}
+
+/// A mount that names the attach directory without a record of what stood there before.
+pub(crate) fn unknown_source(source: &str, destination: &str) -> anyhow::Error {
+    anyhow!(
+        "mount {destination}: {source} was put there by an earlier create of this bundle, of which \
+         no record is left; hint: write the bundle's config.json anew"
+    )
+}
+
+#[cfg(test)]
+mod tests;

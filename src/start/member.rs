@@ -1,0 +1,111 @@
+//! A pod's container: its volumes are mounted in the sandbox, and lent to the delegate.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use crust_mount::attach::{Attachments, DetachedMount};
+use crust_mount::sandbox::Sandbox;
+use crust_mount::volume::{self, Context, Host, NewContainer};
+use crust_state::TargetPath;
+use crust_state::files::Directory;
+use crust_state::record::UserMount;
+
+use super::Job;
+use crate::oci::Document;
+use crate::plan::{MemberPlan, PlannedMount};
+use crate::rewrite;
+
+impl Job<'_> {
+    pub(super) fn member(&self, document: &Document<'_>, plan: &MemberPlan) -> Result<()> {
+        let (crust, state) = self.directories()?;
+        let context = self.context(&crust, &state);
+        let id = self.id()?;
+        let rewrite = rewrite::member(self.bundle()?, document, plan, self.config, &self.hooks()?)?;
+        let sandbox = Sandbox::of(&plan.sandbox).with_context(|| volumes_of(plan))?;
+        let mut announced = Vec::new();
+        let done = self
+            .lend(&context, &sandbox, plan, &id, &mut announced)
+            .and_then(|()| self.commit(&state, &rewrite.record, &rewrite.apply(document)?));
+        if done.is_err() {
+            for target in announced {
+                // The first error is the one that counts; a dead process is no user anyhow.
+                if let Err(error) = volume::release(&context, target, &id) {
+                    tracing::warn!("{error}");
+                }
+            }
+        }
+        done
+    }
+
+    /// Mounts every volume in the sandbox and attaches the container's views of them where only
+    /// the delegate finds them. From here on this process is in a mount namespace of its own.
+    fn lend<'p>(
+        &self,
+        context: &Context<'_>,
+        sandbox: &Sandbox,
+        plan: &'p MemberPlan,
+        id: &str,
+        announced: &mut Vec<&'p TargetPath>,
+    ) -> Result<()> {
+        let mut by_volume: BTreeMap<&TargetPath, Vec<&PlannedMount>> = BTreeMap::new();
+        for mount in &plan.mounts {
+            by_volume
+                .entry(&mount.found.volume)
+                .or_default()
+                .push(mount);
+        }
+        let cli = self.hooks()?.cli;
+        let host = Host {
+            sandbox,
+            record: &plan.sandbox,
+            cli: &cli,
+        };
+        let mut views: Vec<(usize, DetachedMount)> = Vec::new();
+        for (target, mounts) in by_volume {
+            let locked = volume::lock(context, target)?;
+            volume::ensure(context, &locked, host)?;
+            for mount in &mounts {
+                let view = volume::view(&locked, sandbox, &mount.found.subpath)?;
+                views.push((mount.index, view));
+            }
+            let container = NewContainer {
+                id,
+                sandbox: sandbox.id(),
+                pod_uid: &plan.sandbox.pod_uid,
+            };
+            announced.push(target);
+            volume::begin(
+                &locked,
+                container,
+                mounts.iter().map(|mount| used(mount)).collect(),
+            )?;
+        }
+        let directory = self.config.attach_directory();
+        Directory::create(&directory)?;
+        let attachments = Attachments::new(&directory).with_context(|| volumes_of(plan))?;
+        for (index, view) in &views {
+            attachments
+                .add(&index.to_string(), view)
+                .with_context(|| volumes_of(plan))?;
+        }
+        Ok(())
+    }
+}
+
+fn used(mount: &PlannedMount) -> UserMount {
+    UserMount {
+        destination: mount.destination.clone(),
+        source: mount.source.clone(),
+    }
+}
+
+/// Names the volumes in an error that isn't of one of them.
+fn volumes_of(plan: &MemberPlan) -> String {
+    let names = plan
+        .mounts
+        .iter()
+        .map(|mount| mount.found.volume.volume_name());
+    let mut names: Vec<String> = names.collect();
+    names.dedup();
+    format!("volume {}", names.join(", "))
+}

@@ -1,0 +1,132 @@
+//! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857).
+//!
+//! Success is exit 0 with one JSON object on standard output. Failure is a non-zero exit, nothing
+//! on standard output, and one line on standard error:
+//! `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
+
+mod stage;
+mod stats;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use crust_mount::volume::{Code, Context, VolumeError};
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, logging};
+use serde_json::{Value, json};
+
+/// Volumes whose mount is deferred to the container runtime (KEP-2857)
+#[derive(Debug, Parser)]
+#[command(name = "runcrust crust", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Stage a volume for the pod that has this target path
+    Stage(stage::Arguments),
+    /// Remove what was staged at a target path; waits until the device is free
+    Unstage {
+        /// `target_path` of CSI `NodePublishVolume`
+        target_path: OsString,
+    },
+    /// Show how full a volume in use is, and how it fares
+    Stats {
+        /// `target_path` of CSI `NodePublishVolume`
+        target_path: OsString,
+    },
+}
+
+/// A failure as the caller is told.
+#[derive(Debug)]
+struct Failure {
+    code: Code,
+    message: String,
+}
+
+impl Failure {
+    fn invalid(error: impl std::fmt::Display) -> Self {
+        Self {
+            code: Code::InvalidArgument,
+            message: error.to_string(),
+        }
+    }
+
+    fn internal(error: impl std::fmt::Display) -> Self {
+        Self {
+            code: Code::Internal,
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Runs a verb; `arguments` begins after the word `crust`.
+pub(crate) fn run(arguments: &[OsString], config: anyhow::Result<Config>) -> ExitCode {
+    let name = OsString::from("runcrust crust");
+    let parsed = Arguments::try_parse_from(std::iter::once(&name).chain(arguments));
+    let outcome = match parsed {
+        Err(asked) if !asked.use_stderr() => {
+            // --help and --version.
+            let _ = write!(std::io::stdout(), "{asked}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(Failure::invalid(plain(&error))),
+        Ok(Arguments { verb }) => dispatch(verb, config),
+    };
+    match outcome {
+        Ok(value) => match writeln!(std::io::stdout(), "{value}") {
+            Ok(()) => ExitCode::SUCCESS,
+            // Nobody heard the answer.
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(Failure { code, message }) => {
+            let line = json!({"error": {"code": code.as_str(), "message": message}});
+            let _ = writeln!(std::io::stderr(), "{line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// clap's message in one line, without its "error: ".
+fn plain(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+fn dispatch(verb: Verb, config: anyhow::Result<Config>) -> Result<Value, Failure> {
+    let config = config.map_err(|error| Failure::internal(format!("{error:#}")))?;
+    logging::start(config.log.as_deref());
+    let crust = CrustDirectory::create(&config.crust_root).map_err(Failure::internal)?;
+    let state = StateDirectory::create(&config.state_dir).map_err(Failure::internal)?;
+    // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
+    let deadline = Deadline::after(Duration::from_secs(10));
+    let context = Context {
+        config: &config,
+        crust: &crust,
+        state: &state,
+        deadline,
+    };
+    match verb {
+        Verb::Stage(arguments) => stage::stage(&context, arguments),
+        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?),
+        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?),
+    }
+}
+
+fn target(path: OsString) -> Result<TargetPath, Failure> {
+    TargetPath::new(path).map_err(Failure::invalid)
+}

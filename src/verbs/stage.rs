@@ -1,0 +1,73 @@
+//! `stage` and `unstage`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crust_mount::volume::{self, Context};
+use crust_state::info::{AccessMode, VolumeType};
+use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
+use serde_json::{Value, json};
+
+use super::{Failure, target};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// `target_path` of CSI `NodePublishVolume`
+    target_path: OsString,
+    /// The block device, an absolute path
+    #[arg(long)]
+    device: PathBuf,
+    /// The file system on it
+    #[arg(long)]
+    fstype: String,
+    /// A mount option; may be repeated
+    #[arg(long = "option", value_name = "OPTION")]
+    options: Vec<String>,
+    /// The group that owns the volume's files (a pod's fsGroup)
+    #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..=0xffff_fffe))]
+    fs_group: Option<u32>,
+    /// When the group is applied: Always or `OnRootMismatch`
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "Always",
+        requires = "fs_group"
+    )]
+    fs_group_change_policy: FsGroupChangePolicy,
+    /// Mount the file system read-only
+    #[arg(long)]
+    read_only: bool,
+    /// A CSI access mode, such as `SINGLE_NODE_SINGLE_WRITER`
+    #[arg(long, value_name = "MODE")]
+    access_mode: Option<AccessMode>,
+    /// Give the workload the raw device as well
+    #[arg(long)]
+    device_node: bool,
+}
+
+pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
+    let target = target(arguments.target_path)?;
+    let info = MountInfo {
+        volume_type: VolumeType::Block,
+        device: arguments.device,
+        fstype: arguments.fstype,
+        options: arguments.options,
+        fs_group: arguments.fs_group,
+        fs_group_change_policy: arguments.fs_group_change_policy,
+        target_path: Some(target.clone()),
+        read_only: arguments.read_only,
+        access_mode: arguments.access_mode,
+        device_node: arguments.device_node,
+    };
+    volume::stage(context, &target, &info)?;
+    Ok(json!({}))
+}
+
+pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
+    volume::unstage(context, target)?;
+    // What a bundle's end left behind is nobody's any more; it can wait for the next time.
+    if let Err(error) = volume::sweep_bundles(context) {
+        tracing::warn!("{error}");
+    }
+    Ok(json!({}))
+}

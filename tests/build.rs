@@ -1,0 +1,10 @@
+//! Compiles the CRI's messages and client; protox needs no protoc.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto/cri.proto");
+    let files = protox::compile(["cri.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! A root file system: a static busybox and the directories that every container has.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+/// Debian's busybox-static.
+pub(crate) const BUSYBOX: &str = "/bin/busybox";
+
+/// The names it is called by.
+pub(crate) const APPLETS: [&str; 48] = [
+    "awk", "cat", "chgrp", "chmod", "chown", "cmp", "cp", "cut", "date", "dd", "df", "echo", "env",
+    "false", "find", "grep", "head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mkfifo",
+    "mknod", "mount", "mv", "ps", "pwd", "readlink", "rm", "rmdir", "sed", "sh", "sleep", "sort",
+    "stat", "sync", "tail", "test", "touch", "true", "umount", "uniq", "wc", "which", "xargs",
+    "hexdump",
+];
+
+/// Directories below the root.
+pub(crate) const DIRECTORIES: [&str; 10] = [
+    "bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var",
+];
+
+/// Small files, with their content.
+pub(crate) const FILES: [(&str, &str); 2] = [
+    ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+    ("etc/group", "root:x:0:\n"),
+];
+
+/// Makes a rootfs; each container has its own, so that none sees another's traces.
+pub(super) fn make(root: &Path) {
+    for directory in DIRECTORIES {
+        fs::create_dir_all(root.join(directory)).expect("mkdir in a rootfs");
+    }
+    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).expect("chmod");
+    fs::copy(BUSYBOX, root.join("bin/busybox")).expect("a copy of busybox (busybox-static)");
+    for applet in APPLETS {
+        symlink("busybox", root.join("bin").join(applet)).expect("a link to busybox");
+    }
+    for (path, content) in FILES {
+        fs::write(root.join(path), content).expect("a file in a rootfs");
+    }
+}

@@ -1,0 +1,339 @@
+//! `config.json` as containerd 1.6.20 writes it; `harness::bundles_look_like_containerds`
+//! compares with the real thing.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::{IDLE, Pod};
+use crate::TestDir;
+
+/// What an unprivileged container gets from containerd.
+const CAPABILITIES: [&str; 14] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FSETID",
+    "CAP_FOWNER",
+    "CAP_MKNOD",
+    "CAP_NET_RAW",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETFCAP",
+    "CAP_SETPCAP",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SYS_CHROOT",
+    "CAP_KILL",
+    "CAP_AUDIT_WRITE",
+];
+
+/// All capabilities by number, as both runtimes know them.
+const ALL_CAPABILITIES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// The capabilities that this process could pass on: crun fails on one that it hasn't itself.
+pub(super) fn all_capabilities() -> Vec<String> {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+    let bounding = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapBnd:"))
+        .expect("CapBnd");
+    let bounding = u64::from_str_radix(bounding.trim(), 16).expect("CapBnd is hexadecimal");
+    let held =
+        |(number, name)| (bounding & (1_u64 << number) != 0_u64).then(|| format!("CAP_{name}"));
+    (0..64).zip(ALL_CAPABILITIES).filter_map(held).collect()
+}
+
+/// What containerd makes for a sandbox, and its apps use too.
+pub(super) struct SandboxFiles {
+    hostname: PathBuf,
+    resolv_conf: PathBuf,
+    shm: PathBuf,
+}
+
+impl SandboxFiles {
+    pub(super) fn make(dir: &TestDir, sandbox: &str) -> Self {
+        let base = dir.subdir(format!("cri/sandboxes/{sandbox}"));
+        let files = Self {
+            hostname: base.join("hostname"),
+            resolv_conf: base.join("resolv.conf"),
+            shm: base.join("shm"),
+        };
+        fs::create_dir_all(&files.shm).expect("mkdir shm");
+        fs::write(&files.hostname, "pod-1\n").expect("write hostname");
+        fs::write(&files.resolv_conf, "").expect("write resolv.conf");
+        files
+    }
+}
+
+/// What kubelet makes for a container.
+pub(super) struct KubeletFiles {
+    hosts: PathBuf,
+    termination_log: PathBuf,
+    token: PathBuf,
+}
+
+impl KubeletFiles {
+    pub(super) fn make(dir: &TestDir, pod: &Pod, container: &str) -> Self {
+        let base = dir.subdir(format!("kubelet/pods/{}", pod.uid));
+        let logs = dir.subdir(format!("kubelet/pods/{}/containers/app-1", pod.uid));
+        let token = dir.subdir(format!(
+            "kubelet/pods/{}/volumes/kubernetes.io~projected/kube-api-access",
+            pod.uid
+        ));
+        let files = Self {
+            hosts: base.join("etc-hosts"),
+            termination_log: logs.join(container),
+            token,
+        };
+        fs::write(&files.hosts, "127.0.0.1 localhost\n").expect("write etc-hosts");
+        fs::write(&files.termination_log, "").expect("write termination-log");
+        fs::write(files.token.join("token"), "not a real token\n").expect("write token");
+        files
+    }
+}
+
+/// A namespace that is another process's.
+pub(super) fn namespace_of(kind: &str, pid: i32) -> Value {
+    let file = match kind {
+        "network" => "net",
+        "mount" => "mnt",
+        other => other,
+    };
+    json!({"type": kind, "path": format!("/proc/{pid}/ns/{file}")})
+}
+
+pub(super) fn plain(id: &str) -> Value {
+    json!({
+        "ociVersion": "1.0.2-dev",
+        "process": process(),
+        "root": {"path": "rootfs"},
+        "hostname": "plain",
+        "mounts": basic_mounts("rw"),
+        "linux": linux(id, &json!([
+            {"type": "pid"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}, {"type": "network"},
+        ])),
+    })
+}
+
+pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
+    let mut mounts = basic_mounts("ro");
+    // The tmpfs on /dev/shm, and then the bind on the same place: containerd writes both.
+    mounts.insert(
+        3,
+        json!({
+            "destination": "/dev/shm", "type": "tmpfs", "source": "shm",
+            "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
+        }),
+    );
+    mounts.push(bind(&files.shm, "/dev/shm", &["rbind", "ro"]));
+    mounts.push(bind(
+        &files.resolv_conf,
+        "/etc/resolv.conf",
+        &["rbind", "ro"],
+    ));
+    let mut process = process();
+    process["noNewPrivileges"] = true.into();
+    process["rlimits"] = json!([{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]);
+    let mut linux = linux(
+        id,
+        &json!([
+            {"type": "pid"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}, {"type": "network"},
+        ]),
+    );
+    linux["resources"]["cpu"] = json!({"shares": 2});
+    json!({
+        "ociVersion": "1.0.2-dev",
+        "process": process,
+        "root": {"path": "rootfs", "readonly": true},
+        "hostname": pod.name,
+        "mounts": mounts,
+        "annotations": annotations([
+            ("container-type", "sandbox"),
+            ("sandbox-cpu-period", "100000"),
+            ("sandbox-cpu-quota", "0"),
+            ("sandbox-cpu-shares", "2"),
+            ("sandbox-id", id),
+            ("sandbox-log-directory", &format!("/var/log/pods/default_pod-1_{}", pod.uid)),
+            ("sandbox-memory", "0"),
+            ("sandbox-name", &pod.name),
+            ("sandbox-namespace", &pod.namespace),
+            ("sandbox-uid", &pod.uid),
+        ]),
+        "linux": linux,
+    })
+}
+
+pub(super) fn app(
+    id: &str,
+    pod: &Pod,
+    sandbox: &str,
+    sandbox_pid: i32,
+    files: &SandboxFiles,
+    kubelet: &KubeletFiles,
+) -> Value {
+    let mut mounts = basic_mounts("ro");
+    mounts.push(json!({
+        "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+        "options": ["nosuid", "noexec", "nodev", "relatime", "ro"],
+    }));
+    let rw = ["rbind", "rprivate", "rw"];
+    mounts.push(bind(&kubelet.hosts, "/etc/hosts", &rw));
+    mounts.push(bind(&kubelet.termination_log, "/dev/termination-log", &rw));
+    mounts.push(bind(&files.hostname, "/etc/hostname", &rw));
+    mounts.push(bind(&files.resolv_conf, "/etc/resolv.conf", &rw));
+    mounts.push(bind(&files.shm, "/dev/shm", &rw));
+    let service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
+    mounts.push(bind(
+        &kubelet.token,
+        service_account,
+        &["rbind", "rprivate", "ro"],
+    ));
+    let mut linux = linux(
+        id,
+        &json!([
+            {"type": "pid"},
+            namespace_of("ipc", sandbox_pid),
+            namespace_of("uts", sandbox_pid),
+            {"type": "mount"},
+            namespace_of("network", sandbox_pid),
+        ]),
+    );
+    linux["resources"]["memory"] = json!({});
+    linux["resources"]["cpu"] = json!({"shares": 2, "quota": 0, "period": 100_000});
+    json!({
+        "ociVersion": "1.0.2-dev",
+        "process": process(),
+        "root": {"path": "rootfs"},
+        "mounts": mounts,
+        "annotations": annotations([
+            ("container-name", "app-1"),
+            ("container-type", "container"),
+            ("image-name", "runcrust.test/app:1"),
+            ("sandbox-id", sandbox),
+            ("sandbox-name", &pod.name),
+            ("sandbox-namespace", &pod.namespace),
+            ("sandbox-uid", &pod.uid),
+        ]),
+        "linux": linux,
+    })
+}
+
+fn process() -> Value {
+    // Without CAP_SYS_RESOURCE nobody can go below his own, and containerd doesn't try.
+    let score = fs::read_to_string("/proc/self/oom_score_adj").expect("/proc");
+    let score: i32 = score.trim().parse().expect("oom_score_adj is a number");
+    json!({
+        "user": {"uid": 0, "gid": 0, "additionalGids": [0]},
+        "args": IDLE,
+        "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=pod-1"],
+        "cwd": "/",
+        "capabilities": {
+            "bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES,
+        },
+        "oomScoreAdj": score,
+    })
+}
+
+/// proc, dev, pts, mqueue and sys, in containerd's order; `sys` read-only or not.
+fn basic_mounts(sys: &str) -> Vec<Value> {
+    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({"destination": destination, "type": kind, "source": source, "options": options});
+    let strict = ["nosuid", "noexec", "nodev"];
+    vec![
+        mount("/proc", "proc", "proc", &strict),
+        mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        ),
+        mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        ),
+        mount("/dev/mqueue", "mqueue", "mqueue", &strict),
+        mount(
+            "/sys",
+            "sysfs",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", sys],
+        ),
+    ]
+}
+
+fn bind(source: &PathBuf, destination: &str, options: &[&str]) -> Value {
+    json!({"destination": destination, "type": "bind", "source": source, "options": options})
+}
+
+/// The cgroup's name is the container's id: unique, and at the top, so that nothing else is left
+/// when it is removed.
+fn linux(id: &str, namespaces: &Value) -> Value {
+    json!({
+        "resources": {"devices": [{"allow": false, "access": "rwm"}]},
+        "cgroupsPath": format!("/{id}"),
+        "namespaces": namespaces,
+        "maskedPaths": [
+            "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+            "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
+            "/proc/scsi",
+        ],
+        "readonlyPaths": [
+            "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+        ],
+    })
+}
+
+fn annotations<const N: usize>(pairs: [(&str, &str); N]) -> Value {
+    let pairs = pairs.map(|(key, value)| (format!("io.kubernetes.cri.{key}"), value.into()));
+    Value::Object(Map::from_iter(pairs))
+}

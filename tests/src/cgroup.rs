@@ -1,0 +1,81 @@
+//! Control groups of tests, which are named uniquely: whatever still runs in one is the test's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::process;
+use crate::wait::comes_true;
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Where the group `/name` is in each hierarchy: every v1 controller's, or the one of v2.
+pub fn directories(name: &str) -> Vec<PathBuf> {
+    let name = name.trim_start_matches('/');
+    let mut hierarchies = vec![PathBuf::from(MOUNT)];
+    hierarchies.extend(subdirectories(Path::new(MOUNT)));
+    hierarchies
+        .into_iter()
+        .map(|at| at.join(name))
+        .filter(|at| at.is_dir())
+        .collect()
+}
+
+/// The processes in the group `/name` and the groups below it.
+pub fn processes(name: &str) -> Vec<i32> {
+    let mut pids = Vec::new();
+    for directory in directories(name) {
+        for group in with_descendants(&directory) {
+            let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            pids.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
+        }
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// Kills what runs in the group `/name` and removes it; returns what stays.
+pub(crate) fn kill_and_remove(name: &str) -> Vec<String> {
+    if name.trim_matches('/').is_empty() {
+        return vec!["the root of the cgroups is nobody's own".to_owned()];
+    }
+    comes_true(Duration::from_secs(10), || {
+        for pid in processes(name) {
+            process::kill_now(pid);
+        }
+        for directory in directories(name) {
+            for group in with_descendants(&directory) {
+                // Where there is no v2 mount, crun leaves a plain file in a plain directory.
+                let _ = fs::remove_dir(&group)
+                    .or_else(|_| fs::remove_file(group.join("cgroup.procs")))
+                    .and_then(|()| fs::remove_dir(&group));
+            }
+        }
+        directories(name).is_empty()
+    });
+    directories(name)
+        .iter()
+        .map(|left| format!("cgroup {} stays", left.display()))
+        .collect()
+}
+
+/// A group and all below it, the deepest first.
+fn with_descendants(group: &Path) -> Vec<PathBuf> {
+    let mut groups = Vec::new();
+    for child in subdirectories(group) {
+        groups.extend(with_descendants(&child));
+    }
+    groups.push(group.to_owned());
+    groups
+}
+
+fn subdirectories(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let directories = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path()).collect()
+}

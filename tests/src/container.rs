@@ -1,0 +1,307 @@
+//! A container, driven through a runtime's command line as containerd's shim drives it.
+
+mod log;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub use self::log::{LogLine, parse_log};
+use crate::bundle::Pod;
+use crate::cleanup::{Cleanup, Working};
+use crate::run::describe;
+use crate::{Bundle, Run, Runtime, cgroup, process, wait_until};
+
+/// A container of a written bundle. Dropped, it is killed and deleted through the bare delegate,
+/// and what is left in its cgroup is killed, whatever the runtime under test made of it.
+#[derive(Debug)]
+pub struct Container {
+    runtime: Runtime,
+    id: String,
+    bundle: PathBuf,
+    root: PathBuf,
+    cgroup: String,
+    pod: Option<Pod>,
+    _cleanup: Cleanup,
+}
+
+impl Container {
+    /// A guard for the bundle's container. Nothing is run yet.
+    pub fn new(runtime: &Runtime, bundle: &Bundle) -> Self {
+        let (id, root) = (bundle.id().to_owned(), bundle.runtime_root());
+        let cgroup = bundle.cgroup().to_owned();
+        let (delegate, owned) = (
+            Runtime::bare(runtime.delegate()),
+            (root.clone(), id.clone(), cgroup.clone()),
+        );
+        Self {
+            runtime: runtime.clone(),
+            bundle: bundle.path().to_owned(),
+            pod: bundle.pod().cloned(),
+            _cleanup: Cleanup::register(move || remove(&delegate, &owned.0, &owned.1, &owned.2)),
+            id,
+            root,
+            cgroup,
+        }
+    }
+
+    /// Creates the bundle's container and starts it.
+    ///
+    /// # Panics
+    ///
+    /// When either fails.
+    #[track_caller]
+    pub fn running(runtime: &Runtime, bundle: &Bundle) -> Self {
+        let container = Self::new(runtime, bundle);
+        let _ = container.create().success();
+        let _ = container.start().success();
+        container
+    }
+
+    /// The runtime's command with the global flags that containerd gives, and its directory.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.runtime.command();
+        command
+            .arg("--root")
+            .arg(&self.root)
+            .arg("--log")
+            .arg(self.log_path());
+        command
+            .args(["--log-format", "json"])
+            .args(arguments)
+            .current_dir(&self.bundle);
+        command
+    }
+
+    /// The command that creates it, without stdio.
+    pub fn create_command(&self) -> Command {
+        let mut command = self.command(&["create", "--bundle"]);
+        command
+            .arg(&self.bundle)
+            .arg("--pid-file")
+            .arg(self.pid_file())
+            .arg(&self.id);
+        command
+    }
+
+    /// Creates it. Its standard streams are containerd's: for a sandbox all three are
+    /// `/dev/null`, read-only; else the input is empty and the output goes to the files `stdout`
+    /// and `stderr` in the bundle.
+    pub fn create(&self) -> Run {
+        self.create_with(self.create_command())
+    }
+
+    /// Creates it with a command of the test's own, such as [`Self::create_command`] under strace.
+    pub fn create_with(&self, mut command: Command) -> Run {
+        let null = || Stdio::from(File::open("/dev/null").expect("/dev/null"));
+        let output = |name: &str| {
+            let file = File::options()
+                .create(true)
+                .append(true)
+                .open(self.bundle.join(name));
+            Stdio::from(file.unwrap_or_else(|error| panic!("{name} in the bundle: {error}")))
+        };
+        command.stdin(null());
+        if self.is_sandbox() {
+            command.stdout(null()).stderr(null());
+        } else {
+            command.stdout(output("stdout")).stderr(output("stderr"));
+        }
+        let line = describe(&command);
+        let _working = Working::begin();
+        let status = command
+            .status()
+            .unwrap_or_else(|error| panic!("{line}: {error}"));
+        Run {
+            command: line,
+            status,
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// Starts what was created.
+    pub fn start(&self) -> Run {
+        Run::of(&mut self.command(&["start", &self.id]))
+    }
+
+    /// Runs a program in the container, as its own process would run.
+    pub fn exec(&self, arguments: &[&str]) -> Run {
+        Run::of(self.command(&["exec", &self.id]).args(arguments))
+    }
+
+    /// The trimmed output of a shell script in the container.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't end with 0.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> String {
+        self.exec(&["/bin/sh", "-ec", script])
+            .success()
+            .stdout
+            .trim()
+            .to_owned()
+    }
+
+    /// Sends a signal to its first process.
+    pub fn kill(&self, signal: &str) -> Run {
+        Run::of(&mut self.command(&["kill", &self.id, signal]))
+    }
+
+    /// Kills it and waits until the runtime calls it stopped.
+    pub fn stop(&self) {
+        let _ = self.kill("KILL");
+        wait_until(
+            &format!("{} to stop", self.id),
+            Duration::from_secs(10),
+            || self.status().is_none_or(|status| status == "stopped"),
+        );
+    }
+
+    /// Deletes it.
+    pub fn delete(&self) -> Run {
+        Run::of(&mut self.command(&["delete", &self.id]))
+    }
+
+    /// Deletes it with `--force`, as containerd's shim does, even after a delete.
+    pub fn delete_force(&self) -> Run {
+        Run::of(&mut self.command(&["delete", "--force", &self.id]))
+    }
+
+    /// What `state` says; `None` where the runtime knows no such container. It is asked as CRI-O
+    /// asks, without a log, so that asking leaves no error there.
+    pub fn state(&self) -> Option<Value> {
+        let mut command = self.runtime.command();
+        let run = Run::of(
+            command
+                .arg("--root")
+                .arg(&self.root)
+                .args(["state", &self.id]),
+        );
+        run.status.success().then(|| {
+            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
+        })
+    }
+
+    /// The state's `status`: `created`, `running`, `stopped`.
+    pub fn status(&self) -> Option<String> {
+        Some(self.state()?["status"].as_str()?.to_owned())
+    }
+
+    /// Its first process on the host, as in the pid file.
+    ///
+    /// # Panics
+    ///
+    /// When it wasn't created.
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        let file = self.pid_file();
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        text.trim()
+            .parse()
+            .unwrap_or_else(|error| panic!("{text:?} in the pid file: {error}"))
+    }
+
+    /// Whether its first process lives.
+    pub fn is_alive(&self) -> bool {
+        fs::exists(self.pid_file()).unwrap_or(false) && process::is_alive(self.pid())
+    }
+
+    /// The runtime's log, `--log`.
+    pub fn log_path(&self) -> PathBuf {
+        self.bundle.join("log.json")
+    }
+
+    /// All lines of the runtime's log so far.
+    ///
+    /// # Panics
+    ///
+    /// When one would spoil the log for containerd (see [`parse_log`]).
+    #[track_caller]
+    pub fn log_lines(&self) -> Vec<LogLine> {
+        parse_log(&fs::read_to_string(self.log_path()).unwrap_or_default())
+    }
+
+    /// What containerd would report of a failed command: the last line with level `error`.
+    #[track_caller]
+    pub fn last_log_error(&self) -> Option<String> {
+        let last = self
+            .log_lines()
+            .into_iter()
+            .rfind(|line| line.level == "error");
+        last.map(|line| line.msg.trim().to_owned())
+    }
+
+    /// What it, and the commands that created it, wrote to standard output.
+    pub fn stdout(&self) -> String {
+        fs::read_to_string(self.bundle.join("stdout")).unwrap_or_default()
+    }
+
+    /// What it, and the commands that created it, wrote to standard error.
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(self.bundle.join("stderr")).unwrap_or_default()
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its bundle's directory.
+    pub fn bundle(&self) -> &Path {
+        &self.bundle
+    }
+
+    /// The runtimes' `--root`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The name of its cgroup.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    /// Its pod.
+    pub fn pod(&self) -> Option<&Pod> {
+        self.pod.as_ref()
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.bundle.join("init.pid")
+    }
+
+    fn is_sandbox(&self) -> bool {
+        let config = fs::read(self.bundle.join("config.json")).unwrap_or_default();
+        // Not JSON or no bundle is the runtime's to complain about.
+        let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+        config["annotations"]["io.kubernetes.cri.container-type"] == "sandbox"
+    }
+}
+
+fn remove(delegate: &Runtime, root: &Path, id: &str, cgroup: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if root.join(id).exists() {
+        let mut command = delegate.command();
+        command
+            .arg("--root")
+            .arg(root)
+            .args(["delete", "--force", id]);
+        match command.stdin(Stdio::null()).output() {
+            Err(error) => errors.push(format!("{}: {error}", describe(&command))),
+            Ok(output) if root.join(id).exists() => errors.push(format!(
+                "{}: {}",
+                describe(&command),
+                String::from_utf8_lossy(&output.stderr).trim()
+            )),
+            Ok(_) => {}
+        }
+    }
+    // A runtime that was killed has left no state, but processes.
+    errors.extend(cgroup::kill_and_remove(cgroup));
+    errors
+}

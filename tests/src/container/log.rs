@@ -1,0 +1,126 @@
+//! A runtime's JSON log, read as strictly as containerd's shim reads it.
+
+use serde_json::Value;
+
+/// One line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// `error`, `warning`, `info`, …
+    pub level: String,
+    /// The message.
+    pub msg: String,
+    /// RFC 3339.
+    pub time: String,
+}
+
+/// Parses a log. The shim gives up on the whole of it at the first line that isn't JSON or has a
+/// bad time, so such a line is an error here too.
+///
+/// # Panics
+///
+/// Shows the line.
+#[track_caller]
+pub fn parse_log(text: &str) -> Vec<LogLine> {
+    text.lines().map(parse_line).collect()
+}
+
+#[track_caller]
+fn parse_line(line: &str) -> LogLine {
+    let value: Value = serde_json::from_str(line)
+        .unwrap_or_else(|error| panic!("the log has a line that is not JSON ({error}): {line}"));
+    let text = |key: &str| {
+        let found = value[key].as_str();
+        found
+            .unwrap_or_else(|| panic!("the log has a line without {key}: {line}"))
+            .to_owned()
+    };
+    let parsed = LogLine {
+        level: text("level"),
+        msg: text("msg"),
+        time: text("time"),
+    };
+    assert!(
+        is_rfc3339(&parsed.time),
+        "the log has a line whose time is not RFC 3339: {line}"
+    );
+    parsed
+}
+
+/// `2006-01-02T15:04:05[.fraction](Z|±07:00)`, as Go's `time.Time` reads it.
+fn is_rfc3339(time: &str) -> bool {
+    let Some((moment, rest)) = time.split_at_checked(19) else {
+        return false;
+    };
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let zone = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+            if zone.len() == fraction.len() {
+                return false;
+            }
+            zone
+        }
+        None => rest,
+    };
+    let zone_is_good = match zone.strip_prefix(['+', '-']) {
+        Some(offset) => {
+            matches_shape(offset, "00:00")
+                && in_range(&offset[..2], 0, 23)
+                && in_range(&offset[3..], 0, 59)
+        }
+        None => zone == "Z",
+    };
+    zone_is_good
+        && matches_shape(moment, "0000-00-00T00:00:00")
+        && in_range(&moment[5..7], 1, 12)
+        && in_range(&moment[8..10], 1, 31)
+        && in_range(&moment[11..13], 0, 23)
+        && in_range(&moment[14..16], 0, 59)
+        && in_range(&moment[17..19], 0, 59)
+}
+
+/// Whether `text` has a digit where `shape` has `0`, and else the same.
+fn matches_shape(text: &str, shape: &str) -> bool {
+    let same = |(c, s): (char, char)| if s == '0' { c.is_ascii_digit() } else { c == s };
+    text.len() == shape.len() && text.chars().zip(shape.chars()).all(same)
+}
+
+fn in_range(digits: &str, low: u32, high: u32) -> bool {
+    digits
+        .parse()
+        .is_ok_and(|number: u32| (low..=high).contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_strictly_as_go_reads_them() {
+        for good in [
+            "2026-11-21T08:14:00Z",
+            "2026-11-21T08:14:00.123456789Z",
+            "2026-11-21T08:14:00+02:00",
+        ] {
+            assert!(is_rfc3339(good), "{good}");
+        }
+        for bad in [
+            "",
+            "2026-11-21",
+            "2026-11-21 08:14:00Z",
+            "2026-11-21T08:14:00",
+            "2026-13-21T08:14:00Z",
+            "2026-11-21T08:14:00.Z",
+            "2026-11-21T08:14:00+0200",
+            "1795248840",
+            "ü026-11-21T08:14:00Z",
+        ] {
+            assert!(!is_rfc3339(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not JSON")]
+    fn a_line_that_is_not_json_spoils_the_log() {
+        parse_log("{\"level\":\"error\",\"msg\":\"a\",\"time\":\"2026-11-21T08:14:00Z\"}\nhello\n");
+    }
+}

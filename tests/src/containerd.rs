@@ -1,0 +1,251 @@
+//! A containerd of the test's own, with its CRI.
+
+mod config;
+mod image;
+mod leftovers;
+
+use std::fs::{self, File};
+use std::io::{Write as _, stderr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
+use self::leftovers::Leftovers;
+use crate::cleanup::{Cleanup, Working};
+use crate::cri::Cri;
+use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
+use crate::dir::unique;
+use crate::wait::comes_true;
+use crate::{Run, Runtime, TestDir};
+
+/// How long the daemon may take until its CRI answers.
+const START: Duration = Duration::from_secs(60);
+
+/// The daemon and all that it runs. Dropped, its pods are removed through the CRI, and what
+/// doesn't go that way is ended by name: the daemon, its shims, its containers, their cgroups.
+#[derive(Debug)]
+pub struct Containerd {
+    base: PathBuf,
+    cgroup: String,
+    cri: Cri,
+    daemon: Daemon,
+    _cleanup: Cleanup,
+}
+
+impl Containerd {
+    /// Starts a containerd with these handlers, by name, and imports the images [`APP_IMAGE`] and
+    /// [`PAUSE_IMAGE`].
+    ///
+    /// # Panics
+    ///
+    /// With the end of its log when it doesn't come up.
+    pub fn start(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
+        // A socket's path is short.
+        let base = dir.subdir("c");
+        let socket = base.join("s");
+        let cgroup = format!("/{}", unique("pods"));
+        let handlers: Vec<config::Handler> = handlers
+            .iter()
+            .map(|&(name, runtime)| config::Handler {
+                name: name.to_owned(),
+                runtime: runtime.clone(),
+                root: base.join("rt").join(name),
+            })
+            .collect();
+        config::write(&base, &socket, &handlers);
+        let daemon = Daemon::new(&base);
+        let leftovers = Leftovers {
+            socket: socket.clone(),
+            state: base.join("state"),
+            cgroup: cgroup.clone(),
+            handlers,
+            daemon: daemon.clone(),
+        };
+        let containerd = Self {
+            cri: Cri::new(&socket),
+            cgroup,
+            daemon,
+            base,
+            _cleanup: Cleanup::register(move || leftovers.remove()),
+        };
+        containerd.daemon.spawn();
+        containerd.wait_until_ready();
+        containerd.import_images();
+        containerd
+    }
+
+    /// Its CRI.
+    pub fn cri(&self) -> &Cri {
+        &self.cri
+    }
+
+    /// A pod with this uid, to be run; its cgroup and logs are this test's own.
+    pub fn pod(&self, uid: &str) -> PodSandboxConfig {
+        PodSandboxConfig::new(
+            "pod-1",
+            uid,
+            &self.cgroup,
+            &self.base.join("logs").join(uid),
+        )
+    }
+
+    /// A container of the app image, which sleeps, to be created.
+    pub fn app(&self, name: &str) -> ContainerConfig {
+        ContainerConfig::new(name, APP_IMAGE)
+    }
+
+    /// Kills the daemon and starts it anew. Shims and containers go on meanwhile.
+    pub fn restart(&self) {
+        self.daemon.kill();
+        self.daemon.spawn();
+        self.wait_until_ready();
+    }
+
+    /// Kills the daemon; shims and containers go on without it.
+    pub fn kill_daemon(&self) {
+        self.daemon.kill();
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.base.join("s")
+    }
+
+    /// The bundle of a started container or sandbox.
+    pub fn bundle(&self, id: &str) -> PathBuf {
+        self.base
+            .join("state/io.containerd.runtime.v2.task/k8s.io")
+            .join(id)
+    }
+
+    /// The `--root` that a handler's runtime is called with.
+    pub fn runtime_root(&self, handler: &str) -> PathBuf {
+        self.base.join("rt").join(handler).join("k8s.io")
+    }
+
+    /// The cgroup that all its pods are in.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    /// The daemon's log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.base.join("containerd.log")).unwrap_or_default()
+    }
+
+    fn wait_until_ready(&self) {
+        let mut ended = None;
+        let ready = comes_true(START, || {
+            ended = self.daemon.ended();
+            ended.is_some() || self.cri.is_ready()
+        });
+        assert!(
+            ready && ended.is_none(),
+            "containerd didn't come up ({ended:?}): {}",
+            self.tail()
+        );
+    }
+
+    fn import_images(&self) {
+        let archive = self.base.join("images.tar");
+        image::write_archive(&archive);
+        let mut import = Command::new("ctr");
+        import
+            .arg("--address")
+            .arg(self.socket())
+            .args(["--namespace", "k8s.io"]);
+        import
+            .args(["images", "import", "--no-unpack"])
+            .arg(&archive);
+        let _ = Run::of(&mut import).success();
+        let _ = fs::remove_file(archive);
+        // The CRI's own list follows containerd's by events.
+        let there = comes_true(START, || {
+            [APP_IMAGE, PAUSE_IMAGE]
+                .iter()
+                .all(|image| self.cri.has_image(image))
+        });
+        assert!(
+            there,
+            "the CRI doesn't see the imported images: {}",
+            self.tail()
+        );
+    }
+
+    fn tail(&self) -> String {
+        let log = self.log();
+        let told = |line: &&str| !line.contains("loading plugin") && !line.contains("with config");
+        let lines: Vec<&str> = log.lines().filter(told).collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(stderr(), "the end of containerd's log:\n{}", self.tail());
+        }
+    }
+}
+
+/// The daemon's process, shared by the guard and its cleanup.
+#[derive(Debug, Clone)]
+struct Daemon {
+    base: PathBuf,
+    child: Arc<Mutex<Option<Child>>>,
+}
+
+impl Daemon {
+    fn new(base: &Path) -> Self {
+        Self {
+            base: base.to_owned(),
+            child: Arc::default(),
+        }
+    }
+
+    fn spawn(&self) {
+        let _working = Working::begin();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.base.join("containerd.log"));
+        let log = log.expect("containerd.log");
+        let mut command = Command::new("containerd");
+        command.arg("--config").arg(self.base.join("config.toml"));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        // A terminal's Ctrl-C is for the test, which then stops it in good order.
+        command.process_group(0);
+        *self.child() = Some(
+            command
+                .spawn()
+                .expect("containerd (of the package containerd)"),
+        );
+    }
+
+    fn kill(&self) {
+        if let Some(mut child) = self.child().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.child()
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    fn ended(&self) -> Option<std::process::ExitStatus> {
+        self.child().as_mut()?.try_wait().ok()?
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,160 @@
+//! Short ways to write the requests that tests make most; every field stays open to them.
+
+use std::path::Path;
+
+use super::runtime_v1::{
+    Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
+    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
+    LinuxSandboxSecurityContext, Mount, MountPropagation, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, PodSandboxMetadata,
+};
+
+/// As kubelet has it for a pod with `hostNetwork`, which needs no CNI: pid namespaces of the
+/// containers' own.
+fn namespaces() -> NamespaceOption {
+    NamespaceOption {
+        network: NamespaceMode::Node.into(),
+        pid: NamespaceMode::Container.into(),
+        ipc: NamespaceMode::Pod.into(),
+        target_id: String::new(),
+    }
+}
+
+impl PodSandboxConfig {
+    /// A pod in the node's network.
+    pub fn new(name: &str, uid: &str, cgroup_parent: &str, log_directory: &Path) -> Self {
+        Self {
+            metadata: Some(PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                namespace: "default".to_owned(),
+                attempt: 0,
+            }),
+            log_directory: log_directory.display().to_string(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: cgroup_parent.to_owned(),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(namespaces()),
+                    ..LinuxSandboxSecurityContext::default()
+                }),
+                ..LinuxPodSandboxConfig::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// The same pod, made anew: kubelet counts, and the runtime wants another name.
+    #[must_use]
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.metadata.get_or_insert_default().attempt = attempt;
+        self
+    }
+
+    /// An annotation of the user's.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), value.to_owned());
+        self
+    }
+}
+
+impl ContainerConfig {
+    /// A container that runs the image's own program.
+    pub fn new(name: &str, image: &str) -> Self {
+        Self {
+            metadata: Some(ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: image.to_owned(),
+                ..ImageSpec::default()
+            }),
+            log_path: format!("{name}.log"),
+            linux: Some(LinuxContainerConfig {
+                resources: Some(LinuxContainerResources::default()),
+                security_context: Some(LinuxContainerSecurityContext {
+                    namespace_options: Some(namespaces()),
+                    ..LinuxContainerSecurityContext::default()
+                }),
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// The same container, started again: kubelet counts, and the runtime wants another name.
+    #[must_use]
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.metadata.get_or_insert_default().attempt = attempt;
+        self
+    }
+
+    /// Mounts a host's path, read-write.
+    #[must_use]
+    pub fn mount(self, host: impl AsRef<Path>, container: &str) -> Self {
+        self.mount_as(host, container, false, MountPropagation::PropagationPrivate)
+    }
+
+    /// Mounts a host's path, read-only.
+    #[must_use]
+    pub fn mount_readonly(self, host: impl AsRef<Path>, container: &str) -> Self {
+        self.mount_as(host, container, true, MountPropagation::PropagationPrivate)
+    }
+
+    /// Mounts a host's path.
+    #[must_use]
+    pub fn mount_as(
+        mut self,
+        host: impl AsRef<Path>,
+        container: &str,
+        readonly: bool,
+        propagation: MountPropagation,
+    ) -> Self {
+        self.mounts.push(Mount {
+            container_path: container.to_owned(),
+            host_path: host.as_ref().display().to_string(),
+            readonly,
+            selinux_relabel: false,
+            propagation: propagation.into(),
+        });
+        self
+    }
+
+    /// Runs something else than the image's program.
+    #[must_use]
+    pub fn command(mut self, words: &[&str]) -> Self {
+        self.command = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// The container sees its rootfs read-only.
+    #[must_use]
+    pub fn readonly_rootfs(mut self) -> Self {
+        self.security().readonly_rootfs = true;
+        self
+    }
+
+    /// Adds a capability, without `CAP_`.
+    #[must_use]
+    pub fn capability(mut self, name: &str) -> Self {
+        let capabilities: &mut Capability = self.security().capabilities.get_or_insert_default();
+        capabilities.add_capabilities.push(name.to_owned());
+        self
+    }
+
+    /// Runs as this user, with these supplementary groups.
+    #[must_use]
+    pub fn user(mut self, uid: i64, groups: &[i64]) -> Self {
+        self.security().run_as_user = Some(Int64Value { value: uid });
+        self.security().supplemental_groups = groups.to_vec();
+        self
+    }
+
+    /// Its security context, for whatever has no method.
+    pub fn security(&mut self) -> &mut LinuxContainerSecurityContext {
+        self.linux
+            .get_or_insert_default()
+            .security_context
+            .get_or_insert_default()
+    }
+}

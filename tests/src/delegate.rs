@@ -1,0 +1,73 @@
+//! The two real runtimes.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A real runtime. `RUNC` and `CRUN` in the environment name other builds of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Delegate {
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+}
+
+impl Delegate {
+    /// Its program, absolute.
+    pub fn program(self) -> PathBuf {
+        let (variable, installed) = match self {
+            Self::Runc => ("RUNC", "/usr/sbin/runc"),
+            Self::Crun => ("CRUN", "/usr/bin/crun"),
+        };
+        std::env::var_os(variable)
+            .unwrap_or_else(|| OsString::from(installed))
+            .into()
+    }
+
+    /// Its name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+        }
+    }
+}
+
+impl fmt::Display for Delegate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Makes each function two tests, `<name>::runc` and `<name>::crun`, so that
+/// `cargo nextest run -E 'test(/::crun$/)'` selects by delegate.
+///
+/// ```ignore
+/// on_each_delegate! {
+///     fn a_container_starts(delegate: Delegate) { … }
+/// }
+/// ```
+#[macro_export]
+macro_rules! on_each_delegate {
+    ($($(#[$attribute:meta])* fn $name:ident($delegate:ident: Delegate) $body:block)+) => {$(
+        mod $name {
+            #[allow(unused_imports, clippy::wildcard_imports)]
+            use super::*;
+
+            fn check($delegate: $crate::Delegate) $body
+
+            $(#[$attribute])*
+            #[test]
+            fn runc() {
+                check($crate::Delegate::Runc);
+            }
+
+            $(#[$attribute])*
+            #[test]
+            fn crun() {
+                check($crate::Delegate::Crun);
+            }
+        }
+    )+};
+}

@@ -1,0 +1,117 @@
+//! The one directory that a test works in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::mount::{MntFlags, umount2};
+
+use crate::cleanup::{Cleanup, Working};
+use crate::host;
+use crate::wait::comes_true;
+
+/// A temporary directory, mode 0755, under a short name (a Unix socket's path below it has to fit
+/// into 107 bytes). When dropped, mounts left below it are taken off, and it is removed;
+/// `RUNCRUST_KEEP=1` keeps it.
+///
+/// Declare it before everything that stands in it: it then goes last.
+#[derive(Debug)]
+pub struct TestDir {
+    path: PathBuf,
+    _cleanup: Cleanup,
+}
+
+impl TestDir {
+    /// Makes the directory, after a check that tests can run at all on this machine.
+    ///
+    /// # Panics
+    ///
+    /// Says what is missing when this process isn't root, or isn't in a mount namespace where
+    /// both runtimes work.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a directory on the disk is no default value"
+    )]
+    pub fn new() -> Self {
+        host::check();
+        let _working = Working::begin();
+        // Another user's directories may stand under a name from an earlier life of this pid.
+        let path = loop {
+            let path = std::env::temp_dir().join(unique("rc"));
+            match fs::create_dir(&path) {
+                Ok(()) => break path,
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("mkdir {}: {error}", path.display()),
+            }
+        };
+        // Mount tables name real paths.
+        let path = path.canonicalize().expect("the directory was just made");
+        let owned = path.clone();
+        Self {
+            path,
+            _cleanup: Cleanup::register(move || remove(&owned)),
+        }
+    }
+
+    /// Its absolute path, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path below it.
+    pub fn join(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.path.join(below)
+    }
+
+    /// A directory below it, made with its parents where missing.
+    pub fn subdir(&self, below: impl AsRef<Path>) -> PathBuf {
+        let path = self.join(below);
+        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+}
+
+/// A name that no other test of any process uses now: `<prefix>-t<pid>-<n>`.
+pub(crate) fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!(
+        "{prefix}-t{}-{}",
+        process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// Takes off what is mounted below `root` and removes it. A mount that stays would lead
+/// `remove_dir_all` into other people's files, so then nothing is removed.
+fn remove(root: &Path) -> Vec<String> {
+    let mut errors = Vec::new();
+    if std::env::var_os("RUNCRUST_KEEP").is_some() {
+        return vec![format!("kept {}", root.display())];
+    }
+    for mount in host::mounts_below(root).iter().rev() {
+        let result = umount2(mount, MntFlags::UMOUNT_NOFOLLOW)
+            .or_else(|_| umount2(mount, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH));
+        if let Err(error) = result {
+            errors.push(format!("umount {}: {error}", mount.display()));
+        }
+    }
+    let left = host::mounts_below(root);
+    if left.is_empty() {
+        // When the process is interrupted, the test may still write here for a moment.
+        let mut result = Ok(());
+        comes_true(Duration::from_secs(5), || {
+            result = fs::remove_dir_all(root);
+            result.is_ok()
+        });
+        errors.extend(
+            result
+                .err()
+                .map(|error| format!("rm -r {}: {error}", root.display())),
+        );
+    } else {
+        errors.push(format!("not removed, still mounted: {left:?}"));
+    }
+    errors
+}

@@ -1,0 +1,168 @@
+//! A private installation of runcrust for one test.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cleanup::{Cleanup, Working};
+use crate::dir::unique;
+use crate::{Delegate, Run, Runtime, TestDir};
+
+const CONFIGURATIONS: &str = "/etc/runcrust";
+
+/// runcrust under a name of its own, with a configuration of its own: the product reads
+/// `/etc/runcrust/<name it was called by>.toml`, which this writes and removes again.
+#[derive(Debug)]
+pub struct Handler {
+    name: String,
+    path: PathBuf,
+    base: PathBuf,
+    delegate: Delegate,
+    _cleanup: Cleanup,
+}
+
+impl Handler {
+    /// Installs a handler whose crust root, state and kubelet directory are in `dir`: one a test,
+    /// or several that share all of them.
+    /// `extra` is appended to its configuration (`sandbox = "always"`).
+    pub fn new(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
+        let name = unique("runcrust");
+        let path = dir.join(&name);
+        symlink(binary("runcrust"), &path).expect("a link to the built runcrust");
+        let configuration = Path::new(CONFIGURATIONS).join(format!("{name}.toml"));
+        let handler = Self {
+            name,
+            path,
+            base: dir.path().to_owned(),
+            delegate,
+            _cleanup: Cleanup::register(move || remove(&configuration)),
+        };
+        handler.reconfigure(extra);
+        handler
+    }
+
+    /// Writes the configuration anew, with other extra lines.
+    pub fn reconfigure(&self, extra: &str) {
+        let text = format!(
+            "delegate = {:?}\nhook = {:?}\ncrust_root = {:?}\nstate_dir = {:?}\nkubelet_dirs = [{:?}]\n{extra}\n",
+            self.delegate.program(),
+            binary("crust-mount-hook"),
+            self.crust_root(),
+            self.state_dir(),
+            self.kubelet_dir(),
+        );
+        write(&self.configuration(), &text);
+    }
+
+    /// The program: a link to the built runcrust.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name it is called by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its configuration file.
+    pub fn configuration(&self) -> PathBuf {
+        Path::new(CONFIGURATIONS).join(format!("{}.toml", self.name))
+    }
+
+    /// The delegate in its configuration.
+    pub fn delegate(&self) -> Delegate {
+        self.delegate
+    }
+
+    /// It, as a runtime.
+    pub fn runtime(&self) -> Runtime {
+        Runtime::at(&self.path, self.delegate)
+    }
+
+    /// `crust_root`.
+    pub fn crust_root(&self) -> PathBuf {
+        self.base.join("crust")
+    }
+
+    /// `state_dir`.
+    pub fn state_dir(&self) -> PathBuf {
+        self.base.join("run")
+    }
+
+    /// The only one of `kubelet_dirs`.
+    pub fn kubelet_dir(&self) -> PathBuf {
+        self.base.join("kubelet")
+    }
+
+    /// A CSI volume's target path for a pod, as kubelet names it. Nothing is made.
+    pub fn target_path(&self, pod_uid: &str, volume: &str) -> PathBuf {
+        self.kubelet_dir()
+            .join("pods")
+            .join(pod_uid)
+            .join("volumes/kubernetes.io~csi")
+            .join(volume)
+            .join("mount")
+    }
+
+    /// A command of it, without arguments, in containerd's environment.
+    pub fn command(&self) -> Command {
+        self.runtime().command()
+    }
+
+    /// Runs `<handler> crust <arguments>`.
+    pub fn crust(&self, arguments: &[&str]) -> Run {
+        Run::of(self.command().arg("crust").args(arguments))
+    }
+}
+
+/// A built program: from `RUNCRUST_BIN_DIR`, or else from the workspace's last release build.
+///
+/// # Panics
+///
+/// When it hasn't been built.
+pub fn binary(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let directories = match std::env::var_os("RUNCRUST_BIN_DIR") {
+        Some(directory) => vec![PathBuf::from(directory)],
+        None => vec![
+            target.join("x86_64-unknown-linux-musl/release"),
+            target.join("release"),
+        ],
+    };
+    let found = directories
+        .iter()
+        .find_map(|directory| directory.join(name).canonicalize().ok());
+    found.unwrap_or_else(|| {
+        panic!("no {name} in {directories:?}: run `make build`, or set RUNCRUST_BIN_DIR")
+    })
+}
+
+/// Another test may just have removed the directory, as the last one to leave.
+fn write(file: &Path, text: &str) {
+    let _working = Working::begin();
+    for _ in 0..100 {
+        fs::create_dir_all(CONFIGURATIONS).expect("mkdir /etc/runcrust");
+        match fs::write(file, text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result.unwrap_or_else(|error| panic!("{}: {error}", file.display())),
+        }
+    }
+    panic!(
+        "{}: its directory is removed again and again",
+        file.display()
+    );
+}
+
+fn remove(configuration: &Path) -> Vec<String> {
+    let result = fs::remove_file(configuration);
+    // Only when it is empty.
+    let _ = fs::remove_dir(CONFIGURATIONS);
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            vec![format!("rm {}: {error}", configuration.display())]
+        }
+        _ => Vec::new(),
+    }
+}

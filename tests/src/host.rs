@@ -1,0 +1,150 @@
+//! What the harness asks of the machine, and the host's mount table.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use nix::sys::stat::{major, minor};
+
+/// Panics with what to do where tests can't run: they need root, and a cgroup layout that crun
+/// takes.
+pub fn check() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "the suites start containers: run them as root"
+        );
+        let mounts = mounts();
+        let hybrid = mounts
+            .iter()
+            .any(|mount| mount.point == Path::new("/sys/fs/cgroup/unified"))
+            && mounts.iter().any(|mount| mount.fstype == "cgroup");
+        assert!(
+            !hybrid,
+            "crun refuses a hybrid cgroup mount. Run the suites with `make test`, or as\n\
+             unshare --mount --propagation private sh tests/host-namespace.sh cargo nextest run …"
+        );
+    });
+}
+
+/// One line of a mountinfo file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// `major:minor`.
+    pub device: String,
+    /// The directory within the file system.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The file system's name.
+    pub fstype: String,
+    /// What was mounted: a device, as it was named then.
+    pub source: PathBuf,
+    /// The whole line.
+    pub line: String,
+}
+
+impl Mount {
+    /// Parses a line of mountinfo (proc(5)).
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(2);
+        let mut right = right.split(' ');
+        Some(Self {
+            device: left.next()?.to_owned(),
+            root: unescape(left.next()?),
+            point: unescape(left.next()?),
+            fstype: right.next()?.to_owned(),
+            source: unescape(right.next()?),
+            line: line.to_owned(),
+        })
+    }
+
+    /// Whether this is a mount of the file system on `device`, a block device's path.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        self.device == device.number || self.source == device.path
+    }
+}
+
+/// A block device, by path and number.
+#[derive(Debug, Clone)]
+pub(crate) struct Device {
+    path: PathBuf,
+    number: String,
+}
+
+impl Device {
+    pub(crate) fn of(path: &Path) -> Self {
+        let number = fs::metadata(path)
+            .unwrap_or_else(|error| panic!("stat {}: {error}", path.display()))
+            .rdev();
+        Self {
+            path: path.to_owned(),
+            number: format!("{}:{}", major(number), minor(number)),
+        }
+    }
+
+    pub(crate) fn number(&self) -> &str {
+        &self.number
+    }
+}
+
+/// The host's mount table: that of the namespace which the tests run in.
+pub fn mounts() -> Vec<Mount> {
+    // Not thread-self: a thread that populates a volume has a namespace of its own.
+    mounts_of("self")
+}
+
+/// The mount table that process `pid` sees; empty when there is no such process.
+pub fn mounts_of(pid: impl std::fmt::Display) -> Vec<Mount> {
+    let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    String::from_utf8_lossy(&table)
+        .lines()
+        .filter_map(Mount::parse)
+        .collect()
+}
+
+/// The mountpoints at and below `root`, in the order they were mounted.
+pub fn mounts_below(root: &Path) -> Vec<PathBuf> {
+    mounts()
+        .into_iter()
+        .map(|mount| mount.point)
+        .filter(|point| point.starts_with(root))
+        .collect()
+}
+
+/// The host's mounts of the file system on `device`, as lines of mountinfo. A deferred volume
+/// must never be there.
+pub fn mountinfo_mentions(device: &Path) -> Vec<String> {
+    let device = Device::of(device);
+    mounts()
+        .into_iter()
+        .filter(|mount| mount.is_of(&device))
+        .map(|mount| mount.line)
+        .collect()
+}
+
+/// Undoes mountinfo's `\040`.
+fn unescape(field: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let octal = tail.get(..3).filter(|_| *first == b'\\');
+        let code = octal
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => bytes.push(*first),
+        }
+    }
+    OsString::from_vec(bytes).into()
+}

@@ -1,0 +1,132 @@
+//! Loop devices on sparse files.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::cleanup::{Cleanup, Working};
+use crate::dir::unique;
+use crate::host::Device;
+use crate::wait::comes_true;
+use crate::{Run, TestDir, host, volume};
+
+/// A loop device over a sparse file in the test's directory. Dropped, it is detached; that waits
+/// until the kernel has let go of it.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+    file: PathBuf,
+    number: String,
+    _cleanup: Cleanup,
+}
+
+impl LoopDevice {
+    /// An empty device.
+    pub fn new(dir: &TestDir, mebibytes: u64) -> Self {
+        let file = dir.join(format!("{}.img", unique("disk")));
+        File::create_new(&file)
+            .and_then(|image| image.set_len(mebibytes << 20))
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        Self::on(&file)
+    }
+
+    /// A device with an empty ext4.
+    pub fn ext4(dir: &TestDir, mebibytes: u64) -> Self {
+        let device = Self::new(dir, mebibytes);
+        volume::mkfs_ext4(device.path());
+        device
+    }
+
+    /// A device on an existing file, which may have another one already: its alias.
+    pub fn on(file: &Path) -> Self {
+        let _working = Working::begin();
+        let path = attach(file);
+        let owned = (path.clone(), file.to_owned());
+        Self {
+            number: Device::of(&path).number().to_owned(),
+            _cleanup: Cleanup::register(move || detach(&owned.0, &owned.1)),
+            path,
+            file: file.to_owned(),
+        }
+    }
+
+    /// `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file behind it.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// `major:minor`.
+    pub fn number(&self) -> &str {
+        &self.number
+    }
+
+    /// The host's mounts of it, as lines of mountinfo.
+    pub fn host_mounts(&self) -> Vec<String> {
+        host::mountinfo_mentions(&self.path)
+    }
+
+    /// Whether nothing on the machine, in any mount namespace, holds the device.
+    pub fn is_free(&self) -> bool {
+        // O_EXCL without O_CREAT, on a block device: EBUSY while it is mounted or claimed.
+        let exclusive = nix::fcntl::OFlag::O_EXCL.bits();
+        let mut options = File::options();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), exclusive);
+        options.open(&self.path).is_ok()
+    }
+
+    /// Waits until nothing holds the device, and says how long that took.
+    ///
+    /// # Panics
+    ///
+    /// When it isn't free within `limit`.
+    #[track_caller]
+    pub fn wait_until_free(&self, limit: Duration) -> Duration {
+        let start = Instant::now();
+        crate::wait_until(
+            &format!("{} to be free", self.path.display()),
+            limit,
+            || self.is_free(),
+        );
+        start.elapsed()
+    }
+}
+
+/// Between finding a free number and taking it, another process may take it.
+fn attach(file: &Path) -> PathBuf {
+    let mut last = None;
+    let attached = comes_true(Duration::from_secs(10), || {
+        let run = Run::of(Command::new("losetup").args(["--find", "--show"]).arg(file));
+        let worked = run.status.success();
+        last = Some(run);
+        worked
+    });
+    let run = last.expect("tried at least once");
+    assert!(attached, "no loop device: {run}");
+    PathBuf::from(run.stdout.trim())
+}
+
+/// A device that is still in use goes away when the last user does: wait for that. By then its
+/// number may be another test's, so what counts is the file behind it.
+fn detach(device: &Path, file: &Path) -> Vec<String> {
+    let ours = || backing_file(device).is_some_and(|behind| behind == file);
+    if !ours() {
+        return Vec::new();
+    }
+    let run = Run::of(Command::new("losetup").arg("--detach").arg(device));
+    if comes_true(Duration::from_secs(10), || !ours()) {
+        return Vec::new();
+    }
+    vec![format!("{} is still in use: {run}", device.display())]
+}
+
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    let name = device.file_name()?.to_str()?;
+    let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(file.trim_end_matches('\n')))
+}

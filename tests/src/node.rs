@@ -1,0 +1,171 @@
+//! A node with runcrust on it, for one test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir};
+
+/// Longer than any wait in a test should take on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory, and runcrust installed with everything of its own below it.
+///
+/// Declare it first: what is made on it goes before it.
+#[derive(Debug)]
+pub struct Node {
+    handler: Handler,
+    dir: TestDir,
+}
+
+impl Node {
+    /// With the default configuration.
+    pub fn new(delegate: Delegate) -> Self {
+        Self::with(delegate, "")
+    }
+
+    /// With lines added to the configuration.
+    pub fn with(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::new();
+        Self {
+            handler: Handler::new(&dir, delegate, extra),
+            dir,
+        }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &TestDir {
+        &self.dir
+    }
+
+    /// The installed runcrust.
+    pub fn handler(&self) -> &Handler {
+        &self.handler
+    }
+
+    /// A device with an empty ext4, and one MiB more than that file system needs.
+    pub fn ext4(&self) -> LoopDevice {
+        LoopDevice::ext4(&self.dir, 32)
+    }
+
+    /// A volume's target path, as an empty directory; kubelet makes it before it publishes.
+    pub fn target(&self, pod_uid: &str, volume: &str) -> PathBuf {
+        let target = self.handler.target_path(pod_uid, volume);
+        fs::create_dir_all(&target).expect("mkdir of a target path");
+        target
+    }
+
+    /// Stages a device for a target path; `options` as on the command line.
+    pub fn try_stage(&self, target: &Path, device: &Path, options: &[&str]) -> Run {
+        let (target, device) = (utf8(target), utf8(device));
+        let mut arguments = vec!["stage", target, "--device", device, "--fstype", "ext4"];
+        arguments.extend(options);
+        self.handler.crust(&arguments)
+    }
+
+    /// Makes a target path and stages a device for it.
+    #[track_caller]
+    pub fn stage(
+        &self,
+        pod_uid: &str,
+        volume: &str,
+        device: &LoopDevice,
+        options: &[&str],
+    ) -> PathBuf {
+        let target = self.target(pod_uid, volume);
+        let staged = self.try_stage(&target, device.path(), options).success();
+        assert_eq!(staged.stdout, "{}\n", "{staged}");
+        target
+    }
+
+    /// Unstages a target path.
+    pub fn unstage(&self, target: &Path) -> Run {
+        self.handler.crust(&["unstage", utf8(target)])
+    }
+
+    /// Asks for a volume's stats.
+    pub fn stats(&self, target: &Path) -> Run {
+        self.handler.crust(&["stats", utf8(target)])
+    }
+
+    /// The bundle of a sandbox, not written yet.
+    pub fn sandbox_bundle(&self, pod_uid: &str) -> Bundle {
+        Bundle::sandbox(&self.dir, pod_uid)
+    }
+
+    /// A running sandbox.
+    #[track_caller]
+    pub fn sandbox(&self, pod_uid: &str) -> Container {
+        let bundle = self.sandbox_bundle(pod_uid).write();
+        Container::running(&self.handler.runtime(), &bundle)
+    }
+
+    /// The bundle of an app, not written yet.
+    pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
+        Bundle::app_in(&self.dir, sandbox)
+    }
+
+    /// A running app with one bind mount.
+    #[track_caller]
+    pub fn app(&self, sandbox: &Container, source: &Path, destination: &str) -> Container {
+        let bundle = self.app_bundle(sandbox).bind(source, destination, &[]);
+        self.run(&bundle.write())
+    }
+
+    /// Creates and starts a written bundle's container through runcrust.
+    #[track_caller]
+    pub fn run(&self, bundle: &Bundle) -> Container {
+        Container::running(&self.handler.runtime(), bundle)
+    }
+
+    /// A container of a written bundle, not created yet.
+    pub fn container(&self, bundle: &Bundle) -> Container {
+        Container::new(&self.handler.runtime(), bundle)
+    }
+
+    /// The crust directory's entry of a target path.
+    pub fn entry(&self, target: &Path) -> PathBuf {
+        let digest = <sha2::Sha256 as sha2::Digest>::digest(utf8(target).as_bytes());
+        let name = digest.iter().map(|byte| format!("{byte:02x}"));
+        self.handler.crust_root().join(name.collect::<String>())
+    }
+
+    /// All files below the crust directory and the runtime's state but its locks, relative to
+    /// the test's directory.
+    pub fn records(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for root in [self.handler.crust_root(), self.handler.state_dir()] {
+            files_below(&root, &mut files);
+        }
+        files.retain(|file| !file.starts_with(self.handler.state_dir().join("locks")));
+        let relative = files
+            .iter()
+            .filter_map(|file| file.strip_prefix(self.dir.path()).ok());
+        let mut files: Vec<PathBuf> = relative.map(Path::to_path_buf).collect();
+        files.sort();
+        files
+    }
+}
+
+fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries {
+        let entry = entry.expect("an entry of a directory of ours");
+        if entry.file_type().expect("its type").is_dir() {
+            files_below(&entry.path(), files);
+        } else {
+            files.push(entry.path());
+        }
+    }
+}
+
+/// A path as an argument.
+///
+/// # Panics
+///
+/// When it isn't UTF-8; paths in tests are.
+pub fn utf8(path: &Path) -> &str {
+    path.to_str().expect("paths in tests are UTF-8")
+}

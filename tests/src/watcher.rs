@@ -1,0 +1,114 @@
+//! Watching the host's mount table while something happens.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+
+use nix::poll::{PollFd, PollFlags, poll};
+
+use crate::host::{Device, Mount};
+
+/// Between two looks where the kernel reports no change.
+const INTERVAL_MILLISECONDS: u8 = 2;
+
+/// Reads the host's mountinfo at each change that the kernel reports (POLLPRI), and every two
+/// milliseconds besides, and remembers each mount of one device. A mount that comes and goes
+/// before the read that follows the wake-up (some 100 µs) can be missed.
+#[derive(Debug)]
+#[must_use]
+pub struct MountWatcher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    end: AtomicBool,
+    seen: Mutex<BTreeSet<String>>,
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MountWatcher {
+    /// Starts to watch for mounts of a block device; it has looked once when this returns.
+    pub fn start(device: &Path) -> Self {
+        let device = Device::of(device);
+        let shared = Arc::new(Shared::default());
+        let (ready, looked) = mpsc::channel();
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || watch(&device, &shared, &ready)
+        });
+        looked.recv().expect("the watching thread looks once");
+        Self {
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// The lines of mountinfo that were seen up to now.
+    pub fn seen(&self) -> Vec<String> {
+        self.shared.seen().iter().cloned().collect()
+    }
+
+    /// Stops after a last look; the lines of mountinfo that were seen.
+    pub fn finish(mut self) -> Vec<String> {
+        self.stop().expect("the watching thread doesn't panic");
+        self.seen()
+    }
+
+    /// Stops after a last look.
+    ///
+    /// # Panics
+    ///
+    /// When the device was ever mounted.
+    #[track_caller]
+    pub fn assert_never_mounted(self) {
+        let seen = self.finish();
+        assert!(seen.is_empty(), "the host's mount table had {seen:#?}");
+    }
+
+    fn stop(&mut self) -> thread::Result<()> {
+        self.shared.end.store(true, Ordering::Release);
+        self.thread.take().map_or(Ok(()), JoinHandle::join)
+    }
+}
+
+impl Drop for MountWatcher {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+fn watch(device: &Device, shared: &Shared, ready: &mpsc::Sender<()>) {
+    let mut table = File::open("/proc/self/mountinfo").expect("/proc/self/mountinfo");
+    let mut text = String::new();
+    loop {
+        let last = shared.end.load(Ordering::Acquire);
+        text.clear();
+        table.rewind().expect("rewind mountinfo");
+        table.read_to_string(&mut text).expect("read mountinfo");
+        let mounts = text.lines().filter_map(Mount::parse);
+        shared.seen().extend(
+            mounts
+                .filter(|mount| mount.is_of(device))
+                .map(|mount| mount.line),
+        );
+        let _ = ready.send(());
+        if last {
+            return;
+        }
+        // Interrupted or timed out: look again all the same.
+        let mut waiting = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
+        let _ = poll(&mut waiting, INTERVAL_MILLISECONDS);
+    }
+}

@@ -1,0 +1,142 @@
+//! The harness's own guards: loop devices, the watcher, and what an interrupted process leaves.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount, umount};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use runcrust_tests::{
+    Bundle, Container, Delegate, Handler, LoopDevice, MountWatcher, TestDir, host, process, volume,
+    wait_until,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_loop_device_holds_a_volume_that_the_host_never_sees() {
+    let dir = TestDir::new();
+    let device = LoopDevice::ext4(&dir, 16);
+    let watcher = MountWatcher::start(device.path());
+    volume::with_mounted(device.path(), |root| {
+        fs::write(root.join("file"), "content").unwrap();
+        assert!(!device.is_free());
+        assert!(device.host_mounts().is_empty());
+    });
+    device.wait_until_free(SOON);
+    let content = volume::with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
+    assert_eq!(content, b"content");
+    watcher.assert_never_mounted();
+    volume::fsck_ext4(device.path());
+
+    let (path, file) = (device.path().to_owned(), device.file().to_owned());
+    drop(device);
+    assert!(!is_attached(&path, &file));
+}
+
+#[test]
+fn a_watcher_sees_a_mount_on_the_host() {
+    let dir = TestDir::new();
+    let device = LoopDevice::ext4(&dir, 16);
+    let at = dir.subdir("mounted here");
+    let watcher = MountWatcher::start(device.path());
+    mount_ext4(device.path(), &at);
+    assert_eq!(host::mounts_below(dir.path()), std::slice::from_ref(&at));
+    wait_until("the watcher to see it", SOON, || !watcher.seen().is_empty());
+    umount(&at).unwrap();
+    let seen = watcher.finish();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].contains("mounted\\040here"), "{seen:?}");
+}
+
+#[test]
+fn what_is_mounted_in_a_directory_goes_with_it() {
+    let dir = TestDir::new();
+    let device = LoopDevice::ext4(&dir, 16);
+    let inner = TestDir::new();
+    let at = inner.subdir("at");
+    mount_ext4(device.path(), &at);
+    fs::write(at.join("file"), "content").unwrap();
+    drop(inner);
+    assert!(!at.exists());
+    device.wait_until_free(SOON);
+    volume::with_mounted(device.path(), |root| assert!(root.join("file").exists()));
+}
+
+/// Runs itself anew as the process that is interrupted; a runtime stands in for runcrust there.
+#[test]
+fn an_interrupted_process_cleans_up() {
+    if let Some(report) = std::env::var_os("INTERRUPTED_REPORT") {
+        hold_everything(Path::new(&report));
+    }
+    let dir = TestDir::new();
+    let binaries = dir.subdir("binaries");
+    symlink(Delegate::Runc.program(), binaries.join("runcrust")).unwrap();
+    symlink("/bin/true", binaries.join("crust-mount-hook")).unwrap();
+    let report = dir.join("report");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "an_interrupted_process_cleans_up", "--nocapture"])
+        .env("RUNCRUST_BIN_DIR", &binaries)
+        .env("INTERRUPTED_REPORT", &report)
+        .spawn()
+        .unwrap();
+    wait_until("the other process to hold everything", SOON, || {
+        report.exists() || child.try_wait().unwrap().is_some()
+    });
+    let lines = fs::read_to_string(&report).expect("the other process's report");
+    let lines: Vec<&str> = lines.lines().collect();
+    let [base, configuration, device, file, pid] = lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(Path::new(base).exists() && Path::new(configuration).exists());
+    assert!(is_attached(Path::new(device), Path::new(file)));
+    let pid: i32 = pid.parse().unwrap();
+    assert!(process::is_alive(pid));
+
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");
+    assert!(!process::is_alive(pid));
+    assert!(!is_attached(Path::new(device), Path::new(file)));
+    assert!(!Path::new(base).exists() && !Path::new(configuration).exists());
+}
+
+fn hold_everything(report: &Path) -> ! {
+    let dir = TestDir::new();
+    let handler = Handler::new(&dir, Delegate::Runc, "");
+    let device = LoopDevice::new(&dir, 1);
+    let container = Container::running(&handler.runtime(), &Bundle::plain(&dir).write());
+    let lines = [
+        dir.path().to_owned(),
+        handler.configuration(),
+        device.path().to_owned(),
+        device.file().to_owned(),
+        PathBuf::from(container.pid().to_string()),
+    ];
+    let lines = lines.map(|line| line.display().to_string()).join("\n");
+    let unfinished = report.with_extension("unfinished");
+    fs::write(&unfinished, lines).unwrap();
+    fs::rename(unfinished, report).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn mount_ext4(device: &Path, at: &Path) {
+    let nothing: Option<&str> = None;
+    mount(Some(device), at, Some("ext4"), MsFlags::empty(), nothing).unwrap();
+}
+
+fn is_attached(device: &Path, file: &Path) -> bool {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let behind = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
+    behind.is_ok_and(|behind| Path::new(behind.trim()) == file)
+}
