@@ -68,8 +68,11 @@ impl Rewrite {
 }
 
 /// A sandbox gets the tmpfs that volumes are mounted on, their devices, and the hook that mounts.
+///
+/// `rootfs` is its root file system on the host.
 pub(crate) fn sandbox(
     bundle: PathBuf,
+    rootfs: &Path,
     plan: &SandboxPlan,
     needs: &[(TargetPath, Need)],
     hooks: &Hooks,
@@ -120,11 +123,9 @@ pub(crate) fn sandbox(
     // Above the hook's own limit, below kubelet's for RunPodSandbox.
     let mut mount = hooks.hook("sandbox", &plan.volumes, 225)?;
     if let Some(arguments) = mount.args_mut() {
-        let cli = hooks
-            .cli
-            .to_str()
-            .context("runcrust's own path isn't UTF-8")?;
-        arguments.extend(["--pod-uid", &plan.pod_uid, "--cli", cli].map(str::to_owned));
+        let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
+        let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
+        arguments.extend(told.map(str::to_owned));
     }
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(
@@ -146,10 +147,7 @@ pub(crate) fn member(
     let mounts = document.mounts()?;
     for planned in &plan.mounts {
         let attached = config.attach_directory().join(planned.index.to_string());
-        let attached = attached
-            .to_str()
-            .context("state_dir isn't UTF-8")?
-            .to_owned();
+        let attached = utf8(&attached)?.to_owned();
         let original = mounts
             .get(planned.index)
             .and_then(|mount| mount.source_json);
@@ -184,16 +182,11 @@ pub(crate) fn member(
 impl Hooks {
     fn hook(&self, verb: &str, volumes: &[TargetPath], timeout: i64) -> Result<Hook> {
         let mut arguments = vec!["crust-mount-hook".to_owned(), verb.to_owned()];
-        let text = |path: &Path| {
-            path.to_str()
-                .map(str::to_owned)
-                .with_context(|| format!("{path:?} isn't UTF-8"))
-        };
         if let Some(config) = &self.config {
-            arguments.extend(["--config".to_owned(), text(config)?]);
+            arguments.extend(["--config", utf8(config)?].map(str::to_owned));
         }
         for volume in volumes {
-            arguments.extend(["--volume".to_owned(), text(volume.as_path())?]);
+            arguments.extend(["--volume", utf8(volume.as_path())?].map(str::to_owned));
         }
         let hook = HookBuilder::default()
             .path(&self.program)
@@ -201,6 +194,12 @@ impl Hooks {
             .timeout(timeout);
         Ok(hook.build()?)
     }
+}
+
+/// A path as a config can hold it: JSON strings are UTF-8.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{} isn't UTF-8", path.display()))
 }
 
 /// Whether a config was rewritten before: its bundle is created again.

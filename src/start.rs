@@ -92,7 +92,13 @@ impl Job<'_> {
         for target in &plan.volumes {
             needs.push((target.clone(), volume::needs(&context, target)?));
         }
-        let rewrite = rewrite::sandbox(self.bundle()?, plan, &needs, &self.hooks()?)?;
+        let bundle = self.bundle()?;
+        let root = document.root_path()?.unwrap_or_default();
+        let rootfs = bundle.join(&*root);
+        let rootfs = rootfs
+            .canonicalize()
+            .with_context(|| format!("realpath {}", rootfs.display()))?;
+        let rewrite = rewrite::sandbox(bundle, &rootfs, plan, &needs, &self.hooks()?)?;
         self.commit(&state, &rewrite.record, &rewrite.apply(document)?)
     }
 
@@ -160,7 +166,7 @@ impl Job<'_> {
     fn id(&self) -> Result<String> {
         let id = self.start.id.to_str();
         id.map(str::to_owned)
-            .ok_or_else(|| anyhow!("container id {:?} isn't UTF-8", self.start.id))
+            .ok_or_else(|| anyhow!("container id {} isn't UTF-8", self.start.id.display()))
     }
 
     fn bundle(&self) -> Result<PathBuf> {

@@ -10,17 +10,26 @@ use lexopt::prelude::*;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// createRuntime of a sandbox.
-    Sandbox {
-        pod_uid: String,
-        cli: PathBuf,
-        volumes: Vec<TargetPath>,
-    },
+    Sandbox(Sandbox),
     /// createRuntime of a container.
     Publish { volumes: Vec<TargetPath> },
     /// poststop of a container.
     Release { volumes: Vec<TargetPath> },
     /// poststop of a sandbox.
     ReleaseSandbox,
+}
+
+/// What the hook is told of a sandbox.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sandbox {
+    /// The pod.
+    pub(crate) pod_uid: String,
+    /// The program that answers for volumes in use (KEP-2857: `runtime-cli`).
+    pub(crate) cli: PathBuf,
+    /// The root file system on the host: where `/.crust` is before the container pivots into it.
+    pub(crate) rootfs: PathBuf,
+    /// What is staged for the pod.
+    pub(crate) volumes: Vec<TargetPath>,
 }
 
 /// The command line.
@@ -33,30 +42,33 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
-        let (mut verb, mut config, mut pod_uid, mut cli) = (None, None, None, None);
+        let (mut verb, mut config) = (None, None);
+        let (mut pod_uid, mut cli, mut rootfs) = (None, None, None);
         let mut volumes = Vec::new();
         while let Some(argument) = parser.next()? {
             match argument {
                 Long("config") => config = Some(PathBuf::from(parser.value()?)),
                 Long("pod-uid") => pod_uid = Some(parser.value()?.string()?),
                 Long("cli") => cli = Some(PathBuf::from(parser.value()?)),
+                Long("rootfs") => rootfs = Some(PathBuf::from(parser.value()?)),
                 Long("volume") => volumes.push(TargetPath::new(parser.value()?)?),
                 Value(value) if verb.is_none() => verb = Some(value.string()?),
                 other => return Err(other.unexpected().into()),
             }
         }
         let verb = match verb.as_deref() {
-            Some("sandbox") => Verb::Sandbox {
+            Some("sandbox") => Verb::Sandbox(Sandbox {
                 pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
                 cli: cli.context("sandbox: --cli is missing")?,
+                rootfs: rootfs.context("sandbox: --rootfs is missing")?,
                 volumes,
-            },
+            }),
             Some("publish") => Verb::Publish { volumes },
             Some("release") => Verb::Release { volumes },
             Some("release-sandbox") => Verb::ReleaseSandbox,
             _ => bail!(
                 "usage: crust-mount-hook sandbox|publish|release|release-sandbox [--config FILE] \
-                 [--pod-uid UID] [--cli PROGRAM] [--volume TARGET_PATH]...; runcrust writes these \
+                 [--pod-uid UID] [--cli PROGRAM] [--rootfs DIRECTORY] [--volume TARGET_PATH]...; runcrust writes these \
                  hooks into configs, they aren't called by hand"
             ),
         };
@@ -74,22 +86,22 @@ mod tests {
 
     #[test]
     fn what_runcrust_writes_is_read() {
-        let parsed = parse("sandbox --config /c --pod-uid u --cli /r --volume /a --volume /b");
+        let line = "sandbox --config /c --volume /a --volume /b --pod-uid u --cli /r --rootfs /f";
         let volumes = ["/a", "/b"]
             .map(|path| TargetPath::new(path).unwrap())
             .into();
-        let verb = Verb::Sandbox {
-            pod_uid: "u".into(),
-            cli: "/r".into(),
+        let (pod_uid, cli, rootfs) = ("u".into(), "/r".into(), "/f".into());
+        let verb = Verb::Sandbox(Sandbox {
+            pod_uid,
+            cli,
+            rootfs,
             volumes,
+        });
+        let expected = Arguments {
+            config: Some("/c".into()),
+            verb,
         };
-        assert_eq!(
-            parsed.unwrap(),
-            Arguments {
-                config: Some("/c".into()),
-                verb
-            }
-        );
+        assert_eq!(parse(line).unwrap(), expected);
     }
 
     #[test]

@@ -50,11 +50,7 @@ fn run() -> Result<()> {
         deadline,
     };
     match arguments.verb {
-        Verb::Sandbox {
-            pod_uid,
-            cli,
-            volumes,
-        } => sandbox::run(&context, &container, &pod_uid, &cli, &volumes),
+        Verb::Sandbox(told) => sandbox::run(&context, &container, &told),
         Verb::Publish { volumes } => publish::run(&context, &container, &volumes),
         Verb::Release { volumes } => release::container(&context, &container, &volumes),
         Verb::ReleaseSandbox => release::sandbox(&context, &container),
@@ -66,7 +62,7 @@ fn run() -> Result<()> {
 /// minutes for `RunPodSandbox`, two for a container. Only so our own sentence gets through.
 fn time_limit(verb: &Verb) -> Duration {
     Duration::from_secs(match verb {
-        Verb::Sandbox { .. } => 210,
+        Verb::Sandbox(_) => 210,
         Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => 20,
     })
 }

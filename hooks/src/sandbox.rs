@@ -1,7 +1,5 @@
 //! createRuntime of a sandbox: the pod's volumes are mounted into it.
 
-use std::path::Path;
-
 use anyhow::{Context as _, Result};
 use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{Context, Host, ensure, lock};
@@ -9,6 +7,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::{Failure, SandboxRecord};
 use crust_state::{Process, TargetPath};
 
+use crate::arguments;
 use crate::state::ContainerState;
 
 /// Marks the sandbox's `/.crust`, records the sandbox, and mounts what is staged for its pod.
@@ -18,27 +17,24 @@ use crate::state::ContainerState;
 pub(crate) fn run(
     context: &Context<'_>,
     container: &ContainerState,
-    pod_uid: &str,
-    cli: &Path,
-    volumes: &[TargetPath],
+    told: &arguments::Sandbox,
 ) -> Result<()> {
     let process = Process::of(container.pid)
         .with_context(|| format!("process {} of the new sandbox", container.pid))?;
-    let rootfs = container.root_file_system()?;
-    let sandbox = Sandbox::being_created(&container.id, container.pid, &rootfs)?;
+    let sandbox = Sandbox::being_created(&container.id, container.pid, &told.rootfs)?;
     let mut record = SandboxRecord {
         version: Version,
         id: container.id.clone(),
-        pod_uid: pod_uid.to_owned(),
+        pod_uid: told.pod_uid.clone(),
         process,
         failures: Vec::new(),
     };
     context.state.write_sandbox(&record)?;
-    for target in volumes {
+    for target in &told.volumes {
         let host = Host {
             sandbox: &sandbox,
             record: &record,
-            cli,
+            cli: &told.cli,
         };
         if let Err(message) = mount(context, target, host) {
             tracing::warn!(sandbox = container.id, "{message}");

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
@@ -107,16 +107,6 @@ impl ConfigFile {
     /// What the file holds.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// The directory the file is in: the bundle, unless another file was named.
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
-
-    /// Where the file is, for messages.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Puts `bytes` in the file's place, atomically and durably, with its mode, owner and
@@ -343,7 +333,7 @@ mod tests {
         let other = dir.path().join("other");
         fs::write(&other, "other").unwrap();
         let file = ConfigFile::read(dir.path(), Some(&other)).unwrap().unwrap();
-        assert_eq!((file.bytes(), file.path()), (&b"other"[..], &*other));
+        assert_eq!(file.bytes(), b"other");
         file.replace(b"new").unwrap();
         assert_eq!(fs::read(other).unwrap(), b"new");
         assert_eq!(read(dir.path()).bytes(), b"default");
@@ -449,7 +439,5 @@ mod tests {
         assert_eq!(names(dir.path()).len(), 2);
         drop(temp);
         assert_eq!(names(dir.path()), ["config.json"]);
-        assert_eq!(file.path(), dir.path().join("config.json"));
-        assert!(rustix::fs::statat(file.dir(), "config.json", AtFlags::empty()).is_ok());
     }
 }

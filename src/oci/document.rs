@@ -99,14 +99,6 @@ impl<'a> Document<'a> {
             .collect()
     }
 
-    /// Whether `linux.uidMappings` has an entry: the container has a user namespace of its own.
-    pub(crate) fn uid_mappings_present(&self) -> Result<bool, DocumentError> {
-        match self.linux()?.and_then(|linux| linux.get("uidMappings")) {
-            Some(raw) => Ok(!elements(raw, format_args!("linux.uidMappings"))?.is_empty()),
-            None => Ok(false),
-        }
-    }
-
     /// The elements of an array as they are written; none where there is no array.
     pub(crate) fn array(&self, array: ArrayPath) -> Result<Vec<&'a str>, DocumentError> {
         Ok(self

@@ -7,7 +7,7 @@ use super::object::Keys;
 pub(super) const TOP: Keys = &["mounts", "hooks", "linux", "annotations", "root"];
 pub(super) const MOUNT: Keys = &["destination", "source", "type", "options"];
 pub(super) const HOOKS: Keys = &["createRuntime", "poststop"];
-pub(super) const LINUX: Keys = &["namespaces", "devices", "resources", "uidMappings"];
+pub(super) const LINUX: Keys = &["namespaces", "devices", "resources"];
 pub(super) const RESOURCES: Keys = &["devices"];
 pub(super) const ROOT: Keys = &["path"];
 pub(super) const NAMESPACE: Keys = &["type", "path"];

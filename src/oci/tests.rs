@@ -40,7 +40,6 @@ fn trouble(text: &str) -> Option<String> {
         document.annotation("a")?;
         document.root_path()?;
         document.namespaces()?;
-        document.uid_mappings_present()?;
         for array in [
             ArrayPath::Mounts,
             ArrayPath::CreateRuntimeHooks,
@@ -76,7 +75,6 @@ fn a_configuration_like_containerds_is_read() {
     );
     assert_eq!(annotation("b").as_deref(), Some("é"));
     assert_eq!(annotation("B"), None, "annotation keys are data, and exact");
-    assert!(document.uid_mappings_present().unwrap());
     let namespaces = document.namespaces().unwrap();
     assert_eq!(
         (&*namespaces[0].kind, namespaces[0].path.as_deref()),
@@ -117,7 +115,6 @@ fn what_is_absent_or_null_is_empty() {
         let document = Document::parse(text.as_bytes()).unwrap();
         assert!(document.mounts().unwrap().is_empty());
         assert!(document.namespaces().unwrap().is_empty());
-        assert!(!document.uid_mappings_present().unwrap());
         assert_eq!(document.root_path().unwrap(), None);
         assert_eq!(document.annotation("a").unwrap(), None);
     }

@@ -1,6 +1,7 @@
 //! A container, driven through a runtime's command line as containerd's shim drives it.
 
 mod log;
+mod observe;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ pub use self::log::{LogLine, parse_log};
 use crate::bundle::Pod;
 use crate::cleanup::{Cleanup, Working};
 use crate::run::describe;
-use crate::{Bundle, Run, Runtime, cgroup, process, wait_until};
+use crate::{Bundle, Run, Runtime, cgroup, wait_until};
 
 /// A container of a written bundle. Dropped, it is killed and deleted through the bare delegate,
 /// and what is left in its cgroup is killed, whatever the runtime under test made of it.
@@ -170,80 +171,6 @@ impl Container {
     /// Deletes it with `--force`, as containerd's shim does, even after a delete.
     pub fn delete_force(&self) -> Run {
         Run::of(&mut self.command(&["delete", "--force", &self.id]))
-    }
-
-    /// What `state` says; `None` where the runtime knows no such container. It is asked as CRI-O
-    /// asks, without a log, so that asking leaves no error there.
-    pub fn state(&self) -> Option<Value> {
-        let mut command = self.runtime.command();
-        let run = Run::of(
-            command
-                .arg("--root")
-                .arg(&self.root)
-                .args(["state", &self.id]),
-        );
-        run.status.success().then(|| {
-            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
-        })
-    }
-
-    /// The state's `status`: `created`, `running`, `stopped`.
-    pub fn status(&self) -> Option<String> {
-        Some(self.state()?["status"].as_str()?.to_owned())
-    }
-
-    /// Its first process on the host, as in the pid file.
-    ///
-    /// # Panics
-    ///
-    /// When it wasn't created.
-    #[track_caller]
-    pub fn pid(&self) -> i32 {
-        let file = self.pid_file();
-        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        text.trim()
-            .parse()
-            .unwrap_or_else(|error| panic!("{text:?} in the pid file: {error}"))
-    }
-
-    /// Whether its first process lives.
-    pub fn is_alive(&self) -> bool {
-        fs::exists(self.pid_file()).unwrap_or(false) && process::is_alive(self.pid())
-    }
-
-    /// The runtime's log, `--log`.
-    pub fn log_path(&self) -> PathBuf {
-        self.bundle.join("log.json")
-    }
-
-    /// All lines of the runtime's log so far.
-    ///
-    /// # Panics
-    ///
-    /// When one would spoil the log for containerd (see [`parse_log`]).
-    #[track_caller]
-    pub fn log_lines(&self) -> Vec<LogLine> {
-        parse_log(&fs::read_to_string(self.log_path()).unwrap_or_default())
-    }
-
-    /// What containerd would report of a failed command: the last line with level `error`.
-    #[track_caller]
-    pub fn last_log_error(&self) -> Option<String> {
-        let last = self
-            .log_lines()
-            .into_iter()
-            .rfind(|line| line.level == "error");
-        last.map(|line| line.msg.trim().to_owned())
-    }
-
-    /// What it, and the commands that created it, wrote to standard output.
-    pub fn stdout(&self) -> String {
-        fs::read_to_string(self.bundle.join("stdout")).unwrap_or_default()
-    }
-
-    /// What it, and the commands that created it, wrote to standard error.
-    pub fn stderr(&self) -> String {
-        fs::read_to_string(self.bundle.join("stderr")).unwrap_or_default()
     }
 
     /// Its id.

@@ -1,20 +1,20 @@
 //! A containerd of the test's own, with its CRI.
 
 mod config;
+mod daemon;
 mod image;
 mod leftovers;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Write as _, stderr};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
+use self::daemon::Daemon;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 use self::leftovers::Leftovers;
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::dir::unique;
@@ -188,64 +188,5 @@ impl Drop for Containerd {
         if std::thread::panicking() {
             let _ = writeln!(stderr(), "the end of containerd's log:\n{}", self.tail());
         }
-    }
-}
-
-/// The daemon's process, shared by the guard and its cleanup.
-#[derive(Debug, Clone)]
-struct Daemon {
-    base: PathBuf,
-    child: Arc<Mutex<Option<Child>>>,
-}
-
-impl Daemon {
-    fn new(base: &Path) -> Self {
-        Self {
-            base: base.to_owned(),
-            child: Arc::default(),
-        }
-    }
-
-    fn spawn(&self) {
-        let _working = Working::begin();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.base.join("containerd.log"));
-        let log = log.expect("containerd.log");
-        let mut command = Command::new("containerd");
-        command.arg("--config").arg(self.base.join("config.toml"));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        // A terminal's Ctrl-C is for the test, which then stops it in good order.
-        command.process_group(0);
-        *self.child() = Some(
-            command
-                .spawn()
-                .expect("containerd (of the package containerd)"),
-        );
-    }
-
-    fn kill(&self) {
-        if let Some(mut child) = self.child().take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    fn is_running(&self) -> bool {
-        self.child()
-            .as_mut()
-            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
-    }
-
-    fn ended(&self) -> Option<std::process::ExitStatus> {
-        self.child().as_mut()?.try_wait().ok()?
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Delegate {
 /// Makes each function two tests, `<name>::runc` and `<name>::crun`, so that
 /// `cargo nextest run -E 'test(/::crun$/)'` selects by delegate.
 ///
-/// ```ignore
+/// ```text
 /// on_each_delegate! {
 ///     fn a_container_starts(delegate: Delegate) { … }
 /// }

@@ -1,29 +1,315 @@
 //! A pod with a deferred volume, by the runtime's command line.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{MountWatcher, Node, on_each_delegate};
+use runcrust_tests::volume::{fsck_ext4, with_mounted};
+use runcrust_tests::{Container, MountWatcher, Node, Run, on_each_delegate, process};
+use serde_json::json;
+
+const POD: &str = "11111111-2222-3333-4444-555555555555";
+
+fn end(containers: impl IntoIterator<Item = Container>) {
+    for container in containers {
+        container.stop();
+        let _ = container.delete().success();
+    }
+}
 
 on_each_delegate! {
     fn two_apps_share_one_superblock_that_the_host_never_sees(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let target = node.stage(POD, "pv-1", &device, &[]);
         let watcher = MountWatcher::start(device.path());
-        let sandbox = node.sandbox("pod-a");
+        let sandbox = node.sandbox(POD);
         let one = node.app(&sandbox, &target, "/data");
         let two = node.app(&sandbox, &target, "/elsewhere/deep");
 
         let _ = one.sh("echo hello > /data/file");
         assert_eq!(two.sh("cat /elsewhere/deep/file"), "hello");
         assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /elsewhere/deep"));
+        assert_ne!(one.sh("stat -c %d /data"), one.sh("stat -c %d /"));
 
         watcher.assert_never_mounted();
-        for container in [one, two, sandbox] {
-            container.stop();
-            let _ = container.delete().success();
+        end([one, two, sandbox]);
+        device.wait_until_free(PATIENCE);
+        fsck_ext4(device.path());
+        assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
+        let _ = node.unstage(&target).success();
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    }
+
+    fn an_app_restarted_in_the_pod_keeps_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let first = node.app(&sandbox, &target, "/data");
+        let _ = first.sh("echo kept > /data/file");
+        let before = first.sh("stat -c %d:%i /data/file");
+        end([first]);
+        let second = node.app(&sandbox, &target, "/data");
+        assert_eq!(second.sh("stat -c %d:%i /data/file"), before);
+        assert_eq!(second.sh("cat /data/file"), "kept");
+    }
+
+    fn root_in_the_app_cannot_reach_the_raw_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+        let app = node.run(&bundle.clone().write());
+        let (major, minor) = device.number().split_once(':').unwrap();
+        let made = app.exec(&["/bin/mknod", "/raw", "b", major, minor]);
+        let read = app.exec(&["/bin/dd", "if=/raw", "of=/dev/null", "count=1"]).failure();
+        if made.status.success() {
+            assert!(read.stderr.contains("Operation not permitted"), "{read}");
         }
+        assert_eq!(app.sh("ls -d /dev/crust* /.crust 2>/dev/null | wc -l"), "0");
+        let config = fs::read_to_string(app.bundle().join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        assert_eq!(config["linux"].get("devices"), bundle.spec()["linux"].get("devices"));
+        assert_eq!(config["linux"]["resources"], bundle.spec()["linux"]["resources"]);
+    }
+
+    fn the_sandbox_alone_has_the_device_and_the_tmpfs(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let digest = node.entry(&target).file_name().unwrap().to_str().unwrap().to_owned();
+        let (major, minor) = device.number().split_once(':').unwrap();
+        let node_in_sandbox = sandbox.sh(&format!("stat -c '%F %t:%T %a' /dev/crust/{}", &digest[..12]));
+        let hex = |number: &str| format!("{:x}", number.parse::<u32>().unwrap());
+        assert_eq!(node_in_sandbox, format!("block special file {}:{} 600", hex(major), hex(minor)));
+        assert_eq!(sandbox.sh("cat /.crust/id"), sandbox.id());
+        assert_eq!(sandbox.sh("stat -c %a /.crust"), "700");
+        let mounted = sandbox.sh("grep /.crust /proc/self/mountinfo");
+        assert!(mounted.lines().next().unwrap().contains(" tmpfs "), "{mounted}");
+        assert!(mounted.contains(&format!("/.crust/{digest} ")), "{mounted}");
+        assert!(!mounted.contains("shared:"), "nothing propagates out: {mounted}");
+    }
+
+    fn mounts_above_and_below_the_volume_come_out_in_order(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let above = node.dir().subdir("above");
+        let below = node.dir().subdir("below");
+        fs::write(above.join("mark"), "above").unwrap();
+        fs::write(below.join("mark"), "below").unwrap();
+        let sandbox = node.sandbox(POD);
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(&above, "/a", &[])
+            .bind(&target, "/a/volume", &[])
+            .bind(&below, "/a/volume/inner", &["rbind", "rprivate", "ro"])
+            .mount(json!({
+                "destination": "/a/volume/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["size=64k"]
+            }));
+        let app = node.run(&bundle.write());
+        assert_eq!(app.sh("cat /a/mark /a/volume/inner/mark"), "abovebelow");
+        let _ = app.sh("echo own > /a/volume/mark");
+        let kinds = app.sh("for d in /a /a/volume /a/volume/inner /a/volume/tmp; do stat -c %d $d; done");
+        let devices: Vec<&str> = kinds.lines().collect();
+        assert_eq!(devices.len(), 4);
+        assert_eq!(devices[0], devices[2], "both binds are of the host's directory");
+        assert!(devices[1] != devices[0] && devices[3] != devices[1], "{kinds}");
+        assert!(!above.join("volume/mark").exists(), "the volume's file isn't on the host");
+        let _ = app.exec(&["/bin/touch", "/a/volume/inner/x"]).failure();
+    }
+
+    fn a_missing_mountpoint_works_with_a_read_only_rootfs(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/not/there/yet", &[]).readonly_rootfs();
+        let app = node.run(&bundle.write());
+        let _ = app.sh("echo x > /not/there/yet/file");
+        let _ = app.exec(&["/bin/touch", "/not/there/x"]).failure();
+    }
+
+    fn a_read_only_mount_is_a_view_and_a_read_only_volume_a_superblock(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (rw, ro) = (node.ext4(), node.ext4());
+        let writable = node.stage(POD, "pv-rw", &rw, &[]);
+        let sealed = node.stage(POD, "pv-ro", &ro, &["--read-only", "--fs-group", "777"]);
+        let sandbox = node.sandbox(POD);
+        let read_only = ["rbind", "rprivate", "ro"];
+        let bundle = node.app_bundle(&sandbox).bind(&writable, "/ro", &read_only).bind(&writable, "/rw", &[]);
+        let app = node.run(&bundle.bind(&sealed, "/sealed", &[]).write());
+        let _ = app.sh("echo x > /rw/file; cat /ro/file");
+        for path in ["/ro/new", "/sealed/new"] {
+            let refused = app.exec(&["/bin/touch", path]).failure();
+            assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        }
+        let superblock = app.sh("grep ' /sealed ' /proc/self/mountinfo");
+        assert!(superblock.rsplit(' ').next().unwrap().starts_with("ro"), "{superblock}");
+        let superblock = app.sh("grep ' /ro ' /proc/self/mountinfo");
+        assert!(superblock.rsplit(' ').next().unwrap().starts_with("rw"), "{superblock}");
+        assert_eq!(app.sh("stat -c %g /sealed"), "0", "no fsGroup on a read-only volume");
+    }
+
+    fn a_subpath_is_found_or_created_inside_the_volume_only(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            fs::create_dir_all(root.join("there/deep")).unwrap();
+            fs::write(root.join("there/deep/mark"), "deep").unwrap();
+            std::os::unix::fs::symlink("there/deep", root.join("inside")).unwrap();
+            std::os::unix::fs::symlink("/etc", root.join("outside")).unwrap();
+            std::os::unix::fs::symlink("../../../../etc", root.join("upwards")).unwrap();
+        });
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4321"]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(target.join("there/deep"), "/deep", &[])
+            .bind(target.join("inside"), "/inside", &[])
+            .bind(target.join("new/and/deep"), "/new", &[]);
+        // containerd and kubelet make the source's directories on the host.
+        fs::create_dir_all(target.join("new/and/deep")).unwrap();
+        let app = node.run(&bundle.write());
+        assert_eq!(app.sh("cat /deep/mark /inside/mark"), "deepdeep");
+        let _ = app.sh("echo new > /new/mark");
+        let mode = app.sh("stat -c '%a %g' /new");
+        assert_eq!(mode, "2775 4321", "the volume root's mode and group");
+        assert_eq!(fs::read_dir(target.join("new/and/deep")).unwrap().count(), 0);
+
+        for escape in ["outside", "upwards", "there/deep/mark/x"] {
+            let bundle = node.app_bundle(&sandbox).bind(target.join(escape), "/data", &[]).write();
+            let app = node.container(&bundle);
+            let _ = app.create().failure();
+            let error = app.last_log_error().unwrap();
+            assert!(error.contains("volume pv-1") && error.contains(escape), "{error}");
+            assert!(!error.contains("/etc"), "nothing of the host is shown: {error}");
+        }
+        drop(app);
+        end([sandbox]);
+        device.wait_until_free(PATIENCE);
+        let mark = with_mounted(device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
+        assert_eq!(mark, b"new\n");
+    }
+
+    fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
+        process::kill_now(app.pid());
+        process::kill_now(sandbox.pid());
+        device.wait_until_free(PATIENCE);
+        // No hook ran: what is left is known to be of the dead.
+        let again = node.sandbox(POD);
+        let app_again = node.app(&again, &target, "/data");
+        assert_eq!(app_again.sh("cat /data/file"), "x");
+        let refused = node.unstage(&target).failure();
+        assert!(refused.stderr.contains(again.id()) || refused.stderr.contains(app_again.id()), "{refused}");
+        process::kill_now(app_again.pid());
+        process::kill_now(again.pid());
+        let _ = node.unstage(&target).success();
+        assert!(device.is_free(), "unstage waits for the device");
+        assert!(!node.entry(&target).exists());
+    }
+
+    fn an_app_outlives_its_pause_and_a_second_sandbox_joins_its_data(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "700"]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("echo live > /data/file; chgrp 5 /data/file");
+        process::kill_now(sandbox.pid());
+        let _ = sandbox.delete_force();
+        assert_eq!(app.sh("cat /data/file"), "live");
+        let _ = node.stats(&target).success();
+        let _ = node.unstage(&target).failure();
+
+        // A container that would join the dead sandbox is refused, one of a new sandbox isn't.
+        let second = node.sandbox(POD);
+        let other = node.app(&second, &target, "/data");
+        assert_eq!(other.sh("cat /data/file"), "live");
+        assert_eq!(other.sh("stat -c %g /data/file"), "5", "live data isn't chowned");
+        assert_eq!(other.sh("stat -c %d /data"), app.sh("stat -c %d /data"));
+        end([app, other, second]);
         device.wait_until_free(PATIENCE);
         let _ = node.unstage(&target).success();
-        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0, "nothing on the host");
+        drop(sandbox);
+    }
+
+    fn a_container_of_an_ended_sandbox_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        process::kill_now(sandbox.pid());
+        let app = node.container(&bundle);
+        let _ = app.create().failure();
+        let error = app.last_log_error().unwrap();
+        assert!(error.starts_with("volume pv-1: sandbox ") && error.contains("has ended"), "{error}");
+    }
+
+    fn a_volume_staged_after_the_sandbox_is_mounted_by_the_apps_create(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let sandbox = node.sandbox(POD);
+        let target = node.stage(POD, "pv-late", &device, &["--fs-group", "123"]);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("stat -c '%g %a' /data"), "123 2775");
+        end([app, sandbox]);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    }
+
+    fn what_is_in_use_says_so_on_disk_and_stops_saying_so(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let entry = node.entry(&target);
+        assert!(!entry.join("runtime-cli").exists());
+        let sandbox = node.sandbox(POD);
+        let cli = fs::read_to_string(entry.join("runtime-cli")).unwrap();
+        assert_eq!(cli, format!("{}\n", node.handler().path().display()));
+        let app = node.app(&sandbox, &target, "/data");
+        let record = fs::read_to_string(entry.join("runcrust.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        let users = record["users"].as_array().unwrap();
+        let user = |id: &str| users.iter().find(|user| user["id"] == id).unwrap();
+        assert_eq!(user(sandbox.id())["process"]["pid"], sandbox.pid());
+        assert_eq!(user(app.id())["process"]["pid"], app.pid());
+        assert_eq!(user(app.id())["mounts"][0]["destination"], "/data");
+        assert_eq!(user(app.id())["mounts"][0]["source"], target.to_str().unwrap());
+        assert_eq!(record["device"], device.number());
+        assert_eq!(fs::metadata(entry.join("runcrust.json")).unwrap().mode() & 0o777, 0o600);
+        end([app, sandbox]);
+        assert!(!entry.join("runcrust.json").exists() && !entry.join("runtime-cli").exists());
+        assert!(entry.join("mountInfo.json").exists());
+    }
+
+    fn a_failed_delegate_leaves_no_user(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).args(["/no/such/program"]);
+        let app = node.container(&bundle.write());
+        // crun looks for the program at create, runc at start.
+        let created = app.create();
+        let failed: Run = if created.status.success() { app.start() } else { created };
+        let _ = failed.failure();
+        let _ = app.delete_force();
+        end([sandbox]);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 }

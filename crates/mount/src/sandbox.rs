@@ -114,6 +114,10 @@ impl Sandbox {
             namespace,
             directory: CRUST.into(),
         };
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "its lifetime is the call's"
+        )]
         let found = sandbox.enter(|inside| inside.read_id())?;
         if found == sandbox.id {
             return Ok(sandbox);

@@ -35,7 +35,7 @@ fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<Owne
 fn refused(result: Result<OwnedFd, MountError>, on: &Loop, start: &str) -> (Cause, String) {
     let error = result.expect_err("the mount is refused");
     let sentence = error.to_string();
-    let start = start.replace("{device}", &format!("{:?}", on.path()));
+    let start = start.replace("{device}", &format!("\"{}\"", on.path().display()));
     assert!(
         sentence.starts_with(&start),
         "{sentence}\n does not start with\n{start}"

@@ -248,7 +248,7 @@ mod tests {
         );
         state.remove_owner(device, &one).unwrap();
         state.remove_owner(device, &one).unwrap();
-        assert_eq!(state.owners_of(device).unwrap(), [two.clone()]);
+        assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();
         assert_eq!(state.owners().unwrap(), []);
     }

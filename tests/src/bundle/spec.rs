@@ -1,138 +1,18 @@
 //! `config.json` as containerd 1.6.20 writes it; `harness::bundles_look_like_containerds`
 //! compares with the real thing.
 
+mod capabilities;
+mod files;
+
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use self::capabilities::DEFAULT;
+pub(super) use self::capabilities::all as all_capabilities;
+pub(super) use self::files::{KubeletFiles, SandboxFiles};
 use super::{IDLE, Pod};
-use crate::TestDir;
-
-/// What an unprivileged container gets from containerd.
-const CAPABILITIES: [&str; 14] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FSETID",
-    "CAP_FOWNER",
-    "CAP_MKNOD",
-    "CAP_NET_RAW",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETFCAP",
-    "CAP_SETPCAP",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SYS_CHROOT",
-    "CAP_KILL",
-    "CAP_AUDIT_WRITE",
-];
-
-/// All capabilities by number, as both runtimes know them.
-const ALL_CAPABILITIES: [&str; 41] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "SETGID",
-    "SETUID",
-    "SETPCAP",
-    "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_ADMIN",
-    "NET_RAW",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_CHROOT",
-    "SYS_PTRACE",
-    "SYS_PACCT",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_NICE",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "MKNOD",
-    "LEASE",
-    "AUDIT_WRITE",
-    "AUDIT_CONTROL",
-    "SETFCAP",
-    "MAC_OVERRIDE",
-    "MAC_ADMIN",
-    "SYSLOG",
-    "WAKE_ALARM",
-    "BLOCK_SUSPEND",
-    "AUDIT_READ",
-    "PERFMON",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-];
-
-/// The capabilities that this process could pass on: crun fails on one that it hasn't itself.
-pub(super) fn all_capabilities() -> Vec<String> {
-    let status = fs::read_to_string("/proc/self/status").expect("/proc");
-    let bounding = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapBnd:"))
-        .expect("CapBnd");
-    let bounding = u64::from_str_radix(bounding.trim(), 16).expect("CapBnd is hexadecimal");
-    let held =
-        |(number, name)| (bounding & (1_u64 << number) != 0_u64).then(|| format!("CAP_{name}"));
-    (0..64).zip(ALL_CAPABILITIES).filter_map(held).collect()
-}
-
-/// What containerd makes for a sandbox, and its apps use too.
-pub(super) struct SandboxFiles {
-    hostname: PathBuf,
-    resolv_conf: PathBuf,
-    shm: PathBuf,
-}
-
-impl SandboxFiles {
-    pub(super) fn make(dir: &TestDir, sandbox: &str) -> Self {
-        let base = dir.subdir(format!("cri/sandboxes/{sandbox}"));
-        let files = Self {
-            hostname: base.join("hostname"),
-            resolv_conf: base.join("resolv.conf"),
-            shm: base.join("shm"),
-        };
-        fs::create_dir_all(&files.shm).expect("mkdir shm");
-        fs::write(&files.hostname, "pod-1\n").expect("write hostname");
-        fs::write(&files.resolv_conf, "").expect("write resolv.conf");
-        files
-    }
-}
-
-/// What kubelet makes for a container.
-pub(super) struct KubeletFiles {
-    hosts: PathBuf,
-    termination_log: PathBuf,
-    token: PathBuf,
-}
-
-impl KubeletFiles {
-    pub(super) fn make(dir: &TestDir, pod: &Pod, container: &str) -> Self {
-        let base = dir.subdir(format!("kubelet/pods/{}", pod.uid));
-        let logs = dir.subdir(format!("kubelet/pods/{}/containers/app-1", pod.uid));
-        let token = dir.subdir(format!(
-            "kubelet/pods/{}/volumes/kubernetes.io~projected/kube-api-access",
-            pod.uid
-        ));
-        let files = Self {
-            hosts: base.join("etc-hosts"),
-            termination_log: logs.join(container),
-            token,
-        };
-        fs::write(&files.hosts, "127.0.0.1 localhost\n").expect("write etc-hosts");
-        fs::write(&files.termination_log, "").expect("write termination-log");
-        fs::write(files.token.join("token"), "not a real token\n").expect("write token");
-        files
-    }
-}
 
 /// A namespace that is another process's.
 pub(super) fn namespace_of(kind: &str, pid: i32) -> Value {
@@ -270,7 +150,7 @@ fn process() -> Value {
         "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=pod-1"],
         "cwd": "/",
         "capabilities": {
-            "bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES,
+            "bounding": DEFAULT, "effective": DEFAULT, "permitted": DEFAULT,
         },
         "oomScoreAdj": score,
     })

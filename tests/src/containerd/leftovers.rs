@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Daemon, config};
+use super::config;
+use super::daemon::Daemon;
 use crate::cri::Cri;
 use crate::wait::comes_true;
 use crate::{Run, Runtime, cgroup, process};

@@ -1,6 +1,7 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use super::*;
 
@@ -75,11 +76,14 @@ fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
 #[test]
 fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     const LEVELS: usize = 100;
-    let root = tempfile::tempdir().expect("a temporary directory");
-    let chain: std::path::PathBuf = std::iter::repeat_n("d", LEVELS).collect();
-    fs::create_dir_all(root.path().join(&chain)).expect("a deep directory");
-    let (from, to) = (root.path().join("d/d/d"), root.path().join("d/moved"));
-    let fd = File::open(root.path()).expect("the root opens");
+    let outer = tempfile::tempdir().expect("a temporary directory");
+    // Well inside: a walk that took the wrong parent for the right one would end that much higher,
+    // and change what it finds there, as root.
+    let root = outer.path().join("a/b/c/volume");
+    let chain: PathBuf = std::iter::repeat_n("d", LEVELS).collect();
+    fs::create_dir_all(root.join(&chain)).expect("a deep directory");
+    let (from, to) = (root.join("d/d/d"), root.join("d/moved"));
+    let fd = File::open(&root).expect("the root opens");
     let policy = FsGroupChangePolicy::Always;
 
     // The first entry of all is the innermost directory.
@@ -92,11 +96,18 @@ fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
 
     let error = moved.expect_err("the way back is another");
     assert!(matches!(error, FsGroupError::Moved { .. }), "{error}");
-    assert_ne!(root_group(&root), GROUP);
-    let rest = run_until(&root, policy, u64::MAX).expect("nothing moves any more");
-    let rest = rest.expect("the policy is Always");
+    assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
+    let rest = run(
+        fd.as_fd(),
+        GROUP,
+        policy,
+        &mut |_| ControlFlow::Continue(()),
+    );
+    let rest = rest
+        .expect("nothing moves any more")
+        .expect("the policy is Always");
     assert_eq!(rest.entries, LEVELS as u64 + 1);
-    assert_eq!(root_group(&root), GROUP);
+    assert_eq!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 
 #[test]

@@ -144,13 +144,12 @@ pub fn view(
     let volume = &locked.volume;
     let viewed = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        Ok(sandbox
-            .enter(|inside| {
-                let root = inside.mounted(volume.digest(), record.device)?;
-                root.map(|root| inside.view(&root, subpath, Missing::Create))
-                    .transpose()
-            })?
-            .ok_or(Cause::NotInUse)?)
+        let view = sandbox.enter(|inside| {
+            let root = inside.mounted(volume.digest(), record.device)?;
+            root.map(|root| inside.view(&root, subpath, Missing::Create))
+                .transpose()
+        })?;
+        view.ok_or(Cause::NotInUse)
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
 }

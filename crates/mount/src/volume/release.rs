@@ -31,6 +31,7 @@ fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Ca
 /// Forgets a sandbox that has ended: its record, and its hold on volumes, those mounted later by
 /// a container's create too. Containers with a pid namespace of their own live on and keep
 /// theirs. Goes on after an error and gives back all of them.
+#[must_use]
 pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     let mut errors = Vec::new();
     match context.state.owners() {
