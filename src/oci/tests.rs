@@ -137,7 +137,6 @@ fn keys_that_only_go_understands_are_refused_at_every_level() {
         (r#"{"mounts":[{"DESTINATION":"/x"}]}"#, "DESTINATION"),
         (r#"{"root":{"Path":"x"}}"#, "Path"),
         (r#"{"linux":{"Namespaces":[]}}"#, "Namespaces"),
-        (r#"{"linux":{"uidmappings":[]}}"#, "uidmappings"),
         (r#"{"linux":{"resources":{"Devices":[]}}}"#, "Devices"),
         (r#"{"linux":{"namespaces":[{"Type":"pid"}]}}"#, "Type"),
         (r#"{"hooks":{"createruntime":[]}}"#, "createruntime"),

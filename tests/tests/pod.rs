@@ -5,16 +5,26 @@ use std::os::unix::fs::MetadataExt;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Container, MountWatcher, Node, Run, on_each_delegate, process};
+use runcrust_tests::{Container, MountWatcher, Node, Run, on_each_delegate, process, wait_until};
 use serde_json::json;
 
 const POD: &str = "11111111-2222-3333-4444-555555555555";
 
+/// Ends containers as containerd does: the bundle goes with them.
 fn end(containers: impl IntoIterator<Item = Container>) {
     for container in containers {
         container.stop();
         let _ = container.delete().success();
+        fs::remove_dir_all(container.bundle()).unwrap();
     }
+}
+
+/// Kills a process and waits until it has ended.
+fn kill(pid: i32) {
+    process::kill_now(pid);
+    wait_until("a killed process to end", PATIENCE, || {
+        !process::is_alive(pid)
+    });
 }
 
 on_each_delegate! {
@@ -203,8 +213,8 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
-        process::kill_now(app.pid());
-        process::kill_now(sandbox.pid());
+        kill(app.pid());
+        kill(sandbox.pid());
         device.wait_until_free(PATIENCE);
         // No hook ran: what is left is known to be of the dead.
         let again = node.sandbox(POD);
@@ -212,8 +222,8 @@ on_each_delegate! {
         assert_eq!(app_again.sh("cat /data/file"), "x");
         let refused = node.unstage(&target).failure();
         assert!(refused.stderr.contains(again.id()) || refused.stderr.contains(app_again.id()), "{refused}");
-        process::kill_now(app_again.pid());
-        process::kill_now(again.pid());
+        kill(app_again.pid());
+        kill(again.pid());
         let _ = node.unstage(&target).success();
         assert!(device.is_free(), "unstage waits for the device");
         assert!(!node.entry(&target).exists());
@@ -226,7 +236,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         let _ = app.sh("echo live > /data/file; chgrp 5 /data/file");
-        process::kill_now(sandbox.pid());
+        kill(sandbox.pid());
         let _ = sandbox.delete_force();
         assert_eq!(app.sh("cat /data/file"), "live");
         let _ = node.stats(&target).success();
@@ -250,7 +260,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        process::kill_now(sandbox.pid());
+        kill(sandbox.pid());
         let app = node.container(&bundle);
         let _ = app.create().failure();
         let error = app.last_log_error().unwrap();
@@ -307,6 +317,7 @@ on_each_delegate! {
         let failed: Run = if created.status.success() { app.start() } else { created };
         let _ = failed.failure();
         let _ = app.delete_force();
+        fs::remove_dir_all(app.bundle()).unwrap();
         end([sandbox]);
         device.wait_until_free(PATIENCE);
         let _ = node.unstage(&target).success();

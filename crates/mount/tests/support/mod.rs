@@ -211,3 +211,40 @@ impl Drop for Mounted {
         let _ = Command::new("umount").arg(&self.0).status();
     }
 }
+
+/// A process in a user namespace of its own, where root is `first` outside; ended when dropped.
+pub struct UserNamespace(std::process::Child);
+
+impl UserNamespace {
+    pub fn starting_at(first: u32) -> Self {
+        let child = Command::new("unshare")
+            .args(["--user", "sleep", "600"])
+            .spawn();
+        let namespace = Self(child.expect("unshare(1) starts"));
+        let ours = std::fs::read_link("/proc/self/ns/user").expect("our own namespace");
+        let start = Instant::now();
+        while std::fs::read_link(namespace.path()).expect("it runs") == ours {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "it stays in our namespace"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for map in ["uid_map", "gid_map"] {
+            let file = format!("/proc/{}/{map}", namespace.0.id());
+            std::fs::write(file, format!("0 {first} 65536\n")).expect("the map is written");
+        }
+        namespace
+    }
+
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/ns/user", self.0.id()).into()
+    }
+}
+
+impl Drop for UserNamespace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
