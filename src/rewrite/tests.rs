@@ -1,1 +1,208 @@
+use crust_state::Process;
+use crust_state::sandbox::SandboxRecord;
 
+use super::*;
+use crate::matching::Match;
+use crate::plan::PlannedMount;
+
+const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
+
+fn hooks() -> Hooks {
+    let (program, cli) = (
+        "/usr/bin/crust-mount-hook".into(),
+        "/usr/bin/runcrust".into(),
+    );
+    Hooks {
+        program,
+        cli,
+        config: Some("/etc/runcrust/crust.toml".into()),
+    }
+}
+
+fn target() -> TargetPath {
+    TargetPath::new(TARGET).unwrap()
+}
+
+fn member_plan() -> MemberPlan {
+    let process = Process {
+        pid: 100,
+        start_time: 1,
+        boot_id: String::new(),
+    };
+    let (id, pod_uid) = ("s".to_owned(), "uid-1".to_owned());
+    let mount = PlannedMount {
+        index: 1,
+        destination: "/data".into(),
+        source: TARGET.into(),
+        found: Match {
+            volume: target(),
+            subpath: PathBuf::new(),
+        },
+    };
+    MemberPlan {
+        sandbox: SandboxRecord {
+            version: Version,
+            id,
+            pod_uid,
+            process,
+            failures: vec![],
+        },
+        mounts: vec![mount],
+    }
+}
+
+fn need(device: &str, read_only: bool) -> (TargetPath, Need) {
+    (
+        target(),
+        Need {
+            device: device.parse().unwrap(),
+            read_only,
+        },
+    )
+}
+
+fn sandbox_plan() -> SandboxPlan {
+    SandboxPlan {
+        pod_uid: "uid-1".into(),
+        volumes: vec![target()],
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn undone(rewritten: &str, record: &BundleRecord) -> String {
+    let document = Document::parse(rewritten.as_bytes()).unwrap();
+    let edits = undo(&document, record, &Config::default()).unwrap();
+    text(document.apply(&edits).unwrap())
+}
+
+const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
+  {"destination":"/data", "source":"\/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount", "options":["rbind","ro"]}],
+ "hooks":{"createRuntime":[{"path":"/theirs"}],"poststop":[]}}"#;
+
+#[test]
+fn a_members_config_changes_in_the_source_and_the_hooks_only() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    let rewrite = member(
+        "/b".into(),
+        &document,
+        &member_plan(),
+        &Config::default(),
+        &hooks(),
+    )
+    .unwrap();
+    let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
+    let hook = |verb: &str| {
+        format!(
+            r#"{{"path":"/usr/bin/crust-mount-hook","args":["crust-mount-hook","{verb}","{config}{TARGET}"],"timeout":30}}"#
+        )
+    };
+    let expected = APP
+        .replace(
+            "\"\\/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount\"",
+            "\"/run/runcrust/attach/1\"",
+        )
+        .replace(
+            "{\"path\":\"/theirs\"}",
+            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish")),
+        )
+        .replace(
+            "\"poststop\":[]",
+            &format!("\"poststop\":[{}]", hook("release")),
+        );
+    let rewritten = text(rewrite.apply(&document).unwrap());
+    assert_eq!(rewritten, expected);
+    assert_eq!(undone(&rewritten, &rewrite.record), APP, "byte for byte");
+}
+
+#[test]
+fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
+    let config = r#"{"mounts":[],"linux":{"devices":[],"resources":{"devices":[]}},"hooks":{"createRuntime":[],"poststop":[]}}"#;
+    let document = Document::parse(config.as_bytes()).unwrap();
+    let needs = [need("7:3", true), need("7:3", true), need("259:1", false)];
+    let rootfs = Path::new("/b/rootfs");
+    let rewrite = sandbox("/b".into(), rootfs, &sandbox_plan(), &needs, &hooks()).unwrap();
+    let rewritten = text(rewrite.apply(&document).unwrap());
+    let value: serde_json::Value = serde_json::from_str(&rewritten).unwrap();
+    assert_eq!(value["mounts"][0]["destination"], "/.crust");
+    assert_eq!(value["mounts"][0]["options"][3], "mode=0700");
+    let devices = value["linux"]["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 2, "one entry a device");
+    let digest = target().digest().short();
+    assert_eq!(devices[0]["path"], format!("/dev/crust/{digest}"));
+    assert_eq!(
+        (&devices[0]["major"], &devices[0]["minor"]),
+        (&7.into(), &3.into())
+    );
+    let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
+    assert_eq!(
+        (&rules[0]["access"], &rules[1]["access"]),
+        (&"r".into(), &"rw".into())
+    );
+    let arguments = value["hooks"]["createRuntime"][0]["args"].to_string();
+    assert!(
+        arguments
+            .contains(r#""--pod-uid","uid-1","--cli","/usr/bin/runcrust","--rootfs","/b/rootfs""#)
+    );
+    assert_eq!(undone(&rewritten, &rewrite.record), config, "byte for byte");
+}
+
+#[test]
+fn the_same_plan_gives_the_same_text_after_an_undo() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    let once = member(
+        "/b".into(),
+        &document,
+        &member_plan(),
+        &Config::default(),
+        &hooks(),
+    )
+    .unwrap();
+    let rewritten = text(once.apply(&document).unwrap());
+    let again = undone(&rewritten, &once.record);
+    let document = Document::parse(again.as_bytes()).unwrap();
+    let twice = member(
+        "/b".into(),
+        &document,
+        &member_plan(),
+        &Config::default(),
+        &hooks(),
+    )
+    .unwrap();
+    assert_eq!(text(twice.apply(&document).unwrap()), rewritten);
+}
+
+#[test]
+fn an_attached_source_without_its_record_is_refused() {
+    let config = r#"{"mounts":[{"destination":"/data","source":"/run/runcrust/attach/0"}]}"#;
+    let document = Document::parse(config.as_bytes()).unwrap();
+    assert!(is_rewritten(
+        &document.mounts().unwrap(),
+        false,
+        &Config::default()
+    ));
+    let record = BundleRecord {
+        version: Version,
+        bundle: "/b".into(),
+        sources: vec![],
+        added: vec![],
+    };
+    let error = undo(&document, &record, &Config::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("mount /data: /run/runcrust/attach/0") && error.contains("hint: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn only_a_sandboxs_crust_mount_counts_as_ours() {
+    let config = r#"{"mounts":[{"destination":"/.crust","type":"tmpfs"}]}"#;
+    let document = Document::parse(config.as_bytes()).unwrap();
+    let mounts = document.mounts().unwrap();
+    assert!(is_rewritten(&mounts, true, &Config::default()));
+    assert!(!is_rewritten(&mounts, false, &Config::default()));
+}

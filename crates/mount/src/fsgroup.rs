@@ -4,6 +4,7 @@
 mod change;
 mod error;
 mod pace;
+mod stack;
 mod touch;
 mod walk;
 

@@ -1,6 +1,7 @@
 //! Mount options as people write them, sorted into what the mount API wants (protocol.md
 //! section 4, "Generic options"; mount(8), "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
 
+mod error;
 mod split;
 mod table;
 
@@ -9,6 +10,7 @@ use std::fmt;
 
 use rustix::mount::MountAttrFlags;
 
+pub use error::OptionsError;
 use table::{Meaning, Superblock};
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.
@@ -57,60 +59,6 @@ impl fmt::Display for FsOption {
             Self::Value { key, value } => write!(f, "{key}={value}"),
         }
     }
-}
-
-/// Why a list of options can't be used. No sentence repeats a value: it may be a secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// `bind`, `remount`, `shared`, `loop`…: not an option of a new mount of a device.
-    #[error("mount option {option}: {why}; hint: remove it from the volume's mount options")]
-    NotAnOption {
-        /// Its name.
-        option: String,
-        /// What it would do instead.
-        why: &'static str,
-    },
-    /// `password=…`: it would be on disk in the clear (KEP 2857, "Security").
-    #[error(
-        "mount option {option}: looks like a secret, and mount options are kept in clear text; \
-         hint: use a CSI secret (nodeStageSecretRef, nodePublishSecretRef)"
-    )]
-    Secret {
-        /// Its name.
-        option: String,
-    },
-    /// A generic option with a value, as `ro=recurse`: the kernel would ignore the value.
-    #[error("mount option {option}: takes no value; hint: write just {option}")]
-    NoValueWanted {
-        /// Its name.
-        option: String,
-    },
-    /// `=value`.
-    #[error("mount option number {position}: has no name before the \"=\"")]
-    NoName {
-        /// Counted from 1, over all lists.
-        position: usize,
-    },
-    /// A NUL byte, which no C string can carry.
-    #[error("mount option number {position}: contains a NUL byte")]
-    Nul {
-        /// Counted from 1, in the list given.
-        position: usize,
-    },
-    /// A quotation that isn't closed.
-    #[error("mount option number {position}: a \" is not closed")]
-    Quote {
-        /// Counted from 1, in the list given.
-        position: usize,
-    },
-    /// Longer than fsconfig(2) takes.
-    #[error("mount option {option}: {length} bytes, and the kernel takes 255")]
-    TooLong {
-        /// Its name, cut where it is the name that is too long.
-        option: String,
-        /// In bytes; the name's or the value's.
-        length: usize,
-    },
 }
 
 /// Translates a list of options, each of which may itself be comma separated. Where two contradict

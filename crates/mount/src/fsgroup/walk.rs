@@ -1,21 +1,19 @@
 //! The walk: an explicit stack of directories, children first.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-use super::change::Standing;
+use super::change::{self, Standing};
+use super::stack::Stack;
 use super::touch::{self, Descriptors, Failure, Look, Touched};
 use super::{Counts, FsGroupError};
 
-/// So many of the innermost directories are kept open; those above are found again by `..`.
-const OPEN_DIRECTORIES: usize = 64;
 /// So often an entry may turn out to be something else than at the last look.
 const TRIES: usize = 16;
 /// For getdents64(2), in bytes.
@@ -23,23 +21,11 @@ const LISTING: usize = 64 * 1024;
 
 pub(super) struct Walk<'a> {
     group: u32,
-    /// The mount that is walked; others aren't entered.
-    mount: u64,
     descriptors: Descriptors,
-    stack: Vec<Frame>,
+    stack: Stack,
     counts: Counts,
     observe: &'a mut dyn FnMut(&Counts) -> ControlFlow<()>,
     listing: Vec<u8>,
-}
-
-/// A directory whose entries have been dealt with, except for those directories.
-struct Frame {
-    /// Empty for the root.
-    name: CString,
-    /// `None` while we are deep below it.
-    directory: Option<OwnedFd>,
-    identity: (u32, u32, u64),
-    directories: Vec<CString>,
 }
 
 /// What an entry that isn't a directory, or not seen as one, turned out to be.
@@ -65,14 +51,8 @@ impl<'a> Walk<'a> {
         let look = touch::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
         Ok(Self {
             group,
-            mount: look.mount,
             descriptors,
-            stack: vec![Frame {
-                name: CString::default(),
-                directory: Some(root),
-                identity: look.identity,
-                directories: Vec::new(),
-            }],
+            stack: Stack::new(root, &look),
             counts: Counts::default(),
             observe,
             listing: Vec::with_capacity(LISTING),
@@ -88,8 +68,8 @@ impl<'a> Walk<'a> {
 
     pub(super) fn run(mut self) -> Result<Counts, FsGroupError> {
         self.list()?;
-        while let Some(frame) = self.stack.last_mut() {
-            match frame.directories.pop() {
+        while !self.stack.is_empty() {
+            match self.stack.next_directory() {
                 Some(name) => self.descend(name)?,
                 None => self.finish()?,
             }
@@ -115,7 +95,7 @@ impl<'a> Walk<'a> {
                 Err(errno) => return Err(self.failed(Some(&name), ("openat2", errno))),
             }
         }
-        let path = self.path(Some(&name));
+        let path = self.stack.path(Some(&name));
         Err(FsGroupError::Restless { path })
     }
 
@@ -124,15 +104,7 @@ impl<'a> Walk<'a> {
             Ok(look) => look,
             Err(errno) => return Err(self.failed(Some(&name), ("statx", errno))),
         };
-        self.stack.push(Frame {
-            name,
-            directory: Some(directory),
-            identity: look.identity,
-            directories: Vec::new(),
-        });
-        if let Some(above) = self.stack.len().checked_sub(OPEN_DIRECTORIES + 1) {
-            self.stack[above].directory = None;
-        }
+        self.stack.push(name, directory, &look);
         self.list()
     }
 
@@ -146,10 +118,7 @@ impl<'a> Walk<'a> {
         let mut listing = std::mem::take(&mut self.listing);
         let result = self.list_into(&directory, listing.spare_capacity_mut());
         self.listing = listing;
-        let directories = result?;
-        if let Some(frame) = self.stack.last_mut() {
-            frame.directories = directories;
-        }
+        self.stack.set_directories(result?);
         Ok(())
     }
 
@@ -188,14 +157,14 @@ impl<'a> Walk<'a> {
             Err(Errno::NOENT) => return Ok(Entry::Done),
             looked => looked.map_err(|errno| self.failed(Some(name), ("statx", errno)))?,
         };
-        if looked.mount != self.mount {
+        if !self.stack.is_of_this_mount(&looked) {
             self.counts.other_mounts += 1;
             return Ok(Entry::Done);
         }
         if looked.standing.kind == FileType::Directory {
             return Ok(Entry::Directory);
         }
-        if super::change::needed(&looked.standing, self.group).is_none() {
+        if change::needed(&looked.standing, self.group).is_none() {
             self.count(Touched::Right);
             return Ok(Entry::Done);
         }
@@ -226,48 +195,11 @@ impl<'a> Walk<'a> {
         self.go_on()?;
         let look =
             touch::look(self.top()?, c"").map_err(|errno| self.failed(None, ("statx", errno)))?;
-        // Before anything is changed: what has moved away is dealt with by the next try.
-        let parent = self.parent()?;
-        let Some(frame) = self.stack.pop() else {
+        let Some((name, directory)) = self.stack.pop()? else {
             return Ok(());
         };
-        if let (Some(above), Some(parent)) = (self.stack.last_mut(), parent) {
-            above.directory = Some(parent);
-        }
-        match frame.directory {
-            Some(directory) => {
-                let name = (!frame.name.is_empty()).then_some(frame.name.as_c_str());
-                self.touch(directory.as_fd(), &look, name)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// The directory above, where it isn't open any more; checked to be the one we came from.
-    fn parent(&self) -> Result<Option<OwnedFd>, FsGroupError> {
-        let above = self
-            .stack
-            .len()
-            .checked_sub(2)
-            .map(|index| &self.stack[index]);
-        let Some(above) = above.filter(|frame| frame.directory.is_none()) else {
-            return Ok(None);
-        };
-        let moved = || FsGroupError::Moved {
-            path: self.path(None),
-        };
-        let parent = match touch::open_parent(self.top()?) {
-            // Removed, or moved onto another mount's root.
-            Err(Errno::NOENT | Errno::XDEV) => return Err(moved()),
-            opened => opened.map_err(|errno| self.failed(None, ("openat2 ..", errno)))?,
-        };
-        let look =
-            touch::look(&parent, c"").map_err(|errno| self.failed(None, ("statx ..", errno)))?;
-        if look.identity == above.identity && look.mount == self.mount {
-            Ok(Some(parent))
-        } else {
-            Err(moved())
-        }
+        let name = (!name.is_empty()).then_some(name.as_c_str());
+        self.touch(directory.as_fd(), &look, name)
     }
 
     fn touch(
@@ -301,29 +233,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The innermost directory, which is always open.
     fn top(&self) -> Result<BorrowedFd<'_>, FsGroupError> {
-        self.stack
-            .last()
-            .and_then(|frame| frame.directory.as_ref())
-            .map(AsFd::as_fd)
-            .ok_or_else(|| self.failed(None, ("openat2", Errno::BADF)))
+        self.stack.top()
     }
 
-    fn failed(&self, name: Option<&CStr>, (call, errno): Failure) -> FsGroupError {
-        let path = self.path(name);
-        FsGroupError::Call { call, path, errno }
-    }
-
-    /// Of the innermost directory, or of `name` in it.
-    fn path(&self, name: Option<&CStr>) -> PathBuf {
-        let names = self
-            .stack
-            .iter()
-            .map(|frame| frame.name.as_c_str())
-            .chain(name);
-        names
-            .map(|name| OsStr::from_bytes(name.to_bytes()))
-            .collect()
+    fn failed(&self, name: Option<&CStr>, failure: Failure) -> FsGroupError {
+        self.stack.failed(name, failure)
     }
 }
