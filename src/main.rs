@@ -28,27 +28,27 @@ use report::Report;
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
-    let config = Config::load(argv.first().map(OsString::as_os_str));
-    let delegate = match &config {
-        Ok(config) => Delegate::find(config.delegate.as_deref()).map_err(anyhow::Error::from),
-        Err(error) => Err(anyhow::anyhow!("{error}")),
-    };
+    let setup = set_up(&argv);
     // Without a delegate there is still a caller, who reads the log that the command line names.
-    let flavour = delegate.as_ref().map_or(Flavour::Runc, Delegate::flavour);
+    let flavour = setup
+        .as_ref()
+        .map_or(Flavour::Runc, |(_, delegate)| delegate.flavour());
     let invocation = invocation::parse(flavour, &argv);
     if let Ok(Command::Crust { at }) = invocation.command {
-        return verbs::run(&argv[at + 1..], config.map_err(anyhow::Error::from));
+        // Volumes that are in use need answers even where the delegate is gone.
+        return verbs::run(&argv[at + 1..], Config::load(argv.first()));
     }
     let report = Report::new(flavour, &invocation.globals, bundle_of(&invocation));
-    let ended = config
-        .map_err(anyhow::Error::from)
-        .and_then(|config| become_delegate(&argv, invocation, &config, &delegate?));
-    match ended {
-        Err(error) => {
-            report.fatal(&error);
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) =
+        setup.and_then(|(config, delegate)| become_delegate(&argv, invocation, &config, &delegate));
+    report.fatal(&error);
+    ExitCode::FAILURE
+}
+
+fn set_up(argv: &[OsString]) -> Result<(Config, Delegate)> {
+    let config = Config::load(argv.first())?;
+    let delegate = Delegate::find(config.delegate.as_deref())?;
+    Ok((config, delegate))
 }
 
 /// Prepares what needs it and execs the delegate in this process's place: a fork would lose

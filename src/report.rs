@@ -12,6 +12,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crust_state::sentence;
+
 use crate::invocation::{Flavour, Globals, LogFormat};
 
 /// The form of a log line.
@@ -54,7 +56,7 @@ impl Report {
 
     /// Tells `error` and its causes: the log first, then stderr.
     pub(crate) fn fatal(&self, error: &anyhow::Error) {
-        let sentence = sentence(error);
+        let sentence = sentence(error.as_ref());
         if let Some((path, line)) = &self.log {
             let text = line.text(&sentence, SystemTime::now());
             // A log that can't be written leaves stderr, and nobody to tell about it.
@@ -103,59 +105,6 @@ impl Line {
             Self::Plain => format!("{sentence}\n"),
         }
     }
-}
-
-/// `what: why: why; hint: next step`, on one line. A cause that the text before it already ends
-/// with isn't said again, and hints come last whoever gives them: callers look for the cause.
-fn sentence(error: &anyhow::Error) -> String {
-    const HINT: &str = "hint: ";
-    let (mut causes, mut hints) = (String::new(), String::new());
-    for cause in error.chain() {
-        let text = one_line(&cause.to_string());
-        let (what, hint) = match text.find(HINT) {
-            Some(at) => (&text[..at], &text[at + HINT.len()..]),
-            None => (text.as_str(), ""),
-        };
-        let what = what.trim_end_matches([' ', ';', ',', '.', ':']);
-        if !what.is_empty() && !causes.ends_with(what) {
-            join(&mut causes, ": ", what);
-        }
-        if !hint.is_empty() && !hints.contains(hint) {
-            join(&mut hints, "; ", hint);
-        }
-    }
-    if hints.is_empty() {
-        causes
-    } else {
-        format!("{causes}; {HINT}{hints}")
-    }
-}
-
-fn join(text: &mut String, separator: &str, more: &str) {
-    if !text.is_empty() {
-        text.push_str(separator);
-    }
-    text.push_str(more);
-}
-
-/// Runs of control characters, and the blanks around them, become one blank.
-fn one_line(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (index, part) in text
-        .split(char::is_control)
-        .filter(|part| !part.trim().is_empty())
-        .enumerate()
-    {
-        if index > 0 {
-            out.truncate(out.trim_end().len());
-            out.push(' ');
-            out.push_str(part.trim_start());
-        } else {
-            out.push_str(part);
-        }
-    }
-    out.truncate(out.trim_end().len());
-    out
 }
 
 #[cfg(test)]
@@ -226,36 +175,6 @@ mod tests {
     }
 
     #[test]
-    fn causes_come_first_and_hints_last() {
-        let not_found = || io::Error::from_raw_os_error(2);
-        for (error, expected) in [
-            (anyhow!("alone"), "alone"),
-            (
-                anyhow!(not_found())
-                    .context("open(\"/x\"); hint: is it there?")
-                    .context("volume v"),
-                "volume v: open(\"/x\"): No such file or directory (os error 2); hint: is it there?",
-            ),
-            (
-                anyhow!("cause").context("what: cause").context("above"),
-                "above: what: cause",
-            ),
-            (
-                anyhow!("b\nhint: b2").context("a. hint: a2"),
-                "a: b; hint: a2; b2",
-            ),
-            (
-                anyhow!("b; hint: same").context("a; hint: same"),
-                "a: b; hint: same",
-            ),
-            (anyhow!("one\n\ttwo \r\n three\n"), "one two three"),
-            (anyhow!("two  blanks stay"), "two  blanks stay"),
-        ] {
-            assert_eq!(sentence(&error), expected);
-        }
-    }
-
-    #[test]
     fn the_log_gets_one_line_after_those_that_are_there() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log.json");
@@ -299,7 +218,7 @@ mod tests {
             for part in &parts[1..] {
                 error = error.context(part.clone());
             }
-            let sentence = sentence(&error);
+            let sentence = sentence(error.as_ref());
             prop_assert!(!sentence.contains(char::is_control));
             let line = Line::Json.text(&sentence, SystemTime::now());
             prop_assert_eq!(line.matches('\n').count(), 1);

@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use crust_mount::volume::{Code, Context, VolumeError};
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, logging};
+use crust_state::config::ConfigError;
+use crust_state::{
+    Config, CrustDirectory, Deadline, StateDirectory, TargetPath, logging, sentence,
+};
 use serde_json::{Value, json};
 
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
@@ -56,10 +59,11 @@ impl Failure {
         }
     }
 
-    fn internal(error: impl std::fmt::Display) -> Self {
+    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        let message = sentence(error);
         Self {
             code: Code::Internal,
-            message: error.to_string(),
+            message,
         }
     }
 }
@@ -74,7 +78,7 @@ impl From<VolumeError> for Failure {
 }
 
 /// Runs a verb; `arguments` begins after the word `crust`.
-pub(crate) fn run(arguments: &[OsString], config: anyhow::Result<Config>) -> ExitCode {
+pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -> ExitCode {
     let name = OsString::from("runcrust crust");
     let parsed = Arguments::try_parse_from(std::iter::once(&name).chain(arguments));
     let outcome = match parsed {
@@ -107,11 +111,13 @@ fn plain(error: &clap::Error) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn dispatch(verb: Verb, config: anyhow::Result<Config>) -> Result<Value, Failure> {
-    let config = config.map_err(|error| Failure::internal(format!("{error:#}")))?;
+fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Failure> {
+    let config = config.map_err(|error| Failure::internal(&error))?;
     logging::start(config.log.as_deref());
-    let crust = CrustDirectory::create(&config.crust_root).map_err(Failure::internal)?;
-    let state = StateDirectory::create(&config.state_dir).map_err(Failure::internal)?;
+    let crust =
+        CrustDirectory::create(&config.crust_root).map_err(|error| Failure::internal(&error))?;
+    let state =
+        StateDirectory::create(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let deadline = Deadline::after(Duration::from_secs(10));
     let context = Context {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use crust_mount::volume::Context;
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, logging};
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, logging, sentence};
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let message = format!("{error:#}");
+            let message = sentence(error.as_ref());
             tracing::error!("{message}");
             // One line: runc puts it into its own error. Stderr may be closed or read-only.
             let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");

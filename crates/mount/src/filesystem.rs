@@ -22,8 +22,6 @@ use context::Context;
 /// What to mount.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The volume's name, for error sentences.
-    pub volume: &'a str,
     /// What it is on.
     pub device: &'a Device,
     /// The file system's type; the caller has checked it against the allow list, since the name
@@ -105,7 +103,6 @@ fn check_device(request: &Request<'_>, mounted: DeviceNumber) -> Result<(), Moun
         return Ok(());
     }
     Err(MountError::Replaced {
-        volume: request.volume.to_owned(),
         device: request.device.path().to_owned(),
         expected,
         mounted,
@@ -130,7 +127,6 @@ fn refusal(request: &Request<'_>, call: Call, errno: Errno, log: Vec<String>) ->
         },
     );
     MountError::Refused(Box::new(Refusal {
-        volume: request.volume.to_owned(),
         device: request.device.path().to_owned(),
         fstype: request.fstype.to_owned(),
         call,

@@ -23,7 +23,6 @@ use support::{Image, Loop, UserNamespace, run, wait_until_free};
 fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
     let options = options::parse(list).expect("the options are valid");
     instantiate(&Request {
-        volume: "pv-1",
         device: &on.device(),
         fstype,
         options: &options,
@@ -120,7 +119,7 @@ fn a_file_system_the_kernel_does_not_know_is_named() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let result = mount(&on, "nosuchfs", &[], true);
-    let start = "volume pv-1: fsopen(nosuchfs) for {device}: ENODEV: ";
+    let start = "fsopen(nosuchfs) for {device}: ENODEV: ";
     let (cause, _) = refused(result, &on, start);
     assert_eq!(
         cause,
@@ -135,7 +134,7 @@ fn another_file_system_than_asked_for_is_named() {
     let image = Image::blank(320);
     run(Command::new("mkfs.xfs").arg("-q").arg(image.path()));
     let on = image.attach();
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EINVAL: \
+    let start = "fsconfig({device}, ext4, create): EINVAL: \
                  the device holds xfs, not ext4";
     let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
     let (fstype, found) = ("ext4".to_owned(), Kind::Xfs);
@@ -148,7 +147,7 @@ fn a_blank_device_holds_no_file_system() {
     let on = image.attach();
     for fstype in ["ext4", "xfs", "btrfs"] {
         let start = format!(
-            "volume pv-1: fsconfig({{device}}, {fstype}, create): EINVAL: \
+            "fsconfig({{device}}, {fstype}, create): EINVAL: \
              the device holds no file system"
         );
         let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
@@ -169,9 +168,7 @@ fn a_bad_option_is_named_in_the_kernels_words() {
         ("nonsense", "nonsense", "ext4: Unknown parameter 'nonsense'"),
         ("commit=soon", "commit", "ext4: Bad value for 'commit'"),
     ] {
-        let start = format!(
-            "volume pv-1: fsconfig({{device}}, ext4, \"{option}\"): EINVAL: {words}; hint: "
-        );
+        let start = format!("fsconfig({{device}}, ext4, \"{option}\"): EINVAL: {words}; hint: ");
         let (cause, _) = refused(mount(&on, "ext4", &["noatime", option], true), &on, &start);
         let (fstype, option) = ("ext4".to_owned(), key.to_owned());
         assert_eq!(cause, Cause::BadOption { fstype, option });
@@ -190,7 +187,7 @@ fn a_device_held_by_another_type_is_busy() {
     )
     .expect("nobody else has it");
     assert!(held.in_use_exclusively().expect("the device answers"));
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EBUSY: ";
+    let start = "fsconfig({device}, ext4, create): EBUSY: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
     assert_eq!(cause, Cause::InUse);
     drop(holder);
@@ -205,7 +202,7 @@ fn a_second_mount_is_refused_where_the_first_is_to_be_the_only_one() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let first = mount(&on, "ext4", &[], true).expect("it is mounted");
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EBUSY: ";
+    let start = "fsconfig({device}, ext4, create): EBUSY: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
     assert_eq!(cause, Cause::AlreadyMounted);
     let second = mount(&on, "ext4", &[], false).expect("sharing is allowed");
@@ -219,7 +216,7 @@ fn read_write_and_read_only_at_once_are_refused_both_ways() {
     let on = image.attach();
     for (first, second) in [("rw", "ro"), ("ro", "rw")] {
         let held = mount(&on, "ext4", &[first], true).expect("it is mounted");
-        let start = "volume pv-1: fsconfig({device}, ext4, create): EBUSY: \
+        let start = "fsconfig({device}, ext4, create): EBUSY: \
                      the device's file system is mounted read-";
         let (cause, _) = refused(mount(&on, "ext4", &[second], false), &on, start);
         let read_only = second == "ro";
@@ -254,14 +251,13 @@ fn a_node_that_goes_after_it_was_found_is_a_device_that_is_gone() {
             std::fs::write(&node, contents).expect("a file takes its place");
         }
         let result = instantiate(&Request {
-            volume: "pv-1",
             device: &device,
             fstype: "ext4",
             options: &options,
             exclusive: true,
         });
         let error = result.expect_err("the node is gone");
-        let start = format!("volume pv-1: fsconfig({node:?}, ext4, create): {errno}: ");
+        let start = format!("fsconfig({node:?}, ext4, create): {errno}: ");
         assert!(error.to_string().starts_with(&start), "{error}");
         assert_eq!(error.cause(), Some(&expected));
     }
@@ -284,7 +280,6 @@ fn a_node_that_becomes_another_device_is_not_taken_for_the_first() {
     copy(&other);
     let options = options::parse(&["rw"]).expect("the options are valid");
     let error = instantiate(&Request {
-        volume: "pv-1",
         device: &device,
         fstype: "ext4",
         options: &options,
@@ -306,7 +301,7 @@ fn a_wrong_checksum_is_told_from_corruption() {
     file.write_all_at(b"X", 0x400 + 0x78)
         .expect("the label is changed");
     let on = image.attach();
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EBADMSG: ";
+    let start = "fsconfig({device}, ext4, create): EBADMSG: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
     assert_eq!(cause, Cause::BadChecksum);
 }
@@ -319,7 +314,7 @@ fn a_corrupt_file_system_is_told_to_be_checked() {
         .args(["-w", "-R", "set_inode_field <2> mode 0100644"])
         .arg(image.path()));
     let on = image.attach();
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EUCLEAN: ";
+    let start = "fsconfig({device}, ext4, create): EUCLEAN: ";
     let (cause, sentence) = refused(mount(&on, "ext4", &[], true), &on, start);
     assert_eq!(cause, Cause::Corrupt);
     assert!(sentence.contains("fsck"), "{sentence}");
@@ -330,7 +325,7 @@ fn a_read_only_device_takes_no_read_write_mount_and_a_read_only_one() {
     let image = Image::ext4(&[]);
     let on = image.attach_with(&["--read-only"]);
     assert!(on.device().is_read_only().expect("sysfs answers"));
-    let start = "volume pv-1: fsconfig({device}, ext4, create): EACCES: the device is read-only";
+    let start = "fsconfig({device}, ext4, create): EACCES: the device is read-only";
     let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
     assert_eq!(cause, Cause::ReadOnlyDevice);
     let mount = mount(&on, "ext4", &["ro"], true).expect("read-only is possible");

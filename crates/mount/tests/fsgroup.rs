@@ -341,7 +341,6 @@ fn a_detached_mount_takes_it_through_its_path_descriptor_and_read_only_is_an_err
     let on = image.attach();
     let mount = |list: &[&str]| {
         instantiate(&Request {
-            volume: "pv-1",
             device: &on.device(),
             fstype: "ext4",
             options: &options::parse(list).expect("the options are valid"),

@@ -278,7 +278,6 @@ fn a_detached_volume_takes_subpaths_and_a_read_only_one_says_why_not() {
         ("ro", Some("EROFS: doesn't exist, and the volume")),
     ] {
         let volume = instantiate(&Request {
-            volume: "pv-1",
             device: &on.device(),
             fstype: "ext4",
             options: &options::parse(&[option]).expect("the option is valid"),

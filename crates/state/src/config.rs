@@ -1,6 +1,6 @@
 //! The runtime's configuration.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -135,9 +135,12 @@ pub enum ConfigError {
 
 impl Config {
     /// Reads the configuration for a program called `argv0`.
-    pub fn load(argv0: Option<&OsStr>) -> Result<Self, ConfigError> {
+    pub fn load(argv0: Option<&OsString>) -> Result<Self, ConfigError> {
         let directory = Path::new(CONFIG_DIRECTORY);
-        if let Some(name) = argv0.and_then(|argv0| Path::new(argv0).file_name()) {
+        if let Some(name) = argv0
+            .as_ref()
+            .and_then(|argv0| Path::new(argv0).file_name())
+        {
             let mut file_name = name.to_owned();
             file_name.push(".toml");
             if let Some(config) = Self::read(&directory.join(file_name))? {

@@ -27,6 +27,7 @@ pub mod ownership;
 mod process;
 pub mod record;
 pub mod sandbox;
+mod sentence;
 pub mod state_directory;
 pub mod target;
 
@@ -36,5 +37,6 @@ pub use deadline::Deadline;
 pub use device::DeviceNumber;
 pub use info::{FsGroupChangePolicy, MountInfo};
 pub use process::Process;
+pub use sentence::sentence;
 pub use state_directory::StateDirectory;
 pub use target::{Digest, TargetPath, TargetPathError};

@@ -10,7 +10,8 @@ use crate::device::DeviceNumber;
 use crate::errno::Name;
 use crate::options::FsOption;
 
-/// Why there is no mount. Each is one sentence with the volume, the device, the call and what to do.
+/// Why there is no mount. Each is one sentence with the device, the
+/// call and what to do; the caller knows the volume.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel refused.
@@ -18,12 +19,10 @@ pub enum MountError {
     Refused(Box<Refusal>),
     /// The device's path led the kernel to another device than us. That mount is gone again.
     #[error(
-        "volume {volume}: fsmount: {device:?} was device {expected} and is {mounted} now; \
+        "fsmount: {device:?} was device {expected} and is {mounted} now; \
          hint: was the device detached and attached again meanwhile? the next try looks again"
     )]
     Replaced {
-        /// The volume's name.
-        volume: String,
         /// The device's path.
         device: PathBuf,
         /// What it was when it was found.
@@ -46,10 +45,8 @@ impl MountError {
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("volume {volume}: {}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint())]
+#[error("{}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint())]
 pub struct Refusal {
-    /// The volume's name.
-    pub volume: String,
     /// The device's path, as it was given.
     pub device: PathBuf,
     /// The type asked for.

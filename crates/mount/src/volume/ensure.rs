@@ -107,7 +107,6 @@ fn mount(
         });
     }
     let mount = filesystem::instantiate(&Request {
-        volume: &volume.target().volume_name(),
         device: &plan.device,
         fstype: &plan.superblock.fstype,
         options: &plan.options,

@@ -1,0 +1,99 @@
+//! An error as the user reads it.
+
+use std::error::Error;
+
+/// `what: why: why; hint: next step`, on one line. A cause that the text before it already ends
+/// with isn't said again, and hints come last whoever gives them: callers look for the cause.
+#[must_use]
+pub fn sentence(error: &(dyn Error + 'static)) -> String {
+    const HINT: &str = "hint: ";
+    let (mut causes, mut hints) = (String::new(), String::new());
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        next = cause.source();
+        let text = one_line(&cause.to_string());
+        let (what, hint) = match text.find(HINT) {
+            Some(at) => (&text[..at], &text[at + HINT.len()..]),
+            None => (text.as_str(), ""),
+        };
+        let what = what.trim_end_matches([' ', ';', ',', '.', ':']);
+        if !what.is_empty() && !causes.ends_with(what) {
+            join(&mut causes, ": ", what);
+        }
+        if !hint.is_empty() && !hints.contains(hint) {
+            join(&mut hints, "; ", hint);
+        }
+    }
+    if hints.is_empty() {
+        causes
+    } else {
+        format!("{causes}; {HINT}{hints}")
+    }
+}
+
+fn join(text: &mut String, separator: &str, more: &str) {
+    if !text.is_empty() {
+        text.push_str(separator);
+    }
+    text.push_str(more);
+}
+
+/// Runs of control characters, and the blanks around them, become one blank.
+fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (index, part) in text
+        .split(char::is_control)
+        .filter(|part| !part.trim().is_empty())
+        .enumerate()
+    {
+        if index > 0 {
+            out.truncate(out.trim_end().len());
+            out.push(' ');
+            out.push_str(part.trim_start());
+        } else {
+            out.push_str(part);
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error with causes, the last one first.
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        #[source]
+        cause: Option<Box<Link>>,
+    }
+
+    fn said(chain: &[&'static str]) -> String {
+        let innermost_first = chain.iter().rev();
+        let error = innermost_first
+            .fold(None, |cause, text| Some(Box::new(Link { text, cause })))
+            .unwrap();
+        sentence(error.as_ref())
+    }
+
+    #[test]
+    fn causes_come_first_and_hints_last() {
+        for (chain, expected) in [
+            (&["alone"][..], "alone"),
+            (
+                &["volume v", "open(\"/x\"); hint: is it there?", "ENOENT"],
+                "volume v: open(\"/x\"): ENOENT; hint: is it there?",
+            ),
+            (&["above", "what: cause", "cause"], "above: what: cause"),
+            (&["a. hint: a2", "b\nhint: b2"], "a: b; hint: a2; b2"),
+            (&["a; hint: same", "b; hint: same"], "a: b; hint: same"),
+            (&["one\n\ttwo \r\n three\n"], "one two three"),
+            (&["two  blanks stay"], "two  blanks stay"),
+        ] {
+            assert_eq!(said(chain), expected);
+        }
+    }
+}

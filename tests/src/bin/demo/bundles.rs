@@ -1,0 +1,111 @@
+//! A pod by the runtime's command line, as containerd's shim calls it.
+
+use std::fs;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Container, Delegate, Node};
+
+use crate::transcript::Transcript;
+
+const POD: &str = "7d2d62a4-0e0c-4a5f-9e4c-0c5b6b1d2f10";
+const OTHER_POD: &str = "c1f7a1f0-5f5f-4c59-8f0b-2f0a6c1b7e55";
+
+pub(crate) fn show(delegate: Delegate) {
+    let node = Node::new(delegate);
+    let title = format!("A pod on {delegate}");
+    let mut out = Transcript::new(node.handler(), node.dir().path(), &title);
+    let target = node.target(POD, "pv-demo");
+    out.abbreviate(&target, "TARGET");
+
+    out.step("A CSI driver has a block device with ext4, and defers its mount for a pod");
+    let device = node.ext4();
+    let exclusive = [
+        "--fs-group",
+        "2000",
+        "--access-mode",
+        "SINGLE_NODE_SINGLE_WRITER",
+    ];
+    out.run(&node.try_stage(&target, device.path(), &exclusive).success());
+    let info = node.entry(&target).join("mountInfo.json");
+    out.text(&format!("{}:", info.display()));
+    out.text(&fs::read_to_string(info).expect("it was staged"));
+
+    out.step("The pod's sandbox: runcrust adds a tmpfs, the device and two hooks to its config");
+    let bundle = node.sandbox_bundle(POD).write();
+    let sandbox = create(&node, &out, &bundle);
+
+    out.step("An app: its bind mount keeps place and options, only the source changes");
+    let bundle = node
+        .app_bundle(&sandbox)
+        .bind(&target, "/data", &[])
+        .write();
+    let one = create(&node, &out, &bundle);
+    out.step("A second app with a subPath, which is created in the volume");
+    let bundle = node
+        .app_bundle(&sandbox)
+        .bind(target.join("logs"), "/var/log/app", &[])
+        .write();
+    let two = create(&node, &out, &bundle);
+
+    out.step("The volume inside each container: one file system, fsGroup applied");
+    out.inside(
+        "one",
+        &one,
+        "echo hello > /data/logs/greeting; ls -lnd /data",
+    );
+    out.inside(
+        "two",
+        &two,
+        "cat /var/log/app/greeting; ls -lnd /var/log/app",
+    );
+    out.inside(
+        "one",
+        &one,
+        "stat -c 'st_dev %d' /data; grep ' /data ' /proc/self/mountinfo",
+    );
+    out.inside("two", &two, "stat -c 'st_dev %d' /var/log/app");
+
+    out.step("Nothing in the host's mount table, and nothing in the target path on the host");
+    out.text(&format!(
+        "mounts of {} on the host: {}",
+        device.path().display(),
+        device.host_mounts().len()
+    ));
+    out.text(&format!(
+        "files in {}: {}",
+        target.display(),
+        fs::read_dir(&target).map_or(0, Iterator::count)
+    ));
+
+    out.step("Stats, by the CLI that the volume's runtime-cli names");
+    out.run(&node.stats(&target).success());
+
+    out.step("A second pod wants the same device: its access mode allows one (ReadWriteOncePod)");
+    let other_target = node.stage(OTHER_POD, "pv-demo", &device, &exclusive);
+    let other = node.sandbox(OTHER_POD);
+    let bundle = node
+        .app_bundle(&other)
+        .bind(&other_target, "/data", &[])
+        .write();
+    let refused = node.container(&bundle);
+    let _ = refused.create().failure();
+    out.text(&refused.last_log_error().expect("a reason in the log"));
+
+    out.step("The pods end: the device is free, and unstaging leaves nothing");
+    for container in [refused, other, one, two, sandbox] {
+        container.stop();
+        let _ = container.delete();
+        let _ = fs::remove_dir_all(container.bundle());
+    }
+    device.wait_until_free(PATIENCE);
+    for target in [&target, &other_target] {
+        out.run(&node.unstage(target).success());
+    }
+    out.text(&format!("records left: {:?}", node.records()));
+}
+
+fn create(node: &Node, out: &Transcript, bundle: &Bundle) -> Container {
+    let container = node.run(bundle);
+    out.difference(bundle.spec(), &bundle.config());
+    container
+}

@@ -1,0 +1,66 @@
+//! The same pod through containerd's CRI, where the handler is called `crust`.
+
+use std::fs;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Containerd, Delegate, Node};
+
+use crate::transcript::Transcript;
+
+const POD: &str = "3f9a7c3e-51a5-4a0e-8d8e-2b1f6f0c9d77";
+
+pub(crate) fn show(delegate: Delegate) {
+    let node = Node::new(delegate);
+    let title = format!("The same pod through a containerd's CRI, handler `crust`, on {delegate}");
+    let out = Transcript::new(node.handler(), node.dir().path(), &title);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-demo", &device, &["--fs-group", "2000"]);
+    let containerd = Containerd::start(node.dir(), &[("crust", &node.handler().runtime())]);
+    let cri = containerd.cri();
+    let pod = containerd.pod(POD);
+
+    out.step("RunPodSandbox, CreateContainer and StartContainer");
+    let sandbox = cri.run_pod(&pod, "crust").expect("RunPodSandbox");
+    out.text(&format!("sandbox {sandbox}"));
+    let config = containerd.app("app").mount(utf8(&target), "/data");
+    let app = cri
+        .run(&sandbox, &config, &pod)
+        .expect("CreateContainer and StartContainer");
+    out.text(&format!("container {app}"));
+
+    out.step("Exec in the container");
+    for script in [
+        "echo hello > /data/greeting; ls -ln /data",
+        "grep ' /data ' /proc/self/mountinfo",
+    ] {
+        out.text(&format!("$ {script}"));
+        out.text(&cri.sh(&app, script));
+    }
+    out.text(&format!(
+        "mounts of {} on the host: {}",
+        device.path().display(),
+        device.host_mounts().len()
+    ));
+
+    out.step("What CRI says when a volume can't be mounted");
+    let info = node.entry(&target).join("mountInfo.json");
+    let staged = fs::read(&info).expect("it is staged");
+    fs::write(&info, "{}").expect("write mountInfo.json");
+    let bad = cri.create(
+        &sandbox,
+        &containerd.app("bad").mount(utf8(&target), "/data"),
+        &pod,
+    );
+    let error = cri
+        .start(&bad.expect("CreateContainer"))
+        .expect_err("StartContainer is refused");
+    out.text(&error.message);
+    fs::write(&info, staged).expect("write mountInfo.json");
+
+    out.step("StopPodSandbox and RemovePodSandbox");
+    cri.stop_pod(&sandbox).expect("StopPodSandbox");
+    cri.remove_pod(&sandbox).expect("RemovePodSandbox");
+    device.wait_until_free(PATIENCE);
+    out.run(&node.unstage(&target).success());
+    out.text(&format!("records left: {:?}", node.records()));
+}

@@ -1,0 +1,120 @@
+//! What the reader sees.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use runcrust_tests::{Container, Handler, Run};
+use serde_json::Value;
+
+/// The arrays of a config that runcrust adds to.
+const ARRAYS: [&str; 5] = [
+    "/mounts",
+    "/linux/devices",
+    "/linux/resources/devices",
+    "/hooks/createRuntime",
+    "/hooks/poststop",
+];
+
+/// Prints, with long names shortened.
+#[derive(Debug)]
+pub(crate) struct Transcript {
+    short: Vec<(String, &'static str)>,
+    colours: bool,
+}
+
+impl Transcript {
+    pub(crate) fn new(handler: &Handler, directory: &Path, title: &str) -> Self {
+        let colours = std::io::stdout().is_terminal();
+        let mut transcript = Self {
+            short: Vec::new(),
+            colours,
+        };
+        println!("\n{}", transcript.bold(&format!("=== {title} ===")));
+        let hook = runcrust_tests::binary("crust-mount-hook");
+        transcript.abbreviate(handler.path(), "runcrust");
+        transcript.abbreviate(&hook, "crust-mount-hook");
+        transcript.abbreviate(&handler.configuration(), "runcrust.toml");
+        transcript.abbreviate(directory, "…");
+        transcript
+    }
+
+    /// From now on `path` is printed as `short`; longer paths before their parents.
+    pub(crate) fn abbreviate(&mut self, path: &Path, short: &'static str) {
+        self.short.push((path.display().to_string(), short));
+        self.short
+            .sort_by_key(|(long, _)| std::cmp::Reverse(long.len()));
+        println!("({short} stands for {})", path.display());
+    }
+
+    /// What comes now, and why.
+    pub(crate) fn step(&self, text: &str) {
+        println!("\n{}", self.bold(&format!("# {text}")));
+    }
+
+    /// A command and what it said.
+    pub(crate) fn run(&self, run: &Run) {
+        println!("$ {}", self.shorten(&run.command));
+        self.text(&run.stdout);
+        self.text(&run.stderr);
+    }
+
+    /// A script in a container and what it said.
+    pub(crate) fn inside(&self, name: &str, container: &Container, script: &str) {
+        println!("{name}$ {script}");
+        self.text(&container.sh(script));
+    }
+
+    /// Lines of output.
+    pub(crate) fn text(&self, text: &str) {
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            println!("  {}", self.shorten(line));
+        }
+    }
+
+    /// What was changed in a config.
+    pub(crate) fn difference(&self, before: &Value, after: &Value) {
+        for array in ARRAYS {
+            let elements = |config: &Value| -> Vec<Value> {
+                let found = config.pointer(array).and_then(Value::as_array);
+                found.cloned().unwrap_or_default()
+            };
+            let (before, after) = (elements(before), elements(after));
+            let name = array.trim_start_matches('/').replace('/', ".");
+            for (index, element) in after.iter().enumerate() {
+                match before.get(index) {
+                    Some(same) if same == element => {}
+                    Some(old) => {
+                        self.changed('-', &format!("{name}[{index}]: {old}"));
+                        self.changed('+', &format!("{name}[{index}]: {element}"));
+                    }
+                    None => self.changed('+', &format!("{name}[{index}]: {element}")),
+                }
+            }
+        }
+    }
+
+    fn changed(&self, sign: char, line: &str) {
+        let line = self.shorten(line);
+        match (self.colours, sign) {
+            (true, '-') => println!("  \x1b[31m- {line}\x1b[0m"),
+            (true, _) => println!("  \x1b[32m+ {line}\x1b[0m"),
+            (false, _) => println!("  {sign} {line}"),
+        }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        if self.colours {
+            format!("\x1b[1m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn shorten(&self, text: &str) -> String {
+        self.short
+            .iter()
+            .fold(text.to_owned(), |text, (long, short)| {
+                text.replace(long, short)
+            })
+    }
+}
