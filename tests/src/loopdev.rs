@@ -128,5 +128,7 @@ fn detach(device: &Path, file: &Path) -> Vec<String> {
 fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?.to_str()?;
     let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    Some(PathBuf::from(file.trim_end_matches('\n')))
+    let file = file.trim_end_matches('\n');
+    // The test's directory may have gone first.
+    Some(PathBuf::from(file.strip_suffix(" (deleted)").unwrap_or(file)))
 }
