@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::invocation::Flavour;
 
-/// Where a delegate is looked for when the configuration names none (protocol.md 11). There is
+/// Where a delegate is looked for when the configuration names none (docs/configuration.md). There is
 /// no `PATH` lookup: containerd and podman give little or none of it.
 const BUILT_IN: [&str; 4] = [
     "/usr/sbin/runc",
@@ -109,7 +109,7 @@ impl Delegate {
     /// it couldn't.
     ///
     /// `CommandExt::exec` and not execv: Rust's start-up has SIGPIPE ignored, which only the
-    /// former takes back (design.md 2).
+    /// former takes back (docs/callers.md).
     pub(crate) fn exec(&self, argv: &[OsString]) -> Result<Infallible, DelegateError> {
         let source = Command::new(&self.path)
             .args(argv.get(1..).unwrap_or_default())

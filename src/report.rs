@@ -1,4 +1,4 @@
-//! How a fatal error reaches the caller (contract.md "Behaviour").
+//! How a fatal error reaches the caller (docs/callers.md).
 //!
 //! containerd's shim takes the last line of `--log` with level `error` and is spoilt by any
 //! line that isn't JSON; kubelet shows that sentence. Without a log there is stderr, which

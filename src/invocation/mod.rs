@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 pub(crate) use error::{Doubt, InvocationError};
 
-/// Whose command line it is (contract.md "argv").
+/// Whose command line it is (docs/callers.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
     /// urfave/cli: v1 up to runc 1.5.0-rc.1, v3 in its main since spring 2026.

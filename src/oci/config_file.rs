@@ -110,7 +110,7 @@ impl ConfigFile {
     }
 
     /// Puts `bytes` in the file's place, atomically and durably, with its mode, owner and
-    /// extended attributes (contract.md "bundle"). On an error the old file stays.
+    /// extended attributes (docs/callers.md). On an error the old file stays.
     pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), ConfigFileError> {
         self.check_unchanged()?;
         let mut temp = Temp::create(self)?;

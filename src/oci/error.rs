@@ -28,7 +28,7 @@ pub(crate) enum DocumentError {
         #[source]
         source: serde_json::Error,
     },
-    /// Go takes `Mounts` for `mounts`, crun doesn't (contract.md "Go is case-insensitive").
+    /// Go takes `Mounts` for `mounts`, crun doesn't.
     #[error(
         "config.json: {place} has a key \"{key}\", which runc reads as \"{meant}\" and others \
          don't; hint: spell it \"{meant}\""

@@ -3,7 +3,7 @@
 //! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed
 //! [`RawValue`](serde_json::value::RawValue)s, and edits are splices: white space, key order,
 //! unknown fields, odd escapes, numbers beyond f64 and the garbage that Go's decoder tolerates
-//! after the document all stay (design.md 2). oci-spec's types drop or refuse them.
+//! after the document all stay (docs/design.md, "The config"). oci-spec's types drop or refuse them.
 
 mod config_file;
 mod document;

@@ -1,5 +1,5 @@
-//! fsGroup: a volume's files become a pod's group's, by kubelet's rules (protocol.md section 4,
-//! "fsGroup"; kubelet's `pkg/volume/volume_linux.go`).
+//! fsGroup: a volume's files become a pod's group's, by kubelet's rules (its
+//! `pkg/volume/volume_linux.go`).
 
 mod change;
 mod error;
@@ -20,7 +20,7 @@ pub use error::FsGroupError;
 use pace::Pace;
 use walk::Walk;
 
-/// How often the caller hears of a long walk (protocol.md: progress is logged every 30 s).
+/// How often the caller hears of a long walk (kubelet logs at this pace too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
 /// How far a walk has got.

@@ -1,5 +1,5 @@
-//! Mount options as people write them, sorted into what the mount API wants (protocol.md
-//! section 4, "Generic options"; mount(8), "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
+//! Mount options as people write them, sorted into what the mount API wants (mount(8),
+//! "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
 
 mod error;
 mod split;
@@ -186,7 +186,7 @@ impl MountOptions {
 }
 
 /// Whether two mounts of one device ask for the same superblock. The kernel doesn't: the second
-/// mount succeeds and its options are ignored (design.md section 4). Attributes are each mount's
+/// mount succeeds and its options are ignored (docs/design.md, "Who has a volume"). Attributes are each mount's
 /// own and don't count.
 #[must_use]
 pub fn same_superblock(a: &MountOptions, b: &MountOptions) -> bool {

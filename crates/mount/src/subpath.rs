@@ -1,4 +1,4 @@
-//! A subPath → a descriptor inside the volume (protocol.md section 4, "subPath").
+//! A subPath → a descriptor inside the volume (docs/protocol.md, "subPath").
 
 mod create;
 mod error;

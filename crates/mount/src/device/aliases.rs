@@ -1,4 +1,4 @@
-//! Which devices are, in the end, the same bytes (protocol.md section 4, "Two pods, one volume").
+//! Which devices are, in the end, the same bytes (docs/protocol.md, "A second pod on the device").
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What an error of the mount API means (design.md section 4). Pure.
+//! What an error of the mount API means. The manual pages say little: found by trying. Pure.
 
 use rustix::io::Errno;
 
