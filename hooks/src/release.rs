@@ -1,7 +1,7 @@
 //! poststop: a container or a sandbox has ended.
 
 use anyhow::{Result, bail};
-use crust_mount::volume::{Context, release, release_sandbox, sweep_bundles};
+use crust_mount::volume::{Context, release, release_sandbox, sweep};
 use crust_state::TargetPath;
 
 use crate::state::ContainerState;
@@ -29,7 +29,7 @@ pub(crate) fn sandbox(context: &Context<'_>, container: &ContainerState) -> Resu
 }
 
 fn finish(context: &Context<'_>, mut errors: Vec<String>) -> Result<()> {
-    errors.extend(sweep_bundles(context).err().map(|error| error.to_string()));
+    errors.extend(sweep(context).err().map(|error| error.to_string()));
     if errors.is_empty() {
         return Ok(());
     }

@@ -66,7 +66,7 @@ pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value
 pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
     volume::unstage(context, target)?;
     // What a bundle's end left behind is nobody's any more; it can wait for the next time.
-    if let Err(error) = volume::sweep_bundles(context) {
+    if let Err(error) = volume::sweep(context) {
         tracing::warn!("{error}");
     }
     Ok(json!({}))

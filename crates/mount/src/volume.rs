@@ -19,7 +19,7 @@ pub use ensure::{Host, ensure, view};
 use error::Cause;
 pub use error::{Code, VolumeError};
 pub use plan::{Need, needs};
-pub use release::{release, release_sandbox, sweep_bundles};
+pub use release::{release, release_sandbox, sweep};
 pub use stage::{stage, unstage};
 pub use stats::{Condition, Stats, stats};
 pub use users::{NewContainer, begin, publish};

@@ -1,9 +1,9 @@
 //! Whether a volume may be mounted for a pod while others have its device (KEP-2857, "Potential
 //! data corruption for co-scheduled pods"; KEP-2485).
 
+use crate::DeviceNumber;
 use crate::config::Sharing;
 use crate::record::{Superblock, User, VolumeRecord};
-use crate::{DeviceNumber, TargetPath};
 
 /// A pod's wish to have a volume.
 #[derive(Debug)]
@@ -16,16 +16,6 @@ pub struct Claim<'a> {
     pub superblock: &'a Superblock,
     /// The volume's device.
     pub device: DeviceNumber,
-}
-
-/// A volume with live users whose device has to do with the claimed one: the same device, or
-/// another that leads to the same data.
-#[derive(Debug)]
-pub struct Owner {
-    /// The volume.
-    pub target: TargetPath,
-    /// Its users, the dead left out.
-    pub record: VolumeRecord,
 }
 
 /// How a claim is met.
@@ -89,10 +79,15 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Decides on a claim. `owners` may hold the claimed volume itself, with its own pod's users.
-pub fn admit(claim: &Claim<'_>, owners: &[Owner], sharing: Sharing) -> Result<Admission, Conflict> {
+/// Decides on a claim. `owners` are the records, the dead left out, of volumes whose device is the
+/// claimed one or leads to the same data; the claimed volume's own may be among them.
+pub fn admit(
+    claim: &Claim<'_>,
+    owners: &[VolumeRecord],
+    sharing: Sharing,
+) -> Result<Admission, Conflict> {
     let mut admission = Admission::First;
-    for Owner { record, .. } in owners {
+    for record in owners {
         let other_pod = record
             .users
             .iter()
@@ -163,7 +158,7 @@ mod tests {
         }
     }
 
-    fn owner(pod_uid: &str, device: &str, exclusive: bool, superblock: Superblock) -> Owner {
+    fn owner(pod_uid: &str, device: &str, exclusive: bool, superblock: Superblock) -> VolumeRecord {
         let user = User {
             kind: UserKind::Sandbox,
             id: "sandbox-1".into(),
@@ -176,21 +171,21 @@ mod tests {
             },
             mounts: vec![],
         };
-        let record = VolumeRecord {
+        VolumeRecord {
             version: Version,
             device: device.parse().unwrap(),
             superblock,
             exclusive,
             prepared_for: vec![],
             users: vec![user],
-        };
-        Owner {
-            target: TargetPath::new("/t").unwrap(),
-            record,
         }
     }
 
-    fn decide(exclusive: bool, wanted: &Superblock, owners: &[Owner]) -> Result<Admission, String> {
+    fn decide(
+        exclusive: bool,
+        wanted: &Superblock,
+        owners: &[VolumeRecord],
+    ) -> Result<Admission, String> {
         let device = "7:1".parse().unwrap();
         let claim = Claim {
             pod_uid: "mine",
@@ -235,7 +230,7 @@ mod tests {
     fn nobody_else_means_an_exclusive_mount() {
         assert_eq!(decide(true, &RW(), &[]), Ok(Admission::First));
         let mut ended = owner("other", "7:1", true, RW());
-        ended.record.users.clear();
+        ended.users.clear();
         assert_eq!(decide(true, &RW(), &[ended]), Ok(Admission::First));
     }
 

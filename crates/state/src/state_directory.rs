@@ -68,6 +68,17 @@ impl StateDirectory {
         self.read(SANDBOXES, id)
     }
 
+    /// All records of sandboxes.
+    pub fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StateError> {
+        let mut sandboxes = Vec::new();
+        for id in self.stems(SANDBOXES)? {
+            if check_id(&id).is_ok() {
+                sandboxes.extend(self.sandbox(&id)?);
+            }
+        }
+        Ok(sandboxes)
+    }
+
     /// Writes the record of a sandbox.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use crust_state::info::Access;
 use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, UserKind, Version, VolumeRecord};
 use crust_state::{Process, sandbox::SandboxRecord};
 
 use super::error::{Cause, VolumeError};
+use super::owners::{self, Claimed};
 use super::plan::MountPlan;
-use super::{Context, Locked, owners};
+use super::{Context, Locked};
 use crate::attach::DetachedMount;
 use crate::filesystem::{self, Request};
 use crate::fsgroup;
@@ -39,51 +39,35 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     let volume = &locked.volume;
     let plan = MountPlan::new(context.config, volume.info())?;
     let device = plan.device.number();
-    let mut record = match volume.record()? {
-        Some(mut record) => {
-            record.forget_the_dead(Process::is_alive);
-            record
-        }
-        None => unused(&plan, volume.info().access() == Access::Exclusive),
-    };
-    let known = record.sandbox(host.sandbox.id()).is_some();
+    let mut before = volume.record()?.unwrap_or_else(|| unused(&plan));
+    before.forget_the_dead(Process::is_alive);
+    if before.users.is_empty() {
+        before = unused(&plan);
+    }
     let mounted = host
         .sandbox
         .enter(|inside| Ok(inside.mounted(volume.digest(), device)?.is_some()))?;
-    if known && mounted {
+    if mounted && before.sandbox(host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }
     // Held while the device is read, which may take long: it is this device's lock alone.
     let _device = context
         .state
         .lock(LockName::Device(device), context.deadline)?;
-    let before = record.clone();
-    if before.users.is_empty() {
-        record = unused(&plan, record.exclusive);
-    }
+    let (target, pod_uid) = (volume.target(), &host.record.pod_uid);
+    let mut record = before.clone();
     record.add(sandbox_user(host.record));
-    let admission = owners::claim(
-        context,
-        locked,
-        &plan,
-        &host.record.pod_uid,
-        &before,
-        || Ok(volume.write_record(&record)?),
-    )?;
-    let prepared = if mounted {
-        Ok(())
-    } else {
-        mount(context, locked, host, &plan, &admission, &record)
-    };
-    if let Err(cause) = prepared {
+    let claimed = owners::claim(context, target, &plan, pod_uid, &before, || {
+        Ok(volume.write_record(&record)?)
+    })?;
+    if !mounted && let Err(cause) = mount(context, locked, host, &plan, &claimed, &record) {
         // What the failed try wrote goes; the cause is what counts.
         let undone = volume.write_record(&before);
-        if before.users.is_empty() && undone.is_ok() {
-            let _ = owners::disown(context, locked, device);
+        if claimed.newly && undone.is_ok() {
+            let _ = owners::disown(context, target, device);
         }
         return Err(cause);
     }
-    let pod_uid = &host.record.pod_uid;
     if !record.prepared_for.contains(pod_uid) {
         record.prepared_for.push(pod_uid.clone());
     }
@@ -96,11 +80,11 @@ fn mount(
     locked: &Locked,
     host: Host<'_>,
     plan: &MountPlan,
-    admission: &Admission,
+    claimed: &Claimed,
     record: &VolumeRecord,
 ) -> Result<(), Cause> {
     let volume = &locked.volume;
-    let exclusive = *admission == Admission::First;
+    let exclusive = claimed.admission == Admission::First;
     if exclusive && plan.device.in_use_exclusively()? {
         return Err(Cause::DeviceBusy {
             device: plan.device.path().display().to_string(),
@@ -153,12 +137,12 @@ pub fn view(
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
-fn unused(plan: &MountPlan, exclusive: bool) -> VolumeRecord {
+fn unused(plan: &MountPlan) -> VolumeRecord {
     VolumeRecord {
         version: Version,
         device: plan.device.number(),
         superblock: plan.superblock.clone(),
-        exclusive,
+        exclusive: plan.exclusive,
         prepared_for: Vec::new(),
         users: Vec::new(),
     }

@@ -1,60 +1,61 @@
 //! Who else has the device.
 
-use crust_state::DeviceNumber;
 use crust_state::lock::LockName;
-use crust_state::ownership::{Admission, Claim, Owner, admit};
+use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
+use crust_state::{DeviceNumber, Process, TargetPath};
 
+use super::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
-use super::{Context, Locked};
 use crate::device::{Aliases, Device};
 
-/// Checks that a pod may have a volume, and enters the volume as one of its device's, in one step
-/// that no other pod's check can come between. `record` is the volume's own.
+/// A claim that was met.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) admission: Admission,
+    /// The volume wasn't on its device's list before.
+    pub(super) newly: bool,
+}
+
+/// Checks that a pod may have a volume, enters the volume as one of its device's, and has the
+/// caller `write` its record: in one step that no other pod's check can come between.
+/// `record` is the volume's own, with its live users.
 pub(super) fn claim(
     context: &Context<'_>,
-    locked: &Locked,
+    target: &TargetPath,
     plan: &MountPlan,
     pod_uid: &str,
     record: &VolumeRecord,
     write: impl FnOnce() -> Result<(), Cause>,
-) -> Result<Admission, Cause> {
+) -> Result<Claimed, Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    let target = locked.volume.target();
-    let mut owners = vec![Owner {
-        target: target.clone(),
-        record: record.clone(),
-    }];
+    let own = plan.device.number();
     let aliases = plan.device.aliases()?;
+    let mut records = vec![record.clone()];
+    let mut newly = true;
     for (device, volumes) in context.state.owners()? {
-        if !leads_to(device, plan.device.number(), &aliases) {
+        if !leads_to(device, own, &aliases) {
             continue;
         }
-        for other in volumes.into_iter().filter(|other| other != target) {
-            let Some(volume) = context.crust.volume(&other)? else {
-                continue;
-            };
-            let Some(mut record) = volume.record()? else {
-                continue;
-            };
-            record.forget_the_dead(crust_state::Process::is_alive);
-            owners.push(Owner {
-                target: other,
-                record,
-            });
+        newly &= device != own || !volumes.contains(target);
+        for other in volumes.iter().filter(|other| *other != target) {
+            if let Some(mut record) = context.crust.record(other)? {
+                record.forget_the_dead(Process::is_alive);
+                records.push(record);
+            }
         }
     }
     let claim = Claim {
         pod_uid,
-        exclusive: record.exclusive,
+        exclusive: plan.exclusive,
         superblock: &plan.superblock,
-        device: plan.device.number(),
+        device: own,
     };
-    let admission = admit(&claim, &owners, context.config.shared)?;
-    context.state.add_owner(plan.device.number(), target)?;
+    let admission = admit(&claim, &records, context.config.shared)?;
+    context.state.add_owner(own, target)?;
     write()?;
-    Ok(admission)
+    Ok(Claimed { admission, newly })
 }
 
 /// Whether two devices are one, or lead to the same data. A device that is gone leads nowhere.
@@ -65,9 +66,9 @@ fn leads_to(other: DeviceNumber, device: DeviceNumber, aliases: &Aliases) -> boo
 /// Takes a volume off its device's list when nobody ever got it mounted.
 pub(super) fn disown(
     context: &Context<'_>,
-    locked: &Locked,
+    target: &TargetPath,
     device: DeviceNumber,
 ) -> Result<(), Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    Ok(context.state.remove_owner(device, locked.volume.target())?)
+    Ok(context.state.remove_owner(device, target)?)
 }

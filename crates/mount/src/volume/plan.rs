@@ -1,6 +1,6 @@
 //! From what was staged to what will be mounted.
 
-use crust_state::info::VolumeType;
+use crust_state::info::{Access, VolumeType};
 use crust_state::record::Superblock;
 use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath};
 
@@ -16,6 +16,8 @@ pub(super) struct MountPlan {
     pub(super) device: Device,
     pub(super) options: MountOptions,
     pub(super) superblock: Superblock,
+    /// The access mode forbids a second pod.
+    pub(super) exclusive: bool,
     /// The group that the files get, where they get one: not on a read-only volume.
     pub(super) fs_group: Option<(u32, FsGroupChangePolicy)>,
 }
@@ -43,6 +45,7 @@ impl MountPlan {
             .map(|group| (group, info.fs_group_change_policy));
         Ok(Self {
             superblock: superblock(&info.fstype, &options),
+            exclusive: info.access() == Access::Exclusive,
             fs_group: fs_group.filter(|_| !options.read_only),
             device,
             options,

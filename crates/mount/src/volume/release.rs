@@ -48,12 +48,17 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     errors
 }
 
-/// Removes the records of bundles that are gone: a `delete` comes before its bundle's end, so it
-/// is for others to notice.
-pub fn sweep_bundles(context: &Context<'_>) -> Result<(), StateError> {
+/// Removes what nobody can need any more: records of bundles that are gone, because a `delete`
+/// comes before its bundle's end, and of sandboxes whose end no hook saw.
+pub fn sweep(context: &Context<'_>) -> Result<(), StateError> {
     for (name, record) in context.state.bundles()? {
         if !record.bundle.join("config.json").exists() {
             context.state.remove_bundle(name)?;
+        }
+    }
+    for record in context.state.sandboxes()? {
+        if !record.process.is_alive() {
+            context.state.remove_sandbox(&record.id)?;
         }
     }
     Ok(())
