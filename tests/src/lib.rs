@@ -23,12 +23,16 @@ mod handler;
 pub mod host;
 mod loopdev;
 pub mod node;
+pub mod odd_json;
 pub mod process;
+pub mod random;
 mod run;
 mod runtime;
+pub mod tree;
 pub mod volume;
 mod wait;
 mod watcher;
+pub mod xattr;
 
 pub use bundle::Bundle;
 pub use container::Container;

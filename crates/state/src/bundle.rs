@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Digest;
 use crate::record::Version;
+use crate::target::Digest;
 
 /// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
 /// undo it and plan anew.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::files::{Directory, FileError};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, VolumeRecord};
-use crate::{Digest, TargetPath};
+use crate::target::{Digest, TargetPath};
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
 pub const RUNTIME_CLI: &str = "runtime-cli";

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
-use crate::{TargetPath, TargetPathError};
+use crate::target::{TargetPath, TargetPathError};
 
 mod decode;
 

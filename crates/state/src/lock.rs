@@ -8,8 +8,10 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
+use crate::deadline::Deadline;
+use crate::device::DeviceNumber;
 use crate::files::{Directory, FileError, failed};
-use crate::{Deadline, DeviceNumber, Digest};
+use crate::target::Digest;
 
 /// What a lock protects. Whoever takes more than one takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! Whether a volume may be mounted for a pod while others have its device (KEP-2857, "Potential
 //! data corruption for co-scheduled pods"; KEP-2485).
 
-use crate::DeviceNumber;
 use crate::config::Sharing;
+use crate::device::DeviceNumber;
 use crate::record::{Superblock, User, VolumeRecord};
 
 /// A pod's wish to have a volume.

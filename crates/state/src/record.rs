@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceNumber, Process};
+use crate::device::DeviceNumber;
+use crate::process::Process;
 
 /// The file's name in an entry.
 pub const RECORD: &str = "runcrust.json";

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::Process;
 use crate::record::Version;
-use crate::{Digest, Process};
+use crate::target::Digest;
 
 /// A pod's sandbox that was made with a `/.crust`, as its hook saw it. Annotations of a later
 /// container only lead here: what is believed is what stands in this file.

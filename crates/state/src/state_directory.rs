@@ -6,11 +6,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::BundleRecord;
+use crate::deadline::Deadline;
+use crate::device::DeviceNumber;
 use crate::files::{Directory, FileError};
 use crate::lock::{Lock, LockError, LockName};
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
-use crate::{Deadline, DeviceNumber, Digest, TargetPath};
+use crate::target::{Digest, TargetPath};
 
 /// Why one of the runtime's own records can't be used.
 #[derive(Debug, thiserror::Error)]

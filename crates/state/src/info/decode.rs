@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use super::{InfoError, MountInfo, VERSION, VolumeType};
-use crate::TargetPath;
+use crate::target::TargetPath;
 
 pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     let Value::Object(fields) = document else {
