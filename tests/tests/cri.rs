@@ -1,0 +1,170 @@
+//! The same pod through a real containerd's CRI, with the handler `crust`.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Containerd, Cri, MountWatcher, Node, on_each_delegate, process, wait_until};
+
+const POD: &str = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee";
+
+/// containerd with runcrust as its handler `crust`.
+fn containerd(node: &Node) -> Containerd {
+    Containerd::start(node.dir(), &[("crust", &node.handler().runtime())])
+}
+
+/// A running app of a pod, with the volume at `/data`.
+#[track_caller]
+fn app(containerd: &Containerd, pod: &str, uid: &str, name: &str, source: &Path) -> String {
+    let config = containerd.app(name).mount(utf8(source), "/data");
+    containerd
+        .cri()
+        .run(pod, &config, &containerd.pod(uid))
+        .unwrap()
+}
+
+fn remove_pod(cri: &Cri, pod: &str) {
+    cri.stop_pod(pod).unwrap();
+    cri.remove_pod(pod).unwrap();
+}
+
+on_each_delegate! {
+    fn a_pod_has_its_volume_from_run_to_remove(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let watcher = MountWatcher::start(device.path());
+
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let two = app(&containerd, &pod, POD, "two", &target.join("sub"));
+        let _ = cri.sh(&one, "echo hello > /data/sub/file");
+        assert_eq!(cri.sh(&two, "cat /data/file").trim(), "hello");
+        assert_eq!(cri.sh(&one, "stat -c %d /data"), cri.sh(&two, "stat -c %d /data"));
+        assert_eq!(cri.sh(&two, "stat -c '%g %a' /data").trim(), "2000 2775");
+        let _ = node.stats(&target).success();
+
+        cri.stop(&two).unwrap();
+        cri.remove(&two).unwrap();
+        let again = app(&containerd, &pod, POD, "two", &target.join("sub"));
+        assert_eq!(cri.sh(&again, "cat /data/file").trim(), "hello");
+
+        remove_pod(cri, &pod);
+        watcher.assert_never_mounted();
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        let left = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
+        assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
+    }
+
+    fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let _ = cri.sh(&one, "echo hello > /data/file");
+        containerd.restart();
+        let cri = containerd.cri();
+        assert_eq!(cri.sh(&one, "cat /data/file").trim(), "hello");
+        let two = app(&containerd, &pod, POD, "two", &target);
+        assert_eq!(cri.sh(&two, "cat /data/file").trim(), "hello");
+        remove_pod(cri, &pod);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+
+    fn a_failed_container_says_why_through_cri_and_works_once_the_cause_is_gone(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let info = node.entry(&target).join("mountInfo.json");
+        let good = fs::read_to_string(&info).unwrap();
+        fs::write(&info, good.replace("\"ext4\"", "\"ext9\"")).unwrap();
+
+        let config = containerd.app("one").mount(utf8(&target), "/data");
+        let created = cri.create(&pod, &config, &containerd.pod(POD)).unwrap();
+        let error = cri.start(&created).unwrap_err();
+        assert!(error.message.contains("volume pv-1: file system \"ext9\" isn't one of"), "{error:?}");
+        assert!(error.message.contains("hint: "), "{error:?}");
+        cri.remove(&created).unwrap();
+
+        fs::write(&info, good).unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let _ = cri.sh(&one, "echo x > /data/file");
+        remove_pod(cri, &pod);
+    }
+
+    fn a_failed_sandbox_says_why_through_cri(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        fs::remove_file(node.entry(&target).join("mountInfo.json")).unwrap();
+        let containerd = containerd(&node);
+        let error = containerd.cri().run_pod(&containerd.pod(POD), "crust").unwrap_err();
+        assert!(error.message.contains("volume pv-1: ") && error.message.contains("mountInfo.json is missing"), "{error:?}");
+    }
+
+    fn another_pods_volume_is_refused_through_cri(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let _mine = node.stage("other-pod", "pv-2", &other, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod("other-pod"), "crust").unwrap();
+        let config = containerd.app("thief").mount(utf8(&target), "/data");
+        let created = cri.create(&pod, &config, &containerd.pod("other-pod")).unwrap();
+        let error = cri.start(&created).unwrap_err();
+        assert!(error.message.contains("volume pv-1: its target path is of pod aaaaaaaa-"), "{error:?}");
+        remove_pod(cri, &pod);
+        assert!(device.is_free());
+    }
+
+    fn a_pod_without_deferred_volumes_is_left_alone(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &node.dir().subdir("plain"));
+        let _ = cri.sh(&one, "echo x > /data/file");
+        assert!(node.dir().join("plain/file").exists());
+        for id in [&pod, &one] {
+            let config = fs::read_to_string(containerd.bundle(id).join("config.json")).unwrap();
+            assert!(!config.contains("crust-mount-hook") && !config.contains("/.crust"), "{config}");
+        }
+        remove_pod(cri, &pod);
+    }
+
+    fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let pids = [cri.pid(&one).unwrap(), cri.pod_pid(&pod).unwrap()];
+        let shims = process::with_command_line(|line| {
+            line.contains("containerd-shim") && line.contains(utf8(&containerd.socket()))
+        });
+        containerd.kill_daemon();
+        for pid in shims.into_iter().chain(pids) {
+            process::kill_now(pid);
+        }
+        device.wait_until_free(PATIENCE);
+        wait_until("the pod's processes to end", PATIENCE, || !pids.into_iter().any(process::is_alive));
+        let _ = node.unstage(&target).success();
+        assert!(!node.entry(&target).exists());
+        containerd.restart();
+    }
+}
