@@ -73,10 +73,15 @@ impl Records for ThisNode<'_> {
                 let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
                     continue;
                 };
-                volumes.extend(self.staged(&path).map_err(|source| PlanError::Staged {
-                    volume: path.volume_name(),
-                    source,
-                })?);
+                // Behind a link there are two entries: one of them alone is an error, not nothing.
+                let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
+                for spelling in [Some(path), resolved].into_iter().flatten() {
+                    let staged = self.staged(&spelling);
+                    volumes.extend(staged.map_err(|source| PlanError::Staged {
+                        volume: spelling.volume_name(),
+                        source,
+                    })?);
+                }
             }
         }
         volumes.sort();

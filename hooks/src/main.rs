@@ -33,13 +33,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
+    // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
+    let container = ContainerState::read()?;
     let arguments = Arguments::parse(lexopt::Parser::from_env())?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,
         None => Config::default(),
     };
     logging::start(config.log.as_deref());
-    let container = ContainerState::read()?;
     let crust = CrustDirectory::create(&config.crust_root)?;
     let state = StateDirectory::create(&config.state_dir)?;
     let deadline = Deadline::after(time_limit(&arguments.verb));

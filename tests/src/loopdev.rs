@@ -130,5 +130,7 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
     let file = file.trim_end_matches('\n');
     // The test's directory may have gone first.
-    Some(PathBuf::from(file.strip_suffix(" (deleted)").unwrap_or(file)))
+    Some(PathBuf::from(
+        file.strip_suffix(" (deleted)").unwrap_or(file),
+    ))
 }

@@ -29,6 +29,18 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The type that such a file system is mounted as.
+    #[must_use]
+    pub const fn fstype(self) -> &'static str {
+        match self {
+            Self::Ext => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -38,9 +38,9 @@ pub enum EntryError {
     /// Of the two entries of a volume behind a symbolic link, one is missing or differs.
     #[error("{} is missing or differs from its twin {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
     HalfStaged {
-        /// The entry of the given target path.
+        /// The entry that should be there.
         missing: PathBuf,
-        /// The entry of its resolved form.
+        /// The one that is: of the target path as given, or of its resolved form.
         twin: PathBuf,
     },
     /// `runcrust.json` can't be understood.
@@ -76,38 +76,41 @@ impl CrustDirectory {
         };
         let info = entry.info()?;
         let target = info.target_path.clone().unwrap_or_else(|| path.clone());
-        let resolved = target.resolved().ok();
-        if target == *path {
-            let mut entries = vec![entry];
-            if let Some(resolved) = resolved.filter(|resolved| *resolved != target) {
-                entries.extend(self.entry(&resolved)?);
-            }
+        let resolved = target.resolved().unwrap_or_else(|_| target.clone());
+        if *path != target && *path != resolved {
+            return Err(EntryError::OtherTarget {
+                path: entry.path(MOUNT_INFO),
+                target,
+            });
+        }
+        if target == resolved {
+            let entries = vec![entry];
             return Ok(Some(Volume {
                 target,
                 info,
                 entries,
             }));
         }
-        if resolved.as_ref() != Some(path) {
-            return Err(EntryError::OtherTarget {
-                path: entry.path(MOUNT_INFO),
-                target,
+        let twin_path = if *path == target { &resolved } else { &target };
+        let twin = self.entry(twin_path)?;
+        let same = match &twin {
+            Some(twin) => twin.info()? == info,
+            None => false,
+        };
+        let Some(twin) = twin.filter(|_| same) else {
+            return Err(EntryError::HalfStaged {
+                missing: self.0.path().join(twin_path.digest().to_string()),
+                twin: entry.directory.path().to_owned(),
             });
-        }
-        let half = |twin: &Entry| EntryError::HalfStaged {
-            missing: self.0.path().join(target.digest().to_string()),
-            twin: twin.directory.path().to_owned(),
         };
-        let Some(canonical) = self.entry(&target)? else {
-            return Err(half(&entry));
-        };
-        if canonical.info()? != info {
-            return Err(half(&entry));
+        let mut entries = vec![entry, twin];
+        if *path != target {
+            entries.reverse();
         }
         Ok(Some(Volume {
             target,
             info,
-            entries: vec![canonical, entry],
+            entries,
         }))
     }
 

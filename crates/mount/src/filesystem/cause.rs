@@ -188,7 +188,10 @@ impl Cause {
                  never runcrust's"
             ),
             Self::OtherFileSystem { found, .. } => {
-                format!("set the volume's fsType to {found}, or check that this is its device")
+                format!(
+                    "set the volume's fsType to {}, or check that this is its device",
+                    found.fstype()
+                )
             }
             Self::Unacceptable { .. } => "the reason may be in the kernel's log (dmesg)".to_owned(),
             Self::UnacceptableXfs => "see the kernel's log (dmesg); a clone or restored snapshot \

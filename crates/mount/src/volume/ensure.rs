@@ -47,7 +47,9 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     let mounted = host
         .sandbox
         .enter(|inside| Ok(inside.mounted(volume.digest(), device)?.is_some()))?;
-    if mounted && before.sandbox(host.sandbox.id()).is_some() {
+    // With another superblock than was staged the claim is what refuses it.
+    let as_staged = mounted && before.superblock == plan.superblock;
+    if as_staged && before.sandbox(host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }
     // Held while the device is read, which may take long: it is this device's lock alone.

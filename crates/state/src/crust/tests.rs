@@ -146,6 +146,12 @@ fn half_a_volume_is_refused_and_staging_again_repairs_it() {
     );
     node.stage("kubelet/pods/a");
     assert!(node.crust.volume(&resolved).unwrap().is_some());
+    std::fs::remove_dir_all(node.file(&resolved, "")).unwrap();
+    let error = node.crust.volume(&given).unwrap_err().to_string();
+    assert!(
+        error.contains("half staged") && error.contains(&resolved.digest().to_string()),
+        "{error}"
+    );
 }
 
 #[test]

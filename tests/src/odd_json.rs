@@ -1,0 +1,219 @@
+//! JSON as nobody writes it, with places where it may change and the certainty that it changes
+//! nowhere else.
+
+mod write;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub use write::{Places, write};
+
+/// A text with named places that may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// What must not change. One more than there are places.
+    fixed: Vec<String>,
+    /// Between them: a name, and what stands there.
+    places: Vec<(String, String)>,
+}
+
+/// What became of a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What stood there: a value, or the white space before a closing bracket.
+    pub before: String,
+    /// What stands there now.
+    pub after: String,
+}
+
+impl Template {
+    fn new() -> Self {
+        Self {
+            fixed: vec![String::new()],
+            places: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        self.fixed.last_mut().expect("never empty").push_str(text);
+    }
+
+    fn push_place(&mut self, name: &str, text: String) {
+        self.places.push((name.to_owned(), text));
+        self.fixed.push(String::new());
+    }
+
+    /// The same with more text behind it.
+    #[must_use]
+    pub fn followed_by(mut self, text: &str) -> Self {
+        self.push(text);
+        self
+    }
+
+    /// The text.
+    pub fn text(&self) -> String {
+        let places = self.places.iter().map(|(_, text)| text.as_str());
+        let places = places.chain([""]);
+        let pairs = self.fixed.iter().zip(places);
+        pairs
+            .flat_map(|(fixed, place)| [fixed.as_str(), place])
+            .collect()
+    }
+
+    /// What became of the places in a later form of the text, by their names.
+    ///
+    /// # Panics
+    ///
+    /// Shows where it differs when that is anywhere else, be it by one byte.
+    #[track_caller]
+    pub fn changes(&self, later: &str) -> BTreeMap<&str, Change> {
+        let (first, others) = self.fixed.split_first().expect("never empty");
+        let Some(mut rest) = later.strip_prefix(first.as_str()) else {
+            panic!("{}", divergence(first, later));
+        };
+        let mut changes = BTreeMap::new();
+        for (number, ((name, before), fixed)) in self.places.iter().zip(others).enumerate() {
+            let is_last = number + 1 == self.places.len();
+            let found = if is_last {
+                rest.ends_with(fixed.as_str())
+                    .then(|| rest.len() - fixed.len())
+            } else {
+                rest.find(fixed.as_str())
+            };
+            let Some(at) = found else {
+                panic!("after the place {name}, {}", divergence(fixed, rest));
+            };
+            let change = Change {
+                before: before.clone(),
+                after: rest[..at].to_owned(),
+            };
+            changes.insert(name.as_str(), change);
+            rest = &rest[at + fixed.len()..];
+        }
+        assert_eq!(rest, "", "behind the text");
+        changes
+    }
+}
+
+impl Change {
+    /// Whether nothing happened.
+    pub fn is_none(&self) -> bool {
+        self.before == self.after
+    }
+
+    /// What was inserted, when what stood there still stands around it.
+    ///
+    /// # Panics
+    ///
+    /// When more than an insertion happened.
+    #[track_caller]
+    pub fn inserted(&self) -> &str {
+        let (before, after) = (&self.before, &self.after);
+        let around = (0..=before.len()).find(|&at| {
+            after.len() >= before.len()
+                && after.starts_with(&before[..at])
+                && after.ends_with(&before[at..])
+        });
+        let at = around.unwrap_or_else(|| panic!("{after:?} isn't {before:?} and an insertion"));
+        &after[at..after.len() - (before.len() - at)]
+    }
+
+    /// The elements that were inserted into an array.
+    #[track_caller]
+    pub fn elements(&self) -> Vec<Value> {
+        let list = format!("[{}]", self.inserted().trim_start_matches(','));
+        serde_json::from_str(&list).unwrap_or_else(|error| panic!("{error}: {list}"))
+    }
+
+    /// The members that were inserted into an object.
+    #[track_caller]
+    pub fn members(&self) -> Value {
+        let object = format!("{{{}}}", self.inserted().trim_start_matches(','));
+        serde_json::from_str(&object).unwrap_or_else(|error| panic!("{error}: {object}"))
+    }
+}
+
+/// Says where `text`, which should hold `fixed`, leaves it.
+fn divergence(fixed: &str, text: &str) -> String {
+    let boundaries = fixed.char_indices().map(|(at, _)| at);
+    let held = boundaries.take_while(|&at| text.contains(&fixed[..at]));
+    let held = held.last().unwrap_or(0);
+    let at = text.find(&fixed[..held]).unwrap_or(0) + held;
+    let around = |text: &str| -> String { text.chars().take(120).collect() };
+    format!(
+        "the text should go on with {:?}, and goes on with {:?}",
+        around(&fixed[held..]),
+        around(&text[at..])
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn template() -> Template {
+        let value = json!({"list": [{"source": "/a/b"}, 1], "object": {"a": "ü\"\\\n😀"}});
+        let places = Places {
+            ends: &["/list", "/object"],
+            values: &["/list/0/source"],
+        };
+        write(&value, &places, 7)
+    }
+
+    #[test]
+    fn it_is_json_and_the_same_each_time() {
+        let text = template().text();
+        assert_eq!(text, template().text());
+        let _: &RawValue = serde_json::from_str(&text).unwrap();
+    }
+
+    #[test]
+    fn changes_in_places_are_found() {
+        let template = template();
+        assert!(
+            template
+                .changes(&template.text())
+                .values()
+                .all(Change::is_none)
+        );
+        let mut changed = template.clone();
+        for (name, text) in &mut changed.places {
+            match name.as_str() {
+                "/list" => text.insert_str(0, ",2,[3]"),
+                "/object" => text.push_str(",\"b\":4"),
+                _ => "\"/c\"".clone_into(text),
+            }
+        }
+        let text = changed.text();
+        let changes = template.changes(&text);
+        assert_eq!(changes["/list"].elements(), [json!(2), json!([3])]);
+        assert_eq!(changes["/object"].members(), json!({"b": 4}));
+        assert_eq!(changes["/list/0/source"].after, "\"/c\"");
+    }
+
+    #[test]
+    fn a_change_of_any_other_byte_is_seen() {
+        let template = template();
+        let text = template.text();
+        for (at, _) in text.match_indices(' ') {
+            let changed = format!("{}{}", &text[..at], &text[at + 1..]);
+            let changes = std::panic::catch_unwind(|| {
+                let all = template.changes(&changed);
+                all.values().all(Change::is_none)
+            });
+            assert!(!changes.unwrap_or(false), "at {at}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "goes on with")]
+    fn what_is_missing_is_shown() {
+        let template = template();
+        let text = template.text();
+        template.changes(&text[..text.len() - 1]);
+    }
+}

@@ -1,0 +1,33 @@
+//! Numbers that look random and are the same in every run, so that what failed fails again.
+
+/// A generator (splitmix64).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The same seed gives the same numbers.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `limit`, which isn't 0.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        let limit = u64::try_from(limit).expect("usize fits");
+        usize::try_from(mixed % limit).expect("below a usize")
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of them.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+}

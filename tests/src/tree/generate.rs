@@ -1,0 +1,290 @@
+//! A tree with every kind of entry that can trip up a walk.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::mkfifo;
+
+use super::Snapshot;
+use crate::random::Random;
+use crate::{Run, TestDir};
+
+const MODES: [u32; 18] = [
+    0, 0o777, 0o7777, 0o600, 0o640, 0o644, 0o660, 0o664, 0o755, 0o770, 0o2770, 0o2775, 0o1777,
+    0o4755, 0o2755, 0o6711, 0o2644, 0o4000,
+];
+const OWNERS: [u32; 4] = [0, 1000, 65534, 2_000_000_000];
+/// Deeper than a walk keeps directories open.
+const DEPTH: usize = 80;
+/// More than a short listing holds.
+const WIDTH: usize = 150;
+
+/// Files outside of the volume, which links in it lead to.
+#[derive(Debug)]
+pub struct Outside {
+    directory: PathBuf,
+    before: Snapshot,
+    host: Vec<(PathBuf, Permissions, u32, u32)>,
+}
+
+impl Outside {
+    /// Makes a directory with a file, and notes how the host's own files are.
+    pub fn new(dir: &TestDir) -> Self {
+        let directory = dir.subdir("outside");
+        fs::create_dir(directory.join("directory")).expect("mkdir");
+        for file in ["file", "directory/file"] {
+            let path = directory.join(file);
+            fs::write(&path, "not the volume's").expect("write");
+            fs::set_permissions(&path, Permissions::from_mode(0o4600)).expect("chmod");
+        }
+        let host = ["/etc", "/etc/passwd", "/etc/shadow", "/etc/group", "/"];
+        Self {
+            before: Snapshot::take(&directory),
+            directory,
+            host: host.map(|path| of_the_host(Path::new(path))).into(),
+        }
+    }
+
+    /// Nothing outside has changed.
+    #[track_caller]
+    pub fn assert_unchanged(&self) {
+        Snapshot::take(&self.directory).assert_is(&self.before);
+        for before in &self.host {
+            assert_eq!(of_the_host(&before.0), *before, "a link was followed");
+        }
+    }
+}
+
+/// Only what a walk would change: packages may be installed meanwhile.
+fn of_the_host(path: &Path) -> (PathBuf, Permissions, u32, u32) {
+    let info = fs::metadata(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let (uid, gid) = (
+        std::os::unix::fs::MetadataExt::uid(&info),
+        std::os::unix::fs::MetadataExt::gid(&info),
+    );
+    (path.to_owned(), info.permissions(), uid, gid)
+}
+
+/// Fills `root`: some hundred entries, the same ones for the same seed. `group` is among the
+/// groups, so that some entries are right for an fsGroup of that number already.
+///
+/// By name there are `setuid` (4755), `setgid-file` (2755), `right` (0660, `group`) and `deep`.
+pub fn generate(root: &Path, outside: &Outside, group: u32, seed: u64) {
+    let mut maker = Maker {
+        random: Random::new(seed),
+        groups: vec![0, group, group + 1, 65534],
+    };
+    maker.plain(root);
+    maker.odd_names(root);
+    maker.special(root);
+    maker.deep_and_wide(root);
+    links(root, outside);
+    maker.hard_links(root);
+    maker.named(root, group);
+    maker.frozen(root);
+}
+
+struct Maker {
+    random: Random,
+    groups: Vec<u32>,
+}
+
+impl Maker {
+    /// Gives an entry any owner and mode.
+    fn any(&mut self, path: &Path) {
+        let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
+        let mode = *self.random.pick(&MODES);
+        set(path, uid, gid, mode);
+    }
+
+    fn file(&mut self, path: &Path) {
+        let content = vec![b'x'; self.random.below(2000)];
+        fs::write(path, content).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        self.any(path);
+    }
+
+    fn directory(&mut self, path: &Path) {
+        fs::create_dir(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        self.any(path);
+    }
+
+    fn plain(&mut self, root: &Path) {
+        let mut directories = vec![root.to_owned()];
+        for number in 0..200 {
+            let parent = self.random.pick(&directories).clone();
+            if self.random.once_in(4) {
+                let path = parent.join(format!("directory-{number}"));
+                self.directory(&path);
+                directories.push(path);
+            } else if self.random.once_in(6) {
+                let path = parent.join(format!("link-{number}"));
+                let target = self.random.pick(&directories);
+                let target = Path::new(".").join(target.strip_prefix(root).expect("below"));
+                symlink(target, &path).expect("symlink");
+                let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
+                lchown(&path, Some(uid), Some(gid)).expect("lchown");
+            } else {
+                self.file(&parent.join(format!("file-{number}")));
+            }
+        }
+    }
+
+    fn odd_names(&mut self, root: &Path) {
+        let longest = [b'n'; 255];
+        let umlauts = "ü".repeat(127);
+        let names: [&[u8]; 18] = [
+            b"new\nline",
+            b"\xff\xfe",
+            b"\x80",
+            b"-rf",
+            b"--",
+            b" ",
+            b"...",
+            b".hidden",
+            b"*",
+            b"\\",
+            b"\"",
+            b"$(id)",
+            b"tab\t",
+            b"\x01",
+            b"trailing ",
+            &longest,
+            umlauts.as_bytes(),
+            "e\u{301}".as_bytes(),
+        ];
+        let (files, directories) = (root.join("odd files"), root.join("odd directories"));
+        self.directory(&files);
+        self.directory(&directories);
+        for name in names.map(OsStr::from_bytes) {
+            self.file(&files.join(name));
+            self.directory(&directories.join(name));
+            self.file(&directories.join(name).join(name));
+        }
+    }
+
+    fn special(&mut self, root: &Path) {
+        let at = root.join("special");
+        self.directory(&at);
+        let mode = Mode::from_bits_truncate(0o600);
+        mkfifo(&at.join("fifo"), mode).expect("mkfifo");
+        drop(UnixListener::bind(at.join("socket")).expect("a socket"));
+        for (name, kind, number) in [
+            ("null", SFlag::S_IFCHR, makedev(1, 3)),
+            // No driver has these numbers: opening one would be ENXIO.
+            ("no driver", SFlag::S_IFCHR, makedev(4000, 1)),
+            ("block", SFlag::S_IFBLK, makedev(4000, 1)),
+        ] {
+            mknod(&at.join(name), kind, mode, number).expect("mknod");
+        }
+        for name in ["fifo", "socket", "null", "no driver", "block"] {
+            self.any(&at.join(name));
+        }
+    }
+
+    fn deep_and_wide(&mut self, root: &Path) {
+        let mut path = root.join("deep");
+        self.directory(&path);
+        for _ in 0..DEPTH {
+            path.push("d");
+            self.directory(&path);
+        }
+        self.file(&path.join("bottom"));
+        let wide = root.join("wide");
+        self.directory(&wide);
+        for number in 0..WIDTH {
+            self.file(&wide.join(format!("{number}")));
+        }
+    }
+
+    /// Names of one inode in several directories, which are walked one after another.
+    fn hard_links(&mut self, root: &Path) {
+        let (one, other) = (root.join("hard links"), root.join("more hard links"));
+        self.directory(&one);
+        self.directory(&other);
+        for (number, mode) in MODES.into_iter().enumerate() {
+            let file = one.join(format!("{number}"));
+            self.file(&file);
+            set(&file, 1000, 1000, mode);
+            for link in [
+                one.join(format!("{number} again")),
+                other.join(format!("{number}")),
+            ] {
+                fs::hard_link(&file, link).expect("link");
+            }
+        }
+        // link(2) takes a symbolic link for itself.
+        fs::hard_link(root.join("to a file outside"), other.join("link")).expect("link");
+        fs::hard_link(root.join("special/fifo"), other.join("fifo")).expect("link");
+    }
+
+    fn named(&mut self, root: &Path, group: u32) {
+        for (name, gid, mode) in [
+            ("setuid", 1000, 0o4755),
+            ("setgid-file", 1000, 0o2755),
+            ("right", group, 0o660),
+        ] {
+            self.file(&root.join(name));
+            set(&root.join(name), 1000, gid, mode);
+        }
+    }
+
+    /// Neither owner nor mode can be changed, not even by root (chattr(1)).
+    fn frozen(&mut self, root: &Path) {
+        let at = root.join("frozen");
+        self.directory(&at);
+        self.file(&at.join("immutable"));
+        self.directory(&at.join("append only"));
+        self.file(&at.join("append only/file"));
+        for (name, flag) in [("immutable", "+i"), ("append only", "+a")] {
+            let path = at.join(name);
+            set(&path, 1000, 1000, 0o600);
+            let _ = Run::of(Command::new("chattr").arg(flag).arg(path)).success();
+        }
+    }
+}
+
+fn links(root: &Path, outside: &Outside) {
+    let outside = &outside.directory;
+    let up = "../".repeat(20);
+    let far = PathBuf::from(format!("{up}{}", outside.display()));
+    let long = "x/".repeat(400);
+    for (name, target) in [
+        ("to a file outside", outside.join("file")),
+        ("to a directory outside", outside.join("directory")),
+        ("up to a file outside", far.join("file")),
+        ("up to a directory outside", far.join("directory")),
+        ("passwd", "/etc/passwd".into()),
+        ("up to shadow", format!("{up}etc/shadow").into()),
+        ("etc", "/etc".into()),
+        ("/", "/".into()),
+        ("process", "/proc/self/root".into()),
+        ("descriptor", "/proc/self/fd/0".into()),
+        ("dangling", "nowhere".into()),
+        ("dangling outside", outside.join("nowhere")),
+        ("self", "self".into()),
+        ("one", "other".into()),
+        ("other", "one".into()),
+        ("here", ".".into()),
+        ("above", "..".into()),
+        ("inside", "odd files".into()),
+        ("long", long.into()),
+    ] {
+        let name = name.replace('/', "root");
+        symlink(&target, root.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    symlink("../../..", root.join("deep/d/d/loop")).expect("symlink");
+    lchown(root.join("passwd"), Some(1000), Some(1000)).expect("lchown");
+}
+
+/// The mode last, for a chown takes setuid away.
+fn set(path: &Path, uid: u32, gid: u32, mode: u32) {
+    lchown(path, Some(uid), Some(gid)).unwrap_or_else(|error| panic!("lchown {path:?}: {error}"));
+    fs::set_permissions(path, Permissions::from_mode(mode))
+        .unwrap_or_else(|error| panic!("chmod {path:?}: {error}"));
+}

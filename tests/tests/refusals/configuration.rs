@@ -1,0 +1,179 @@
+//! Configurations of a container, and of runcrust, that can't be what was meant.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use runcrust_tests::{Bundle, Delegate, Node, Run, binary, on_each_delegate};
+use serde_json::Value;
+
+use crate::refusal;
+
+/// The value's key `from` is spelled `to`.
+fn rename(object: &mut Value, from: &str, to: &str) {
+    let object = object.as_object_mut().expect("an object");
+    let value = object.remove(from).expect("a key of it");
+    object.insert(to.to_owned(), value);
+}
+
+/// runcrust's configuration with another delegate.
+fn delegate_to(node: &Node, delegate: &Path) {
+    let file = node.handler().configuration();
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let lines = text.lines().filter(|line| !line.starts_with("delegate "));
+    let text: Vec<&str> = lines.collect();
+    let delegate = format!("delegate = {delegate:?}");
+    fs::write(&file, format!("{delegate}\n{}\n", text.join("\n"))).expect("write");
+}
+
+/// Changes a config.
+type Spoil = fn(&mut Value);
+
+on_each_delegate! {
+    /// runc, in Go, reads it as `mounts`; a reader that takes keys as they are would miss it.
+    fn keys_that_only_some_readers_understand_are_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let cases: [(&str, Spoil); 6] = [
+            ("Mounts", |spec| rename(spec, "mounts", "Mounts")),
+            ("MOUNTS", |spec| rename(spec, "mounts", "MOUNTS")),
+            ("Annotations", |spec| rename(spec, "annotations", "Annotations")),
+            ("Linux", |spec| rename(spec, "linux", "Linux")),
+            ("Namespaces", |spec| rename(&mut spec["linux"], "namespaces", "Namespaces")),
+            ("Source", |spec| {
+                let mounts = spec["mounts"].as_array_mut().expect("mounts");
+                rename(mounts.last_mut().expect("a mount"), "source", "Source");
+            }),
+        ];
+        for (key, spoil) in cases {
+            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            spoil(bundle.spec_mut());
+            let refused = refusal::create(&node, &bundle.write());
+            let _ = refused.naming(&["config.json", &format!("{key:?}")]).sentence();
+        }
+    }
+
+    fn a_key_twice_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let bundle = Bundle::plain(node.dir()).write();
+        let text = String::from_utf8(bundle.config_bytes()).unwrap();
+        let twice = text.replacen('{', "{\"mounts\":[],", 1);
+        let bundle = bundle.write_bytes(twice.as_bytes());
+        let refused = refusal::create(&node, &bundle);
+        let _ = refused.naming(&["config.json", "\"mounts\"", "twice"]).sentence();
+    }
+
+    fn a_config_that_cannot_be_understood_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for (text, named) in [
+            (&b"{"[..], "JSON"),
+            (b"", "JSON"),
+            (b"[]", "object"),
+            (b"{\"mounts\":{}}", "mounts"),
+            (b"{\"mounts\":[{\"destination\":1}]}", "destination"),
+            (b"{\"annotations\":{\"io.kubernetes.cri.container-type\":1}}", "annotations"),
+            (b"{\"ociVersion\":\"\xff\"}", "UTF-8"),
+        ] {
+            let bundle = Bundle::plain(node.dir()).write_bytes(text);
+            let _ = refusal::create(&node, &bundle).naming(&["config.json", named]).sentence();
+        }
+    }
+
+    fn an_unknown_key_of_runcrusts_configuration_fails_every_create(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let file = node.handler().configuration();
+        node.handler().reconfigure("\nunstagd = \"pass\"");
+        let line = fs::read_to_string(&file).unwrap();
+        let line = 1 + line.lines().position(|line| line.starts_with("unstagd")).unwrap();
+        for bundle in [
+            Bundle::plain(node.dir()),
+            node.sandbox_bundle("pod-b"),
+            node.app_bundle(&sandbox),
+            node.app_bundle(&sandbox).bind(&target, "/data", &[]),
+        ] {
+            let refused = refusal::create(&node, &bundle.write());
+            let (file, line) = (file.to_str().unwrap(), format!("line {line}"));
+            let _ = refused.naming(&[file, &line, "`unstagd`"]).sentence();
+        }
+        node.handler().reconfigure("");
+        let _ = node.app(&sandbox, &target, "/data");
+    }
+
+    fn a_configuration_that_others_can_write_fails_every_create(delegate: Delegate) {
+        use std::os::unix::fs::PermissionsExt;
+
+        let node = Node::new(delegate);
+        let file = node.handler().configuration();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = refusal::create(&node, &Bundle::plain(node.dir()).write());
+        let _ = refused.naming(&[file.to_str().unwrap(), "root"]).sentence();
+    }
+}
+
+#[test]
+fn runcrust_as_its_own_delegate_is_refused() {
+    let node = Node::new(Delegate::Runc);
+    let real = binary("runcrust");
+    let (symbolic, hard) = (node.dir().join("runc"), node.dir().join("crun"));
+    symlink(&real, &symbolic).unwrap();
+    // On another file system there can't be a hard link: then the built program is copied first.
+    let installed = node.dir().join("installed");
+    fs::copy(&real, &installed).unwrap();
+    fs::hard_link(&installed, &hard).unwrap();
+
+    for (program, delegate) in [
+        (node.handler().path(), real.as_path()),
+        (node.handler().path(), &symbolic),
+        (node.handler().path(), node.handler().path()),
+        (&installed, &hard),
+    ] {
+        delegate_to(&node, delegate);
+        let bundle = Bundle::plain(node.dir()).write();
+        let log = bundle.path().join("log.json");
+        let mut command = std::process::Command::new(program);
+        // Its configuration goes by the name that it is called by.
+        std::os::unix::process::CommandExt::arg0(&mut command, node.handler().path());
+        command
+            .arg("--log")
+            .arg(&log)
+            .args(["--log-format", "json"]);
+        command
+            .args(["create", "--bundle"])
+            .arg(bundle.path())
+            .arg(bundle.id());
+        let run = Run::of(&mut command).failure();
+        let lines = runcrust_tests::container::parse_log(&fs::read_to_string(&log).unwrap());
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?} of {run}");
+        };
+        assert_eq!(line.level, "error");
+        let delegate = delegate.to_str().unwrap();
+        assert!(line.msg.contains(delegate), "{}", line.msg);
+        assert!(line.msg.contains("runcrust itself"), "{}", line.msg);
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr),
+            ("", format!("{}\n", line.msg))
+        );
+    }
+}
+
+#[test]
+fn a_delegate_that_cannot_be_run_is_refused_by_name() {
+    let node = Node::new(Delegate::Runc);
+    let data = node.dir().join("data");
+    fs::write(&data, "").unwrap();
+    let missing = node.dir().join("no-such-runc");
+    for delegate in [&data, &missing, &node.dir().path().to_owned()] {
+        delegate_to(&node, delegate);
+        let bundle = Bundle::plain(node.dir()).write();
+        let container = node.container(&bundle);
+        let _ = container.create().failure();
+        let error = container.last_log_error().expect("an error in the log");
+        assert!(error.contains(delegate.to_str().unwrap()), "{error}");
+    }
+}

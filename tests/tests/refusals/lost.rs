@@ -1,0 +1,193 @@
+//! Volumes whose metadata was lost, and what only looks like one.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+
+use crate::refusal::{self, mounted, stands_in};
+
+fn app(node: &Node, sandbox: &Container, source: &Path) -> Bundle {
+    node.app_bundle(sandbox).bind(source, "/data", &[]).write()
+}
+
+fn mount_tmpfs(at: &Path) {
+    let nothing: Option<&str> = None;
+    mount(Some("none"), at, Some("tmpfs"), MsFlags::empty(), nothing).expect("mount a tmpfs");
+}
+
+on_each_delegate! {
+    fn a_volume_whose_entry_was_lost_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let running = node.app(&sandbox, &target, "/data");
+        fs::remove_dir_all(node.entry(&target)).unwrap();
+
+        let sub = target.join("db/main");
+        for source in [&target, &sub] {
+            let refused = refusal::create(&node, &app(&node, &sandbox, source));
+            let _ = refused
+                .of_volume("pv-1")
+                .naming(&["nothing is staged", target.to_str().unwrap(), "unstaged"])
+                .sentence();
+        }
+        // containerd makes a bind's missing source, which is no file.
+        fs::create_dir_all(&sub).unwrap();
+        let refused = refusal::create(&node, &app(&node, &sandbox, &sub));
+        let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
+        assert_eq!(mounted(&device, None), <[String; 0]>::default());
+        assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
+    }
+
+    fn a_wiped_crust_directory_lets_no_app_write_to_the_host(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        fs::remove_dir_all(node.handler().crust_root()).unwrap();
+        let refused = refusal::create(&node, &app(&node, &sandbox, &target));
+        let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn lost_entries_pass_where_that_is_configured(delegate: Delegate) {
+        let node = Node::with(delegate, "unstaged = \"pass\"");
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        fs::remove_dir_all(node.entry(&target)).unwrap();
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("echo to the host > /data/file");
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "to the host\n");
+    }
+
+    fn a_csi_volume_that_the_driver_mounted_passes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let sandbox = node.sandbox("pod-a");
+        let target = node.target("pod-a", "pv-1");
+        mount_tmpfs(&target);
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("echo hello > /data/file");
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "hello\n");
+        fs::create_dir(target.join("sub")).unwrap();
+        let below = node.app(&sandbox, &target.join("sub"), "/data");
+        let _ = below.sh("echo below > /data/file");
+        assert_eq!(fs::read_to_string(target.join("sub/file")).unwrap(), "below\n");
+    }
+
+    fn a_csi_volume_that_holds_files_passes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let sandbox = node.sandbox("pod-a");
+        // Drivers such as secrets-store write files into the directory and mount nothing.
+        let target = node.target("pod-a", "secrets");
+        fs::create_dir(target.join("deep")).unwrap();
+        fs::write(target.join("deep/token"), "s\n").unwrap();
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("cat /data/deep/token"), "s");
+    }
+
+    fn other_volumes_of_the_pod_and_plain_directories_pass(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _ = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let pod = node.handler().kubelet_dir().join("pods/pod-a");
+        for source in [
+            pod.join("volumes/kubernetes.io~empty-dir/cache"),
+            pod.join("volumes/kubernetes.io~csi"),
+            node.dir().join("plain"),
+        ] {
+            fs::create_dir_all(&source).unwrap();
+            let app = node.app(&sandbox, &source, "/data");
+            let _ = app.sh("ls /data");
+        }
+    }
+}
+
+mod behind_a_link {
+    //! A kubelet directory that is a symbolic link: containerd gives runtimes the resolved path.
+
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use runcrust_tests::{Delegate, LoopDevice};
+
+    use super::*;
+
+    struct Linked {
+        node: Node,
+        device: LoopDevice,
+        given: PathBuf,
+        resolved: PathBuf,
+    }
+
+    impl Linked {
+        fn new(delegate: Delegate) -> Self {
+            let node = Node::with(delegate, "sandbox = \"always\"");
+            let real = node.dir().subdir("srv/kubelet");
+            symlink("srv/kubelet", node.handler().kubelet_dir()).unwrap();
+            let device = node.ext4();
+            let given = node.stage("pod-a", "pv-1", &device, &[]);
+            let below = given.strip_prefix(node.handler().kubelet_dir()).unwrap();
+            Self {
+                resolved: real.join(below),
+                node,
+                device,
+                given,
+            }
+        }
+    }
+
+    on_each_delegate! {
+        fn the_volume_is_found_by_either_path(delegate: Delegate) {
+            let linked = Linked::new(delegate);
+            let node = &linked.node;
+            let info = |path: &Path| fs::read(node.entry(path).join("mountInfo.json")).unwrap();
+            assert_eq!(info(&linked.given), info(&linked.resolved));
+            let sandbox = node.sandbox("pod-a");
+            let one = node.app(&sandbox, &linked.given, "/data");
+            let two = node.app(&sandbox, &linked.resolved.join("sub"), "/data");
+            let _ = one.sh("echo hello > /data/sub/file");
+            assert_eq!(two.sh("cat /data/file"), "hello");
+            assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+            assert_eq!(mounted(&linked.device, None), <[String; 0]>::default());
+            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
+            for path in [&linked.given, &linked.resolved] {
+                let stats = node.stats(path).success();
+                assert_eq!(stats.stdout, node.stats(&linked.given).stdout);
+            }
+        }
+
+        fn a_volume_that_is_only_half_staged_is_refused(delegate: Delegate) {
+            let linked = Linked::new(delegate);
+            let node = &linked.node;
+            let sandbox = node.sandbox("pod-a");
+            let missing = node.entry(&linked.given);
+            fs::remove_dir_all(&missing).unwrap();
+            for source in [&linked.given, &linked.resolved] {
+                let refused = refusal::create(node, &app(node, &sandbox, source));
+                let _ = refused
+                    .of_volume("pv-1")
+                    .naming(&["half staged", missing.to_str().unwrap()])
+                    .sentence();
+            }
+            let again = node.try_stage(&linked.given, linked.device.path(), &[]).success();
+            assert_eq!(again.stdout, "{}\n");
+            let app = node.app(&sandbox, &linked.resolved, "/data");
+            let _ = app.sh("echo hello > /data/file");
+            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
+        }
+
+        fn a_resolved_path_whose_entry_is_lost_is_refused(delegate: Delegate) {
+            let linked = Linked::new(delegate);
+            let node = &linked.node;
+            let sandbox = node.sandbox("pod-a");
+            fs::remove_dir_all(node.entry(&linked.resolved)).unwrap();
+            let refused = refusal::create(node, &app(node, &sandbox, &linked.resolved));
+            let _ = refused.of_volume("pv-1").naming(&["staged"]).sentence();
+        }
+    }
+}

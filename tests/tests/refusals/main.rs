@@ -1,0 +1,9 @@
+//! What is refused: a create that can't give a container its deferred volume gives it nothing,
+//! says why in one sentence, and leaves no trace.
+
+mod configuration;
+mod entries;
+mod lost;
+mod mount_info;
+mod refusal;
+mod strangers;

@@ -1,0 +1,125 @@
+//! A create that must be refused, and all that must be true of it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use runcrust_tests::{Bundle, LoopDevice, Node, host};
+use serde_json::Value;
+
+/// What came of a create that should have been refused.
+#[must_use]
+pub(crate) struct Refusal {
+    /// The last line of the log; empty where it is no error.
+    pub(crate) sentence: String,
+    /// What isn't as it should be after a refusal.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Refusal {
+    /// The sentence has to name something.
+    pub(crate) fn naming(mut self, wanted: &[&str]) -> Self {
+        for text in wanted {
+            if !self.sentence.contains(text) {
+                self.complaints.push(format!("doesn't name {text:?}"));
+            }
+        }
+        self
+    }
+
+    /// The sentence has to name the volume, once: each layer adds what it alone knows.
+    pub(crate) fn of_volume(mut self, name: &str) -> Self {
+        let count = self.sentence.matches(&format!("volume {name}")).count();
+        if count != 1 {
+            self.complaints
+                .push(format!("names volume {name} {count} times"));
+        }
+        self
+    }
+
+    /// The sentence.
+    ///
+    /// # Panics
+    ///
+    /// With all complaints, if there are any.
+    #[track_caller]
+    pub(crate) fn sentence(self) -> String {
+        assert!(
+            self.complaints.is_empty(),
+            "{:#?} of: {}",
+            self.complaints,
+            self.sentence
+        );
+        self.sentence
+    }
+}
+
+/// Creates what must be refused without a trace.
+pub(crate) fn create(node: &Node, bundle: &Bundle) -> Refusal {
+    let container = node.container(bundle);
+    let (records, config) = (node.records(), bundle.config_bytes());
+    let mounts = host::mounts_below(node.dir().path());
+    let run = container.create();
+
+    let lines = container.log_lines();
+    let errors = lines.iter().filter(|line| line.level == "error").count();
+    let last = lines.last().filter(|line| line.level == "error");
+    let sentence = last.map(|line| line.msg.clone()).unwrap_or_default();
+    let mut complaints = Vec::new();
+    let mut expect = |holds: bool, what: String| complaints.extend((!holds).then_some(what));
+    expect(!run.status.success(), format!("exit {}", run.status));
+    expect(errors == 1, format!("{errors} errors in the log {lines:?}"));
+    expect(!sentence.is_empty(), format!("the log ends in {lines:?}"));
+    let one_line = sentence.trim() == sentence && !sentence.contains(char::is_control);
+    expect(one_line, "isn't one line".to_owned());
+    let stderr = container.stderr();
+    // A sandbox's standard error can't be written to.
+    let parsed: Value = serde_json::from_slice(&config).unwrap_or_default();
+    let is_sandbox = parsed["annotations"]["io.kubernetes.cri.container-type"] == "sandbox";
+    let expected = if is_sandbox {
+        String::new()
+    } else {
+        format!("{sentence}\n")
+    };
+    expect(stderr == expected, format!("stderr is {stderr:?}"));
+    let pid_file = fs::exists(bundle.path().join("init.pid")).expect("stat");
+    expect(!pid_file, "there is a pid file".to_owned());
+    let state = container.state();
+    expect(state.is_none(), format!("the delegate knows {state:?}"));
+    let now = node.records();
+    expect(now == records, format!("records {records:?} are {now:?}"));
+    let same = bundle.config_bytes() == config;
+    expect(same, "config.json was changed".to_owned());
+    let now = host::mounts_below(node.dir().path());
+    expect(now == mounts, format!("mounts {mounts:?} are {now:?}"));
+    Refusal {
+        sentence,
+        complaints,
+    }
+}
+
+/// What stands in a directory, which may be missing, that nothing must stand in.
+pub(crate) fn stands_in(directory: &Path) -> Vec<String> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        entries => entries.expect("a directory"),
+    };
+    let complaint = |entry: std::io::Result<fs::DirEntry>| {
+        let path = entry.expect("an entry").path();
+        format!("there is {}", path.display())
+    };
+    entries.map(complaint).collect()
+}
+
+/// Where the device is mounted, on the host and in a process's namespace.
+pub(crate) fn mounted(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
+    let inside = pid.map(host::mounts_of).unwrap_or_default();
+    let inside = inside
+        .into_iter()
+        .filter(|mount| mount.device == device.number());
+    let lines = device
+        .host_mounts()
+        .into_iter()
+        .chain(inside.map(|mount| mount.line));
+    lines.map(|line| format!("mounted: {line}")).collect()
+}

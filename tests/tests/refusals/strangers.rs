@@ -1,0 +1,160 @@
+//! Containers that ask for what isn't theirs, by annotations, paths or namespaces that anybody
+//! could have written.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Node, on_each_delegate, process, wait_until};
+use serde_json::json;
+
+use crate::refusal::{self, mounted, stands_in};
+
+const SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
+const SANDBOX_UID: &str = "io.kubernetes.cri.sandbox-uid";
+
+on_each_delegate! {
+    fn another_pods_volume_is_refused(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-b");
+        let bundle = || node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        // What the annotation says of the pod proves nothing.
+        for bundle in [bundle(), bundle().annotation(SANDBOX_UID, "pod-a")] {
+            let refused = refusal::create(&node, &bundle.write());
+            let _ = refused
+                .of_volume("pv-1")
+                .naming(&["pod-a", "pod-b", sandbox.id()])
+                .sentence();
+        }
+        assert_eq!(mounted(&device, Some(sandbox.pid())), <[String; 0]>::default());
+        assert!(device.is_free());
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn another_sandboxs_namespaces_are_refused(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let (mine, other) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
+        // It runs in pod-b, and says that it is of pod-a.
+        let liar = node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
+        let refused = refusal::create(&node, &liar.bind(&target, "/data", &[]).write());
+        let namespace = format!("/proc/{}/ns/", other.pid());
+        let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
+        for kind in ["network", "ipc", "uts"] {
+            let bundle = node.app_bundle(&mine).bind(&target, "/data", &[]);
+            let refused =
+                refusal::create(&node, &bundle.namespace(kind, Some(other.pid())).write());
+            let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
+        }
+        // An ephemeral container joins the pid namespace of its target.
+        let app = node.app(&mine, &target, "/data");
+        let bundle = node.app_bundle(&mine).bind(&target, "/data", &[]);
+        let _ = node.run(&bundle.namespace("pid", Some(app.pid())).write());
+    }
+
+    fn a_sandbox_id_that_is_a_path_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let records = node.handler().state_dir().join("sandboxes");
+        let record = records.join(format!("{}.json", sandbox.id()));
+        fs::copy(&record, records.parent().unwrap().join("evil.json")).unwrap();
+        for id in ["../evil", "..", ".", "", "a/b", "/etc/passwd", "a\0b"] {
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            let refused = refusal::create(&node, &bundle.annotation(SANDBOX_ID, id).write());
+            let _ = refused.naming(&[&format!("{id:?}"), "id"]).sentence();
+        }
+    }
+
+    fn a_sandbox_from_before_the_volume_was_staged_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let sandbox = node.sandbox("pod-a");
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let refused = refusal::create(&node, &bundle);
+        let _ = refused
+            .of_volume("pv-1")
+            .naming(&[sandbox.id(), "sandbox = \"always\""])
+            .sentence();
+        assert!(device.is_free());
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn a_sandbox_that_has_ended_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        // The shim has it written before it knows that the sandbox is gone.
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        let refused = refusal::create(&node, &bundle);
+        let _ = refused.of_volume("pv-1").naming(&[sandbox.id(), "ended"]).sentence();
+        device.wait_until_free(PATIENCE);
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn a_bundle_without_a_pod_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
+        // Nor is a pod's sandbox a place for its apps' mounts.
+        let bundle = node.sandbox_bundle("pod-a").bind(&target, "/data", &[]).write();
+        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
+        assert!(device.is_free());
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn annotations_that_contradict_themselves_are_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = || node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let mut nobodys = bundle();
+        let annotations = nobodys.spec_mut()["annotations"].as_object_mut().unwrap();
+        let _ = annotations.remove(SANDBOX_ID);
+        let kind = "io.kubernetes.cri.container-type";
+        for (bundle, named) in [
+            (nobodys, SANDBOX_ID),
+            (bundle().annotation(kind, "pod"), kind),
+        ] {
+            let refused = refusal::create(&node, &bundle.write());
+            let _ = refused.naming(&["config.json", named]).sentence();
+        }
+    }
+
+    fn a_volume_in_a_user_namespace_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let mut bundle = bundle.namespace("user", None);
+        let map = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
+        bundle.spec_mut()["linux"]["uidMappings"] = map.clone();
+        bundle.spec_mut()["linux"]["gidMappings"] = map;
+        let refused = refusal::create(&node, &bundle.write());
+        let _ = refused.of_volume("pv-1").naming(&["user namespace"]).sentence();
+    }
+
+    fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let mount = json!({"destination": "/data", "type": "overlay", "source": target});
+        let bundle = node.app_bundle(&sandbox).mount(mount).write();
+        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["bind"]).sentence();
+        let on_host = Path::new(&target);
+        assert_eq!(stands_in(on_host), <[String; 0]>::default());
+    }
+}

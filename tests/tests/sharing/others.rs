@@ -1,0 +1,77 @@
+//! Devices that somebody has whom runcrust knows nothing of.
+
+use std::sync::mpsc;
+use std::thread;
+
+use runcrust_tests::{LoopDevice, Node, on_each_delegate, volume};
+
+use crate::pods::Pod;
+
+/// Keeps the device mounted, in a mount namespace that nobody sees, while `work` is done.
+fn while_mounted<T>(device: &LoopDevice, work: impl FnOnce() -> T) -> T {
+    let (mounted, is_mounted) = mpsc::channel();
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let holder = scope.spawn(move || {
+            volume::with_mounted(device.path(), move |_| {
+                mounted.send(()).expect("somebody waits for it");
+                // Ends when the sender is dropped, after a panic too.
+                let _ = is_done.recv();
+            });
+        });
+        is_mounted.recv().expect("it can be mounted");
+        let result = work();
+        drop(done);
+        holder.join().expect("it can be unmounted");
+        result
+    })
+}
+
+on_each_delegate! {
+    fn a_device_that_somebody_has_mounted_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let pod = while_mounted(&device, || {
+            assert_eq!(device.host_mounts(), <[String; 0]>::default(), "nobody sees it");
+            let pod = Pod::new(&node, "pod-a", &device, &[]);
+            assert!(!pod.has(&device));
+            let sentence = pod.refused();
+            let path = device.path().to_str().unwrap();
+            for name in [path, "in use", "hint: "] {
+                assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+            }
+            assert!(!pod.has(&device));
+            pod.assert_target_empty();
+            pod
+        });
+        // kubelet tries again.
+        let app = pod.app();
+        assert_eq!(app.sh("echo hello > /data/file; cat /data/file"), "hello");
+    }
+
+    /// The second mount of a device joins a superblock, so it is the first that looks.
+    fn a_volume_that_only_its_sandbox_has_is_joined(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        assert!(pod.has(&device) && !device.is_free());
+        let (one, two) = (pod.app(), pod.app());
+        let _ = one.sh("echo hello > /data/file");
+        assert_eq!(two.sh("cat /data/file"), "hello");
+    }
+
+    /// If it waited for the device it would never end.
+    fn unstaging_does_not_wait_for_another_pods_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let (a, b) =
+            (Pod::new(&node, "pod-a", &device, &[]), Pod::new(&node, "pod-b", &device, &[]));
+        let app = b.app();
+        a.end([]);
+        let _ = node.unstage(&a.target).success();
+        assert!(!node.entry(&a.target).exists());
+        assert!(!device.is_free());
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        let _ = node.unstage(&b.target).failure();
+    }
+}

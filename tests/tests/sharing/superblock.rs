@@ -1,0 +1,104 @@
+//! One superblock has one set of options, and one device.
+
+use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate};
+
+use crate::pods::Pod;
+
+/// The kernel would let the second pod in, and ignore what it asked for.
+fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
+    let node = Node::new(delegate);
+    let device = node.ext4();
+    let a = Pod::new(&node, "pod-a", &device, first);
+    let app = a.app();
+    let b = Pod::new(&node, "pod-b", &device, second);
+    let sentence = b.refused_for(&a);
+    for name in names {
+        assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+    }
+    assert!(!b.has(&device));
+    let _ = app.sh("ls /data");
+    b.assert_target_empty();
+    a.end([app]);
+    let _ = b.app();
+}
+
+on_each_delegate! {
+    fn read_only_beside_read_write_is_refused(delegate: Delegate) {
+        differs(delegate, &[], &["--read-only"], &["(rw)", "(ro)"]);
+    }
+
+    fn read_write_beside_read_only_is_refused(delegate: Delegate) {
+        differs(delegate, &["--option", "ro"], &[], &["(ro)", "(rw)"]);
+    }
+
+    fn other_options_are_refused(delegate: Delegate) {
+        differs(delegate, &["--option", "commit=7"], &["--option", "commit=8"], &["commit=7", "commit=8"]);
+    }
+
+    fn an_option_more_is_refused(delegate: Delegate) {
+        differs(delegate, &[], &["--option", "nobarrier"], &["nobarrier"]);
+    }
+
+    fn read_only_twice_is_one_superblock(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let a = Pod::new(&node, "pod-a", &device, &["--read-only"]);
+        let one = a.app();
+        let b = Pod::new(&node, "pod-b", &device, &["--option", "ro"]);
+        let two = b.app();
+        assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+        for app in [one, two] {
+            let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
+            assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        }
+    }
+
+    /// They are of the mount, and each pod has its own. (What a container sees of them is up to
+    /// the delegate: crun 1.8 clears them on a bind with `rw`.)
+    fn mount_attributes_may_differ(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let a = Pod::new(&node, "pod-a", &device, &["--option", "noexec,nodev"]);
+        let b = Pod::new(&node, "pod-b", &device, &["--option", "noatime,defaults"]);
+        let (one, two) = (a.app(), b.app());
+        assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+        assert_eq!(a.attributes(&device), "rw,nodev,noexec,relatime");
+        assert_eq!(b.attributes(&device), "rw,noatime");
+    }
+
+    /// Two devices on one file are two superblocks on the same blocks: a broken file system.
+    fn the_same_file_through_another_device_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let alias = LoopDevice::on(device.file());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let app = a.app();
+        let _ = app.sh("echo from a > /data/a; sync");
+        let b = Pod::new(&node, "pod-b", &alias, &[]);
+        let sentence = b.refused_for(&a);
+        for number in [device.number(), alias.number()] {
+            assert!(sentence.contains(number), "{number} isn't in: {sentence}");
+        }
+        assert!(alias.is_free());
+        a.end([app]);
+        device.wait_until_free(runcrust_tests::node::PATIENCE);
+        assert_eq!(b.app().sh("cat /data/a"), "from a");
+    }
+
+    fn a_pods_own_second_volume_on_the_same_file_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let alias = LoopDevice::on(device.file());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let _app = a.app();
+        let second = node.stage("pod-a", "pv-2", &alias, &[]);
+        let bundle = node.app_bundle(&a.sandbox).bind(&second, "/data", &[]).write();
+        let app = node.container(&bundle);
+        let _ = app.create().failure();
+        let sentence = app.last_log_error().expect("a sentence");
+        for name in ["volume pv-2: ", device.number(), alias.number()] {
+            assert!(sentence.contains(name), "{name} isn't in: {sentence}");
+        }
+        assert!(alias.is_free());
+    }
+}

@@ -1,0 +1,200 @@
+//! The system calls of runcrust's own part: from its exec to that of the delegate.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Calls that make, change or remove something, or start a process.
+const CHANGES: [&str; 47] = [
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "execveat",
+    "write",
+    "pwrite64",
+    "writev",
+    "pwritev",
+    "pwritev2",
+    "sendfile",
+    "copy_file_range",
+    "truncate",
+    "ftruncate",
+    "fallocate",
+    "creat",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "rename",
+    "renameat",
+    "renameat2",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "fchown",
+    "fchownat",
+    "utimensat",
+    "setxattr",
+    "fsetxattr",
+    "mount",
+    "umount2",
+    "unshare",
+    "setns",
+    "fsopen",
+    "open_tree",
+    "move_mount",
+    "flock",
+];
+
+/// A traced command: `strace` prints what it does, until it ends.
+pub(crate) struct Trace {
+    file: PathBuf,
+}
+
+/// runcrust's part of a trace.
+#[derive(Debug)]
+pub(crate) struct Part {
+    calls: Vec<String>,
+    /// The exec that ended it.
+    pub(crate) exec: String,
+}
+
+impl Trace {
+    /// Will write to a file in `directory`.
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        Self {
+            file: directory.join("strace"),
+        }
+    }
+
+    /// The same command under strace: it alone, not its children, which outlive it.
+    pub(crate) fn of(&self, command: &Command) -> Command {
+        let mut traced = Command::new("/usr/bin/strace");
+        traced
+            .args(["-q", "-y", "-s", "4096", "-o"])
+            .arg(&self.file);
+        traced
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args());
+        traced.env_clear();
+        for (name, value) in command.get_envs() {
+            traced.env(name, value.expect("nothing is taken away"));
+        }
+        if let Some(directory) = command.get_current_dir() {
+            traced.current_dir(directory);
+        }
+        traced
+    }
+
+    /// What was traced up to the second exec, which has to have worked, and how many there were
+    /// in all.
+    #[track_caller]
+    pub(crate) fn part(&self) -> (Part, usize) {
+        let text = fs::read(&self.file).expect("strace has written");
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let lines = || text.lines();
+        let is_exec = |line: &&str| line.starts_with("execve(");
+        assert!(lines().next().is_some_and(|line| is_exec(&line)), "{text}");
+        let mut rest = lines().skip(1);
+        let calls: Vec<String> = rest
+            .by_ref()
+            .take_while(|line| !is_exec(line))
+            .map(str::to_owned)
+            .collect();
+        let exec = lines()
+            .filter(is_exec)
+            .nth(1)
+            .expect("an exec of the delegate");
+        assert!(exec.ends_with(" = 0"), "{exec}");
+        let part = Part {
+            calls,
+            exec: exec.to_owned(),
+        };
+        (part, lines().filter(is_exec).count())
+    }
+
+    /// How many execs a traced command was.
+    pub(crate) fn execs(&self) -> usize {
+        let text = fs::read_to_string(&self.file).expect("strace has written");
+        text.lines()
+            .filter(|line| line.starts_with("execve("))
+            .count()
+    }
+}
+
+fn name(call: &str) -> &str {
+    call.split_once('(').map_or("", |(name, _)| name)
+}
+
+impl Part {
+    /// The files opened, with the whole call.
+    pub(crate) fn opens(&self) -> impl Iterator<Item = &str> {
+        let opens = ["open", "openat", "openat2"];
+        let calls = self.calls.iter().map(String::as_str);
+        calls.filter(move |call| opens.contains(&name(call)))
+    }
+
+    /// The directories that were listed, each once.
+    pub(crate) fn listed(&self) -> Vec<String> {
+        let listings = self
+            .calls
+            .iter()
+            .filter(|call| name(call).starts_with("getdents"));
+        let mut directories: Vec<String> = listings
+            .map(|call| {
+                let (_, rest) = call.split_once('<').expect("strace -y names descriptors");
+                rest.split_once('>')
+                    .expect("strace -y names descriptors")
+                    .0
+                    .to_owned()
+            })
+            .collect();
+        directories.dedup();
+        directories
+    }
+
+    /// How often a file was opened; tries that fail count too.
+    pub(crate) fn opened(&self, file_name: &str) -> usize {
+        let ends = [format!("\"{file_name}\""), format!("/{file_name}\"")];
+        self.opens()
+            .filter(|call| ends.iter().any(|end| call.contains(end)))
+            .count()
+    }
+
+    /// The calls whose arguments name a path at or below this one.
+    pub(crate) fn naming(&self, path: &Path) -> Vec<&str> {
+        let start = format!("\"{}", path.display());
+        let calls = self.calls.iter().map(String::as_str);
+        // What is read may name it: runcrust's configuration does.
+        calls
+            .filter(|call| name(call) != "read" && call.contains(&start))
+            .collect()
+    }
+
+    /// Nothing is written, made, locked or started.
+    #[track_caller]
+    pub(crate) fn assert_changes_nothing(&self) {
+        let changes = self
+            .calls
+            .iter()
+            .filter(|call| CHANGES.contains(&name(call)));
+        let changes: Vec<&String> = changes.collect();
+        assert!(changes.is_empty(), "{changes:#?}");
+        let to_write = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_TMPFILE"];
+        let writing = self
+            .opens()
+            .filter(|call| to_write.iter().any(|flag| call.contains(flag)));
+        let writing: Vec<&str> = writing.collect();
+        assert!(writing.is_empty(), "{writing:#?}");
+    }
+}

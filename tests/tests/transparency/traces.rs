@@ -1,0 +1,153 @@
+//! What runcrust does before the delegate runs, by its system calls.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::{Bundle, Container, Node, Run, Runtime, on_each_delegate};
+
+use crate::strace::{Part, Trace};
+
+/// Which file it is, and when it was last touched.
+fn identity(path: &Path) -> (u64, i64, i64, Vec<u8>) {
+    let stat = fs::symlink_metadata(path).expect("stat");
+    (
+        stat.ino(),
+        stat.ctime(),
+        stat.ctime_nsec(),
+        fs::read(path).expect("read"),
+    )
+}
+
+/// Creates a container whose config doesn't match, and checks what that costs.
+#[track_caller]
+fn pass_through(node: &Node, bundle: &Bundle) -> (Container, Part) {
+    let (before, records) = (identity(&bundle.config_path()), node.records());
+    let container = node.container(bundle);
+    let trace = Trace::in_directory(node.dir().path());
+    let _ = container
+        .create_with(trace.of(&container.create_command()))
+        .success();
+    let (part, execs) = trace.part();
+    part.assert_changes_nothing();
+    assert_eq!(execs, 2, "its own and the delegate's");
+    let delegate = format!("execve({:?}, ", node.handler().delegate().program());
+    assert!(part.exec.starts_with(&delegate), "{}", part.exec);
+    assert_eq!(part.opened("config.json"), 1, "{part:#?}");
+    let configuration = format!("{}.toml", node.handler().name());
+    assert_eq!(part.opened(&configuration), 1, "{part:#?}");
+    assert_eq!(identity(&bundle.config_path()), before);
+    assert_eq!(node.records(), records);
+    let _ = container.start().success();
+    (container, part)
+}
+
+/// A volume of another pod: there is a crust directory, with something in it.
+fn stage_for_another(node: &Node) -> runcrust_tests::LoopDevice {
+    let device = node.ext4();
+    let _ = node.stage("pod-z", "pv-9", &device, &[]);
+    device
+}
+
+on_each_delegate! {
+    fn a_plain_bundle_costs_one_exec(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _device = stage_for_another(&node);
+        let data = node.dir().subdir("data");
+        let bundle = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
+        let (_container, part) = pass_through(&node, &bundle);
+        assert_eq!(part.listed(), <[String; 0]>::default());
+
+        let bare = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
+        let bare = Container::new(&Runtime::bare(delegate), &bare);
+        let trace = Trace::in_directory(node.dir().path());
+        let _ = bare.create_with(trace.of(&bare.create_command())).success();
+        assert_eq!(trace.execs(), 1, "the bare delegate's own");
+    }
+
+    fn a_pod_without_deferred_volumes_costs_one_exec_each(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _device = stage_for_another(&node);
+        // A CSI volume that the driver mounted, as every driver does without deferral.
+        let target = node.target("pod-a", "pv-1");
+        let nothing: Option<&str> = None;
+        mount(Some("none"), &target, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+
+        let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
+        let directory = target.parent().and_then(Path::parent).unwrap();
+        assert_eq!(part.listed(), [directory.to_str().unwrap()], "its one listing");
+
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let (app, part) = pass_through(&node, &bundle);
+        assert_eq!(part.listed(), <[String; 0]>::default());
+        let _ = app.sh("echo hello > /data/file");
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "hello\n");
+    }
+
+    fn a_pod_without_csi_volumes_is_not_looked_for_twice(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _device = stage_for_another(&node);
+        let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
+        assert_eq!(part.listed(), <[String; 0]>::default());
+        let (_app, part) = pass_through(&node, &node.app_bundle(&sandbox).write());
+        assert_eq!(part.listed(), <[String; 0]>::default());
+    }
+
+    fn a_node_where_nothing_was_ever_staged_lists_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let target = node.target("pod-a", "pv-1");
+        fs::write(target.join("file"), "hello\n").unwrap();
+        let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
+        assert_eq!(part.listed(), <[String; 0]>::default());
+        let (_app, part) = pass_through(&node, &node.app_bundle(&sandbox).write());
+        assert_eq!(part.listed(), <[String; 0]>::default());
+        let (_plain, part) = pass_through(&node, &Bundle::plain(node.dir()).write());
+        assert_eq!(part.listed(), <[String; 0]>::default());
+        for path in [node.handler().crust_root(), node.handler().state_dir()] {
+            assert!(!path.exists(), "{} was made", path.display());
+        }
+    }
+
+    /// The rest of the container's life, and what callers ask of a runtime.
+    fn other_commands_never_look_at_the_bundle(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.container(&bundle);
+        let _ = app.create().success();
+        let trace = Trace::in_directory(node.dir().path());
+        let id = app.id();
+        for arguments in [
+            vec!["state", id],
+            vec!["start", id],
+            vec!["ps", id],
+            vec!["exec", id, "/bin/true"],
+            vec!["list"],
+            vec!["features"],
+            vec!["--version"],
+            vec!["kill", id, "KILL"],
+            vec!["delete", "--force", id],
+            vec!["no-such-command"],
+        ] {
+            let _ = Run::of(&mut trace.of(&app.command(&arguments)));
+            let (part, execs) = trace.part();
+            part.assert_changes_nothing();
+            // What the delegate itself execs is its own affair.
+            assert!(execs >= 2, "{arguments:?}");
+            assert_eq!(part.opened("config.json"), 0, "{arguments:?}: {part:#?}");
+            let state: [PathBuf; 4] = [
+                bundle.path().to_owned(),
+                node.handler().crust_root(),
+                node.handler().state_dir(),
+                node.handler().kubelet_dir(),
+            ];
+            for path in &state {
+                assert_eq!(part.naming(path), <[&str; 0]>::default(), "{arguments:?}");
+            }
+            assert_eq!(part.listed(), <[String; 0]>::default());
+        }
+    }
+}

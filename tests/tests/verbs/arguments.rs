@@ -1,0 +1,190 @@
+//! What is wrong with a request, and what runcrust says of itself.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, LoopDevice, Node};
+
+use crate::answer::{assert_done, assert_error};
+
+#[test]
+fn requests_that_mean_nothing_are_invalid_arguments() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let (device, image) = (utf8(device.path()), utf8(device.file()));
+    let target = node.target("pod-a", "pv-1");
+    let (target, parent) = (utf8(&target), format!("{}/../pv-2/mount", target.display()));
+    let good = ["--device", device, "--fstype", "ext4"];
+    let with = |more: &[&'static str]| -> Vec<String> {
+        let all = ["stage", target].into_iter();
+        let all = all.chain(good).chain(more.iter().copied());
+        all.map(str::to_owned).collect()
+    };
+    let of = |all: &[&str]| -> Vec<String> { all.iter().map(|&text| text.to_owned()).collect() };
+    let cases: Vec<(Vec<String>, &str)> = vec![
+        (of(&[]), ""),
+        (of(&["mount", target]), "mount"),
+        (of(&["stage"]), "--device"),
+        (of(&["stage", target, "--device", device]), "--fstype"),
+        (of(&["stage", target, "--fstype", "ext4"]), "--device"),
+        (of(&["unstage"]), "TARGET_PATH"),
+        (of(&["stats"]), "TARGET_PATH"),
+        (of(&["stats", target, "--force"]), "--force"),
+        (of(&["unstage", target, target]), target),
+        (with(&["--no-such-flag"]), "--no-such-flag"),
+        (with(&["--fs-group", "-1"]), "-1"),
+        (with(&["--fs-group", "4294967295"]), "4294967295"),
+        (with(&["--fs-group", "wheel"]), "wheel"),
+        (with(&["--fs-group", ""]), "--fs-group"),
+        (
+            with(&["--fs-group", "1", "--fs-group-change-policy", "always"]),
+            "always",
+        ),
+        (
+            with(&["--fs-group-change-policy", "OnRootMismatch"]),
+            "--fs-group",
+        ),
+        (
+            with(&["--access-mode", "ReadWriteOncePod"]),
+            "ReadWriteOncePod",
+        ),
+        (with(&["--option", "bind,rw"]), "bind"),
+        (with(&["--option", "rbind"]), "rbind"),
+        (with(&["--option", "password=hunter2"]), "password"),
+        (with(&["--option", "ro=1"]), "ro"),
+        (
+            of(&["stage", target, "--device", "loop0", "--fstype", "ext4"]),
+            "loop0",
+        ),
+        (
+            of(&["stage", target, "--device", image, "--fstype", "ext4"]),
+            "not a block device",
+        ),
+        (
+            of(&[
+                "stage",
+                target,
+                "--device",
+                "/dev/no-such",
+                "--fstype",
+                "ext4",
+            ]),
+            "/dev/no-such",
+        ),
+        (
+            of(&["stage", target, "--device", device, "--fstype", "vfat"]),
+            "vfat",
+        ),
+        (
+            of(&["stage", target, "--device", device, "--fstype", "../ext4"]),
+            "fstype",
+        ),
+    ];
+    for (arguments, named) in cases {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let run = node.handler().crust(&arguments);
+        assert!(!run.stderr.contains("hunter2"), "{run}");
+        assert_error(run, "INVALID_ARGUMENT", &[named]);
+    }
+    for path in ["", "pods/a/mount", "./mount", parent.as_str()] {
+        for verb in ["stage", "unstage", "stats"] {
+            let mut arguments = vec![verb, path];
+            arguments.extend(good.iter().filter(|_| verb == "stage"));
+            let named = if path == parent { "`..`" } else { "relative" };
+            assert_error(
+                node.handler().crust(&arguments),
+                "INVALID_ARGUMENT",
+                &[named],
+            );
+        }
+    }
+    assert_eq!(node.records(), <[std::path::PathBuf; 0]>::default());
+}
+
+#[test]
+fn what_this_version_does_not_do_is_unimplemented() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    let run = node.try_stage(&target, device.path(), &["--device-node"]);
+    assert_error(run, "UNIMPLEMENTED", &["pv-1", "deviceNode"]);
+    assert_eq!(node.records(), <[std::path::PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_node_that_is_not_in_order_is_internal() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let verbs = || {
+        [
+            node.try_stage(&target, device.path(), &["--option", "noatime"]),
+            node.unstage(&target),
+            node.stats(&target),
+        ]
+    };
+    let root = node.handler().crust_root();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+    for run in verbs() {
+        assert_error(run, "INTERNAL", &[utf8(&root), "written"]);
+    }
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+    let entry = node.entry(&target);
+    chown(&entry, Some(1000), None).unwrap();
+    for run in verbs() {
+        assert_error(run, "INTERNAL", &[utf8(&entry), "root"]);
+    }
+    chown(&entry, Some(0), None).unwrap();
+    node.handler().reconfigure("no_such_key = 1");
+    let file = node.handler().configuration();
+    for run in verbs() {
+        assert_error(run, "INTERNAL", &[utf8(&file), "line ", "`no_such_key`"]);
+    }
+    node.handler().reconfigure("");
+    assert_done(node.unstage(&target));
+}
+
+#[test]
+fn the_verbs_need_no_delegate() {
+    let node = Node::new(Delegate::Runc);
+    let device = LoopDevice::ext4(node.dir(), 16);
+    let file = node.handler().configuration();
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("delegate"))
+        .unwrap();
+    fs::write(&file, text.replace(line, "delegate = \"/no/such/runc\"")).unwrap();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+    assert_done(node.unstage(&target));
+}
+
+#[test]
+fn help_and_version_are_for_people() {
+    let node = Node::new(Delegate::Runc);
+    let help = node.handler().crust(&["--help"]).success();
+    for verb in ["stage", "unstage", "stats"] {
+        assert!(help.stdout.contains(verb), "{help}");
+        let help = node.handler().crust(&[verb, "--help"]).success();
+        assert!(help.stdout.contains("<TARGET_PATH>"), "{help}");
+        assert_eq!(help.stderr, "");
+    }
+    let stage = node.handler().crust(&["stage", "--help"]).success().stdout;
+    for flag in [
+        "--device",
+        "--fstype",
+        "--option",
+        "--fs-group",
+        "--fs-group-change-policy",
+        "--read-only",
+        "--access-mode",
+        "--device-node",
+    ] {
+        assert!(stage.contains(flag), "{flag} isn't in {stage}");
+    }
+    let version = node.handler().crust(&["--version"]).success().stdout;
+    assert!(version.starts_with("runcrust"), "{version}");
+    assert_eq!(node.records(), <[std::path::PathBuf; 0]>::default());
+}

@@ -1,0 +1,10 @@
+//! `runcrust crust …`: what a CSI driver's helper, or a person, calls.
+//!
+//! Success is exit 0 and one JSON object on standard output; failure is another exit, nothing on
+//! standard output and one line of JSON on standard error.
+
+mod answer;
+mod arguments;
+mod stage;
+mod stats;
+mod unstage;

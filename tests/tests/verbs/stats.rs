@@ -1,0 +1,195 @@
+//! `stats`: the numbers of a volume in use, where it is in use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{
+    Container, Delegate, LoopDevice, Node, Run, on_each_delegate, process, wait_until,
+};
+use serde_json::{Value, json};
+
+use crate::answer::assert_error;
+
+/// What the container's own statfs says, as stats must say it.
+fn expected(app: &Container, at: &str) -> String {
+    // Block size, blocks, free and available ones, inodes, free ones.
+    let text = app.sh(&format!("stat -f -c '%S %b %f %a %c %d' {at}"));
+    let numbers: Vec<u64> = text
+        .split(' ')
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    let [size, blocks, free, available, inodes, free_inodes] = numbers[..] else {
+        panic!("{text:?}");
+    };
+    assert!(available < free, "blocks are reserved for root: {text}");
+    assert!(free < blocks && free_inodes < inodes, "{text}");
+    format!(
+        "{{\"usage\":[\
+         {{\"unit\":\"BYTES\",\"total\":{},\"used\":{},\"available\":{}}},\
+         {{\"unit\":\"INODES\",\"total\":{inodes},\"used\":{},\"available\":{free_inodes}}}],\
+         \"volume_condition\":{{\"abnormal\":false,\"message\":\"\"}}}}\n",
+        size * blocks,
+        size * (blocks - free),
+        size * available,
+        inodes - free_inodes,
+    )
+}
+
+/// Has the mounted ext4 find an error in itself.
+fn fail(device: &LoopDevice) {
+    let name = device.path().file_name().expect("/dev/loopN");
+    let directory = Path::new("/sys/fs/ext4").join(name);
+    fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
+}
+
+#[track_caller]
+fn stats(node: &Node, target: &Path) -> String {
+    let run = node.stats(target).success();
+    assert_eq!(run.stderr, "");
+    run.stdout
+}
+
+#[test]
+fn a_volume_that_is_not_staged_is_not_found() {
+    let node = Node::new(Delegate::Runc);
+    let unknown = node.target("pod-a", "pv-1");
+    assert_error(node.stats(&unknown), "NOT_FOUND", &["pv-1"]);
+    let device = node.ext4();
+    let _ = node.stage("pod-a", "pv-2", &device, &[]);
+    assert_error(node.stats(&unknown), "NOT_FOUND", &["pv-1"]);
+}
+
+on_each_delegate! {
+    fn before_and_after_its_use_a_volume_has_no_stats(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+        let sandbox = node.sandbox("pod-a");
+        let _ = stats(&node, &target);
+        sandbox.stop();
+        let _ = sandbox.delete().success();
+        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+        let _ = node.unstage(&target).success();
+        assert_error(node.stats(&target), "NOT_FOUND", &["pv-1"]);
+    }
+
+    fn the_numbers_are_those_that_the_container_sees(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(stats(&node, &target), expected(&app, "/data"));
+        let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=6 2>/dev/null; sync");
+        let _ = app.sh("mkdir -p /data/a/b/c; sync");
+        let after = stats(&node, &target);
+        assert_eq!(after, expected(&app, "/data"));
+        let after: Value = serde_json::from_str(&after).unwrap();
+        assert!(after["usage"][0]["used"].as_u64().unwrap() >= 6 << 20, "{after}");
+    }
+
+    /// kubelet's part asks the program that the entry names, whatever runtime wrote it.
+    fn runtime_cli_names_a_program_that_answers(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let cli = node.entry(&target).join("runtime-cli");
+        assert!(!cli.exists(), "not before it is in use");
+        let sandbox = node.sandbox("pod-a");
+        let line = fs::read_to_string(&cli).unwrap();
+        let program = PathBuf::from(line.strip_suffix('\n').expect("a line"));
+        assert!(!line.trim_end().contains('\n') && program.is_absolute(), "{line:?}");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&cli).unwrap().permissions());
+        assert_eq!(mode & 0o7777, 0o600);
+
+        let app = node.app(&sandbox, &target, "/data");
+        let mut command = Command::new(&program);
+        command.env_clear().args(["crust", "stats"]).arg(&target).current_dir("/");
+        let run = Run::of(&mut command).success();
+        assert_eq!((run.stdout, run.stderr), (expected(&app, "/data"), String::new()));
+        for container in [&app, &sandbox] {
+            container.stop();
+            let _ = container.delete().success();
+        }
+        assert!(!cli.exists(), "not when nobody uses it any more");
+    }
+
+    fn an_app_answers_for_a_sandbox_that_was_killed(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data/deep");
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        let _ = app.sh("dd if=/dev/zero of=/data/deep/file bs=1M count=3 2>/dev/null; sync");
+        assert_eq!(stats(&node, &target), expected(&app, "/data/deep"));
+    }
+
+    fn asking_does_not_keep_the_device_busy(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        for _ in 0..20 {
+            let _ = stats(&node, &target);
+        }
+        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        sandbox.stop();
+        let _ = sandbox.delete().success();
+        device.wait_until_free(PATIENCE);
+        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+        assert!(device.is_free());
+    }
+
+    fn what_a_container_made_of_its_mount_leads_nowhere(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+        let app = node.run(&bundle.write());
+        let _ = app.sh("umount /data && rmdir /data && ln -s / /data");
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+    }
+
+    fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=continue"]);
+        let _sandbox = node.sandbox("pod-a");
+        fail(&device);
+        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
+        let condition = &answer["volume_condition"];
+        assert_eq!(condition["abnormal"], json!(true), "{answer}");
+        assert!(condition["message"].as_str().unwrap().contains("error"), "{answer}");
+    }
+
+    fn a_file_system_that_became_read_only_is_abnormal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=remount-ro"]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        fail(&device);
+        let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        // Since Linux 6.12 statfs doesn't tell it; the errors do.
+        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
+        assert_eq!(answer["volume_condition"]["abnormal"], json!(true), "{answer}");
+    }
+
+    fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
+        let _sandbox = node.sandbox("pod-a");
+        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
+        assert_eq!(answer["volume_condition"], json!({"abnormal": false, "message": ""}));
+    }
+}

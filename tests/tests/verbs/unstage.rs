@@ -1,0 +1,135 @@
+//! `unstage`: what is left, and who keeps it from happening.
+
+use std::path::PathBuf;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Container, Delegate, Node, cgroup, on_each_delegate, process, wait_until};
+
+use crate::answer::{assert_done, assert_error};
+
+/// Kills all processes of containers, as a machine's out-of-memory killer might, and waits until
+/// they have ended. The kernel lets go of their mounts after that.
+fn kill_everything(containers: &[&Container]) {
+    let processes = containers.iter().flat_map(|container| {
+        let mut pids = cgroup::processes(container.cgroup());
+        pids.push(container.pid());
+        pids
+    });
+    let processes: Vec<i32> = processes.collect();
+    for pid in &processes {
+        process::kill_now(*pid);
+    }
+    wait_until("the processes to end", PATIENCE, || {
+        !processes.iter().any(|pid| process::is_alive(*pid))
+    });
+}
+
+#[test]
+fn unstaging_is_repeatable_and_never_minds_what_it_does_not_know() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let (kept, target) = (
+        node.stage("pod-a", "pv-1", &device, &[]),
+        node.stage("pod-a", "pv-2", &device, &[]),
+    );
+    let before = node.records();
+    for unknown in [
+        node.target("pod-a", "pv-3"),
+        kept.join("sub"),
+        PathBuf::from("/"),
+        PathBuf::from("/no/such/path"),
+    ] {
+        assert_done(node.unstage(&unknown));
+    }
+    assert_eq!(node.records(), before);
+    for _ in 0..2 {
+        assert_done(node.unstage(&target));
+        assert!(!node.entry(&target).exists());
+        assert!(node.entry(&kept).exists());
+    }
+    assert!(target.is_dir(), "it is the driver's");
+}
+
+#[test]
+fn without_a_crust_directory_there_is_nothing_to_unstage() {
+    let node = Node::new(Delegate::Runc);
+    assert_done(node.unstage(&node.target("pod-a", "pv-1")));
+    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_detached_device_does_not_hinder() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    drop(device);
+    assert_done(node.unstage(&target));
+    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_removed() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    std::fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
+    assert_done(node.unstage(&target));
+    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+}
+
+on_each_delegate! {
+    fn a_volume_in_use_stays_until_its_last_user_ends(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let in_use_by = |user: &Container| {
+            let before = node.records();
+            let names = ["pv-1", user.id(), "pod-a"];
+            assert_error(node.unstage(&target), "FAILED_PRECONDITION", &names);
+            assert_eq!(node.records(), before);
+        };
+        in_use_by(&sandbox);
+        let app = node.app(&sandbox, &target, "/data");
+        in_use_by(&sandbox);
+        // Its app has a pid namespace of its own, and lives on with the volume.
+        sandbox.stop();
+        let _ = sandbox.delete().success();
+        in_use_by(&app);
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        app.stop();
+        let _ = app.delete().success();
+        assert_done(node.unstage(&target));
+        assert!(device.is_free());
+    }
+
+    fn a_container_that_was_never_started_uses_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let _ = app.create().success();
+        sandbox.stop();
+        let _ = sandbox.delete().success();
+        assert_error(node.unstage(&target), "FAILED_PRECONDITION", &["pv-1", app.id()]);
+    }
+
+    /// Nobody ran a hook or a `delete`.
+    fn after_everything_was_killed_nothing_is_left(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let one = node.app(&sandbox, &target, "/data");
+        let two = node.app(&sandbox, &target.join("sub"), "/data");
+        let _ = one.sh("dd if=/dev/zero of=/data/file bs=1M count=8 2>/dev/null");
+        kill_everything(&[&sandbox, &one, &two]);
+        assert_done(node.unstage(&target));
+        assert!(device.is_free(), "free as soon as unstage says so");
+        assert!(!node.entry(&target).exists());
+        let owners = node.handler().state_dir().join("owners");
+        assert_eq!(std::fs::read_dir(owners).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+    }
+}
