@@ -180,15 +180,15 @@ mod tests {
                 .values()
                 .all(Change::is_none)
         );
-        let mut changed = template.clone();
-        for (name, text) in &mut changed.places {
+        let mut later = template.clone();
+        for (name, text) in &mut later.places {
             match name.as_str() {
                 "/list" => text.insert_str(0, ",2,[3]"),
                 "/object" => text.push_str(",\"b\":4"),
                 _ => "\"/c\"".clone_into(text),
             }
         }
-        let text = changed.text();
+        let text = later.text();
         let changes = template.changes(&text);
         assert_eq!(changes["/list"].elements(), [json!(2), json!([3])]);
         assert_eq!(changes["/object"].members(), json!({"b": 4}));
@@ -200,9 +200,9 @@ mod tests {
         let template = template();
         let text = template.text();
         for (at, _) in text.match_indices(' ') {
-            let changed = format!("{}{}", &text[..at], &text[at + 1..]);
+            let shorter = format!("{}{}", &text[..at], &text[at + 1..]);
             let changes = std::panic::catch_unwind(|| {
-                let all = template.changes(&changed);
+                let all = template.changes(&shorter);
                 all.values().all(Change::is_none)
             });
             assert!(!changes.unwrap_or(false), "at {at}");

@@ -270,6 +270,26 @@ on_each_delegate! {
         fsck_ext4(device.path());
     }
 
+    fn pods_with_one_target_path_get_a_walk_each(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        with_mounted(device.path(), |root| fs::write(root.join("file"), "").unwrap());
+        // In no pod's directory: it may be anybody's.
+        let target = node.dir().subdir("shared");
+        let _ = node.try_stage(&target, device.path(), &ALWAYS).success();
+        let look = "stat -c %g:%a /data/file";
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("chgrp 7 /data/file; chmod 600 /data/file");
+        let again = node.app(&sandbox, &target, "/data");
+        assert_eq!(again.sh(look), "7:600", "another app of the pod");
+        let others_sandbox = node.sandbox(OTHER_POD);
+        let other = node.app(&others_sandbox, &target, "/data");
+        assert_eq!(other.sh(look), "2000:660", "another pod");
+        end([app, again, other, sandbox, others_sandbox]);
+        device.wait_until_free(PATIENCE);
+    }
+
     fn each_pod_gets_its_own_group(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         scene.assert_walked_as_by_kubelet(GROUP, Policy::Always, &ALWAYS);

@@ -25,7 +25,7 @@ impl Volume {
     fn new(node: Node) -> Self {
         let device = node.ext4();
         with_mounted(device.path(), |root| {
-            fs::write(root.join("file"), "in the volume").unwrap()
+            fs::write(root.join("file"), "in the volume").unwrap();
         });
         Self {
             target: node.stage(POD, "pv-1", &device, &[]),
