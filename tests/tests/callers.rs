@@ -1,0 +1,101 @@
+//! Ways of calling that must not matter to a pod with a volume, and what an operator is told.
+
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::{Bundle, Container, Node, Run, on_each_delegate};
+
+const POD: &str = "99999999-8888-7777-6666-555555555555";
+
+/// `create` or `run` with the bundle given some other way, from some other directory.
+fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &std::path::Path) -> Run {
+    let mut command: Command = container.command(verb);
+    let pid_file = container.bundle().join("init.pid");
+    command.args(bundle).arg("--pid-file").arg(pid_file);
+    command.arg(container.id()).current_dir(directory);
+    container.create_with(command)
+}
+
+fn app_with_volume(node: &Node, sandbox: &Container, target: &std::path::Path) -> Bundle {
+    node.app_bundle(sandbox).bind(target, "/data", &[]).write()
+}
+
+on_each_delegate! {
+    fn bundles_given_by_directory_and_by_relative_path_have_their_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let parent = node.dir().join("bundles");
+        for (flags, inside) in [(vec![], true), (vec!["--bundle", "."], true), (vec!["-b", "NAME"], false)] {
+            let bundle = app_with_volume(&node, &sandbox, &target);
+            let app = node.container(&bundle);
+            let name = bundle.path().file_name().unwrap().to_str().unwrap();
+            let flags: Vec<&str> = flags.iter().map(|flag| if *flag == "NAME" { name } else { flag }).collect();
+            let directory = if inside { bundle.path() } else { &parent };
+            let _ = call(&app, &["create"], &flags, directory).success();
+            let _ = app.start().success();
+            assert_eq!(app.sh("grep -c ' /data .* ext4 ' /proc/self/mountinfo"), "1", "{flags:?}");
+        }
+    }
+
+    fn a_container_that_is_run_has_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = app_with_volume(&node, &sandbox, &target);
+        let app = node.container(&bundle);
+        let _ = call(&app, &["run", "--detach"], &["--bundle", bundle.path().to_str().unwrap()], bundle.path()).success();
+        let _ = app.sh("echo x > /data/file");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    fn a_failed_sandbox_is_reported_although_its_stderr_is_read_only(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
+        let sandbox = node.container(&node.sandbox_bundle(POD).write());
+        // The harness opens a sandbox's three streams read-only, as containerd does.
+        let _ = sandbox.create().failure();
+        let error = sandbox.last_log_error().unwrap();
+        assert!(error.starts_with("volume pv-1: ") && error.contains("mountInfo.json: isn't JSON"), "{error}");
+    }
+
+    fn a_missing_hook_is_named_before_anything_is_changed(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _target = node.stage(POD, "pv-1", &device, &[]);
+        let configuration = fs::read_to_string(node.handler().configuration()).unwrap();
+        let without = configuration.lines().map(|line| {
+            if line.starts_with("hook = ") { "hook = \"/no/such/hook\"" } else { line }
+        });
+        let text = without.collect::<Vec<_>>().join("\n");
+        fs::write(node.handler().configuration(), text).unwrap();
+        let bundle = node.sandbox_bundle(POD).write();
+        let before = bundle.config_bytes();
+        let sandbox = node.container(&bundle);
+        let _ = sandbox.create().failure();
+        let error = sandbox.last_log_error().unwrap();
+        assert!(error.contains("/no/such/hook") && error.contains("hint: install crust-mount-hook"), "{error}");
+        assert_eq!(bundle.config_bytes(), before);
+    }
+
+    fn the_log_tells_what_was_mounted_and_what_was_not(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let log = node.dir().join("runcrust.log");
+        node.handler().reconfigure(&format!("log = {log:?}"));
+        let (good, bad) = (node.ext4(), runcrust_tests::LoopDevice::new(node.dir(), 4));
+        let target = node.stage(POD, "pv-good", &good, &["--fs-group", "321"]);
+        let _empty = node.stage(POD, "pv-bad", &bad, &[]);
+        let sandbox = node.sandbox(POD);
+        let text = fs::read_to_string(&log).unwrap();
+        let line = |what: &str| text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(line("mounted in the sandbox").contains(target.to_str().unwrap()), "{text}");
+        assert!(line("fsGroup was applied").contains("321"), "{text}");
+        assert!(line("WARN").contains("volume pv-bad: "), "{text}");
+        let record = node.handler().state_dir().join(format!("sandboxes/{}.json", sandbox.id()));
+        assert!(fs::read_to_string(record).unwrap().contains("volume pv-bad: "));
+    }
+}
