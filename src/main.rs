@@ -20,35 +20,39 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use crust_state::config::ConfigError;
 use crust_state::{Config, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Flavour, Invocation, Start};
 use report::Report;
+use start::Job;
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
-    let setup = set_up(&argv);
+    let config = Config::load(argv.first());
+    let delegate = find_delegate(&argv, config.as_ref());
     // Without a delegate there is still a caller, who reads the log that the command line names.
-    let flavour = setup
-        .as_ref()
-        .map_or(Flavour::Runc, |(_, delegate)| delegate.flavour());
+    let flavour = delegate.as_ref().map_or(Flavour::Runc, Delegate::flavour);
     let invocation = invocation::parse(flavour, &argv);
     if let Ok(Command::Crust { at }) = invocation.command {
         // Volumes that are in use need answers even where the delegate is gone.
-        return verbs::run(&argv[at + 1..], Config::load(argv.first()));
+        return verbs::run(&argv[at + 1..], config);
     }
     let report = Report::new(flavour, &invocation.globals, bundle_of(&invocation));
-    let Err(error) =
-        setup.and_then(|(config, delegate)| become_delegate(&argv, invocation, &config, &delegate));
+    let Err(error) = become_delegate(&argv, invocation, config, delegate);
     report.fatal(&error);
     ExitCode::FAILURE
 }
 
-fn set_up(argv: &[OsString]) -> Result<(Config, Delegate)> {
-    let config = Config::load(argv.first())?;
-    let delegate = Delegate::find(config.delegate.as_deref())?;
-    Ok((config, delegate))
+/// A mistake in the configuration must keep no container from being stopped: for that its
+/// delegate is enough.
+fn find_delegate(argv: &[OsString], config: Result<&Config, &ConfigError>) -> Result<Delegate> {
+    let configured = match config {
+        Ok(config) => config.delegate.clone(),
+        Err(_) => Config::load_delegate(argv.first())?,
+    };
+    Ok(Delegate::find(configured.as_deref())?)
 }
 
 /// Prepares what needs it and execs the delegate in this process's place: a fork would lose
@@ -56,13 +60,20 @@ fn set_up(argv: &[OsString]) -> Result<(Config, Delegate)> {
 fn become_delegate(
     argv: &[OsString],
     invocation: Invocation,
-    config: &Config,
-    delegate: &Delegate,
+    config: Result<Config, ConfigError>,
+    delegate: Result<Delegate>,
 ) -> Result<Infallible> {
-    if let Command::Start(start) = invocation.command? {
-        logging::start(config.log.as_deref());
-        start::prepare(&start, &invocation.globals, config, argv.first())?;
-    }
+    let Command::Start(start) = invocation.command? else {
+        return Ok(delegate?.exec(argv)?);
+    };
+    let (config, delegate) = (config?, delegate?);
+    logging::start(config.log.as_deref());
+    let _lock = start::prepare(Job {
+        start: &start,
+        globals: &invocation.globals,
+        config: &config,
+        argv0: argv.first(),
+    })?;
     Ok(delegate.exec(argv)?)
 }
 

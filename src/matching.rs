@@ -32,6 +32,12 @@ pub(crate) enum MatchError {
     #[error("volume {volume}: {source}")]
     Entry { volume: String, source: EntryError },
     #[error(
+        "volume {volume}: {source_path} is kubelet's own bind of a subPath, which leads to the \
+         empty directory on the host; hint: this version resolves subPaths only of a kubelet that \
+         leaves them to the runtime (KEP-2857)"
+    )]
+    KubeletSubpath { volume: String, source_path: String },
+    #[error(
         "volume {volume}: nothing is staged for {directory}, which is neither mounted nor holds \
          files: data written there would be lost; hint: stage the volume again, or set \
          unstaged = \"pass\" in runcrust's configuration"
@@ -62,6 +68,9 @@ pub(crate) fn match_source(
         if let Some(found) = match_path(spelling, config, node)? {
             return Ok(Some(found));
         }
+    }
+    for spelling in spellings.into_iter().flatten() {
+        refuse_kubelets_subpath(spelling, node)?;
     }
     if config.unstaged == Unstaged::Refuse {
         for spelling in spellings.into_iter().flatten() {
@@ -106,6 +115,25 @@ fn match_path(
         }
     }
     Ok(None)
+}
+
+/// A stock kubelet binds a subPath below `…/pods/<uid>/volume-subpaths/<volume>/` before the runtime
+/// sees it. The bind of a deferred volume shows what is on the node's disk.
+fn refuse_kubelets_subpath(path: &TargetPath, node: &impl Node) -> Result<(), MatchError> {
+    let Some(volume) = path.kubelet_subpath_volume() else {
+        return Ok(());
+    };
+    let entry = |source| MatchError::Entry {
+        volume: volume.volume_name(),
+        source,
+    };
+    if node.staged(&volume).map_err(entry)?.is_none() {
+        return Ok(());
+    }
+    Err(MatchError::KubeletSubpath {
+        volume: volume.volume_name(),
+        source_path: path.to_string(),
+    })
 }
 
 /// The opposite of matching a directory that isn't a volume: its metadata may be lost.
@@ -259,6 +287,25 @@ mod tests {
             error.starts_with("volume /srv/broken: /run/crust/0/mountInfo.json"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn kubelets_own_bind_of_a_staged_volumes_subpath_is_refused() {
+        let staged = [MOUNT];
+        let node = Table {
+            staged: &staged,
+            link: None,
+            bare: false,
+        };
+        let bind = |volume: &str| format!("/var/lib/kubelet/pods/u/volume-subpaths/{volume}/app/0");
+        let refused = match_source(&bind("pv-1"), &Config::default(), &node);
+        let error = refused.unwrap_err().to_string();
+        assert!(
+            error.starts_with("volume pv-1: ") && error.contains("volume-subpaths/pv-1"),
+            "{error}"
+        );
+        let other = match_source(&bind("pv-2"), &Config::default(), &node);
+        assert_eq!(other.unwrap(), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a create comes to: decided from the config, the node and the records, before anything is
 //! done. A value, printable and tested without root.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 use crust_state::config::SandboxMode;
 use crust_state::crust::EntryError;
@@ -11,7 +12,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::matching::{Match, MatchError, Node, match_source};
 use crate::oci::{Mount, Namespace};
-use crate::role::Role;
+use crate::role::{Role, RoleError};
 
 /// What a create comes to.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,8 +73,8 @@ pub(crate) enum PlanError {
     #[error("sandbox {id}: {source}")]
     Sandbox { id: String, source: StateError },
     #[error(
-        "volume {volume}: the pod's sandbox {sandbox} was made without a /.crust, because nothing \
-         was staged for its pod then; hint: let the pod be made anew, or set sandbox = \"always\" \
+        "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for \
+         its pod when it was made, or the record was lost; hint: let the pod be made anew, or set sandbox = \"always\" \
          in runcrust's configuration"
     )]
     NoSandboxRecord { volume: String, sandbox: String },
@@ -97,6 +98,8 @@ pub(crate) enum PlanError {
         sandbox: String,
         pid: i32,
     },
+    #[error("volume {volume}: {source}")]
+    Role { volume: String, source: RoleError },
     #[error("volume {volume}: {what}")]
     Unsupported { volume: String, what: &'static str },
 }
@@ -104,7 +107,9 @@ pub(crate) enum PlanError {
 /// What of a config matters.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    pub(crate) role: Role,
+    pub(crate) role: Result<Role, RoleError>,
+    /// The bundle's directory.
+    pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
     /// `restore` instead of `create` or `run`.
@@ -113,16 +118,17 @@ pub(crate) struct Facts<'a> {
 
 /// Plans a create.
 pub(crate) fn plan(
-    facts: &Facts<'_>,
+    facts: Facts<'_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
-    let mounts = matched(facts, config, records)?;
+    let mounts = matched(&facts, config, records)?;
     let Some(first) = mounts.first() else {
+        // What a config without volumes says of its pod is between it and the delegate.
         return match &facts.role {
-            Role::Sandbox {
+            Ok(Role::Sandbox {
                 pod_uid: Some(pod_uid),
-            } => sandbox(pod_uid, config, records),
+            }) => sandbox(pod_uid, &facts, config, records),
             _ => Ok(Plan::PassOn),
         };
     };
@@ -133,7 +139,11 @@ pub(crate) fn plan(
             what,
         })
     };
-    let Role::Member { sandbox_id } = &facts.role else {
+    let role = facts.role.map_err(|source| PlanError::Role {
+        volume: volume(),
+        source,
+    })?;
+    let Role::Member { sandbox_id } = &role else {
         return unsupported(
             "a deferred volume needs a pod's sandbox to be mounted in, and this container isn't in \
              one; hint: bundles without a sandbox aren't supported by this version",
@@ -172,10 +182,17 @@ fn matched(
 ) -> Result<Vec<PlannedMount>, PlanError> {
     let mut mounts = Vec::new();
     for mount in facts.mounts {
-        let Some(source) = &mount.source else {
+        let Some(given) = &mount.source else {
             continue;
         };
-        let found = match_source(source, config, records).map_err(|source| PlanError::Match {
+        // The delegate takes a relative bind source from the bundle.
+        let source = if is_bind(mount) && !given.starts_with('/') {
+            let path = facts.bundle.join(&**given);
+            Cow::Owned(path.to_string_lossy().into_owned())
+        } else {
+            Cow::Borrowed(&**given)
+        };
+        let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
             destination: mount.destination.to_string(),
             source,
         })?;
@@ -187,7 +204,7 @@ fn matched(
         mounts.push(PlannedMount {
             index: mount.index,
             destination: PathBuf::from(&*mount.destination),
-            source: source.to_string(),
+            source: given.to_string(),
             found,
         });
     }
@@ -203,15 +220,36 @@ fn is_bind(mount: &Mount<'_>) -> bool {
             .any(|option| option == "bind" || option == "rbind")
 }
 
-fn sandbox(pod_uid: &str, config: &Config, records: &impl Records) -> Result<Plan, PlanError> {
+fn sandbox(
+    pod_uid: &str,
+    facts: &Facts<'_>,
+    config: &Config,
+    records: &impl Records,
+) -> Result<Plan, PlanError> {
     let volumes = records.staged_for_pod(pod_uid)?;
-    if volumes.is_empty() && config.sandbox == SandboxMode::Auto {
-        return Ok(Plan::PassOn);
-    }
-    Ok(Plan::Sandbox(SandboxPlan {
-        pod_uid: pod_uid.to_owned(),
-        volumes,
-    }))
+    let Some(first) = volumes.first().map(TargetPath::volume_name) else {
+        if config.sandbox == SandboxMode::Auto || facts.restores {
+            return Ok(Plan::PassOn);
+        }
+        let pod_uid = pod_uid.to_owned();
+        return Ok(Plan::Sandbox(SandboxPlan { pod_uid, volumes }));
+    };
+    let mut joined = facts
+        .namespaces
+        .iter()
+        .filter_map(|namespace| namespace.path.as_deref());
+    let what = if facts.restores {
+        "restoring a sandbox with deferred volumes isn't supported"
+    } else if joined.any(|path| path.starts_with("/proc/")) {
+        "a sandbox that joins another process's namespaces isn't the pod's own"
+    } else {
+        let pod_uid = pod_uid.to_owned();
+        return Ok(Plan::Sandbox(SandboxPlan { pod_uid, volumes }));
+    };
+    Err(PlanError::Unsupported {
+        volume: first,
+        what,
+    })
 }
 
 /// Annotations can be set by others, and must open neither another pod's volume …

@@ -7,7 +7,7 @@ use crust_mount::sandbox::CRUST;
 use crust_mount::volume::Need;
 use crust_state::bundle::{AddedElement, BundleRecord, ReplacedSource};
 use crust_state::record::Version;
-use crust_state::{Config, TargetPath};
+use crust_state::{Config, Digest, TargetPath};
 use oci_spec::runtime::{
     Hook, HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
 };
@@ -27,43 +27,43 @@ pub(crate) struct Hooks {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// A new text for a config, and how to get the old one back.
-#[derive(Debug)]
+/// Changes to a config, and what it takes to undo them.
+#[derive(Debug, Default)]
 pub(crate) struct Rewrite {
     edits: Vec<Edit>,
-    pub(crate) record: BundleRecord,
+    sources: Vec<ReplacedSource>,
+    added: Vec<AddedElement>,
 }
 
 impl Rewrite {
-    fn new(bundle: PathBuf) -> Self {
-        let (sources, added) = (Vec::new(), Vec::new());
-        Self {
-            edits: Vec::new(),
-            record: BundleRecord {
-                version: Version,
-                bundle,
-                sources,
-                added,
-            },
-        }
-    }
-
     fn push(&mut self, array: ArrayPath, element: &impl Serialize) -> Result<()> {
         let value = serde_json::to_value(element).context("config.json: new element")?;
         self.edits.push(Edit::Push {
             array,
             json: value.to_string(),
         });
-        self.record.added.push(AddedElement {
+        self.added.push(AddedElement {
             array: array.name().to_owned(),
             element: value,
         });
         Ok(())
     }
 
-    /// The new text.
-    pub(crate) fn apply(&self, document: &Document<'_>) -> Result<Vec<u8>> {
-        Ok(document.apply(&self.edits)?)
+    /// The new text, and the record of how the old one was. `config` is the file's real path.
+    pub(crate) fn apply(
+        self,
+        document: &Document<'_>,
+        config: PathBuf,
+    ) -> Result<(Vec<u8>, BundleRecord)> {
+        let text = document.apply(&self.edits)?;
+        let record = BundleRecord {
+            version: Version,
+            config,
+            written: Digest::of(&text),
+            sources: self.sources,
+            added: self.added,
+        };
+        Ok((text, record))
     }
 }
 
@@ -71,13 +71,12 @@ impl Rewrite {
 ///
 /// `rootfs` is its root file system on the host.
 pub(crate) fn sandbox(
-    bundle: PathBuf,
     rootfs: &Path,
     plan: &SandboxPlan,
     needs: &[(TargetPath, Need)],
     hooks: &Hooks,
 ) -> Result<Rewrite> {
-    let mut rewrite = Rewrite::new(bundle);
+    let mut rewrite = Rewrite::default();
     let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
     let crust = MountBuilder::default()
         .destination(CRUST)
@@ -137,13 +136,12 @@ pub(crate) fn sandbox(
 
 /// A container's mounts get another source each, and keep their place and options.
 pub(crate) fn member(
-    bundle: PathBuf,
     document: &Document<'_>,
     plan: &MemberPlan,
     config: &Config,
     hooks: &Hooks,
 ) -> Result<Rewrite> {
-    let mut rewrite = Rewrite::new(bundle);
+    let mut rewrite = Rewrite::default();
     let mounts = document.mounts()?;
     for planned in &plan.mounts {
         let attached = config.attach_directory().join(planned.index.to_string());
@@ -155,7 +153,7 @@ pub(crate) fn member(
             index: planned.index,
             source: attached.clone(),
         });
-        rewrite.record.sources.push(ReplacedSource {
+        rewrite.sources.push(ReplacedSource {
             attached,
             original: original.unwrap_or("null").to_owned(),
             destination: planned.destination.to_string_lossy().into_owned(),

@@ -21,29 +21,27 @@ pub(crate) enum Role {
     Standalone,
 }
 
-/// containerd's and CRI-O's keys: type, sandbox id, pod uid.
-const DIALECTS: [[&str; 3]; 2] = [
-    [
-        "io.kubernetes.cri.container-type",
-        "io.kubernetes.cri.sandbox-id",
-        "io.kubernetes.cri.sandbox-uid",
-    ],
-    [
-        "io.kubernetes.cri-o.ContainerType",
-        "io.kubernetes.cri-o.SandboxID",
-        "io.kubernetes.pod.uid",
-    ],
-];
+/// containerd's keys. It writes them last, so that a pod's own annotations never stand for them.
+const KIND: &str = "io.kubernetes.cri.container-type";
+const SANDBOX: &str = "io.kubernetes.cri.sandbox-id";
+const UID: &str = "io.kubernetes.cri.sandbox-uid";
+/// CRI-O's key. Where it stands, containerd's are the user's words.
+const CRIO_KIND: &str = "io.kubernetes.cri-o.ContainerType";
 
-/// A config whose annotations contradict themselves.
+/// A config that doesn't tell what its container is to its pod. Only a mount of a volume makes
+/// that matter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoleError {
-    #[error("config.json: annotation {0} is {1:?}, neither \"sandbox\" nor \"container\"")]
-    UnknownType(&'static str, String),
+    #[error("config.json: annotation {KIND} is {0:?}, neither \"sandbox\" nor \"container\"")]
+    UnknownType(String),
     #[error(
-        "config.json: annotation {0} says that this is a pod's container, {1} doesn't say whose"
+        "config.json: annotation {KIND} says that this is a pod's container, {SANDBOX} doesn't say whose"
     )]
-    NoSandbox(&'static str, &'static str),
+    NoSandbox,
+    #[error(
+        "config.json: annotation {CRIO_KIND} says that this is CRI-O's; hint: this version works with containerd"
+    )]
+    Crio,
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
@@ -53,27 +51,26 @@ impl Role {
     pub(crate) fn of<'a>(
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
-        for [kind_key, sandbox_key, uid_key] in DIALECTS {
-            let Some(kind) = annotation(kind_key)? else {
-                continue;
-            };
-            return match &*kind {
-                "sandbox" => {
-                    let pod_uid = annotation(uid_key)?.map(Cow::into_owned);
-                    Ok(Self::Sandbox {
-                        pod_uid: pod_uid.filter(|uid| is_file_name(uid)),
-                    })
-                }
-                "container" => match annotation(sandbox_key)? {
-                    Some(id) => Ok(Self::Member {
-                        sandbox_id: id.into_owned(),
-                    }),
-                    None => Err(RoleError::NoSandbox(kind_key, sandbox_key)),
-                },
-                other => Err(RoleError::UnknownType(kind_key, other.to_owned())),
-            };
+        if annotation(CRIO_KIND)?.is_some() {
+            return Err(RoleError::Crio);
         }
-        Ok(Self::Standalone)
+        let Some(kind) = annotation(KIND)? else {
+            return Ok(Self::Standalone);
+        };
+        match &*kind {
+            "sandbox" => {
+                let pod_uid = annotation(UID)?.map(Cow::into_owned);
+                let pod_uid = pod_uid.filter(|uid| is_file_name(uid));
+                Ok(Self::Sandbox { pod_uid })
+            }
+            "container" => match annotation(SANDBOX)? {
+                Some(id) => Ok(Self::Member {
+                    sandbox_id: id.into_owned(),
+                }),
+                None => Err(RoleError::NoSandbox),
+            },
+            other => Err(RoleError::UnknownType(other.to_owned())),
+        }
     }
 }
 
@@ -118,17 +115,16 @@ mod tests {
     }
 
     #[test]
-    fn crios_annotations_are_understood() {
-        let app = role(&[
-            ("io.kubernetes.cri-o.ContainerType", "container"),
-            ("io.kubernetes.cri-o.SandboxID", "abc"),
-        ]);
-        assert_eq!(
-            app.unwrap(),
-            Role::Member {
-                sandbox_id: "abc".into()
-            }
-        );
+    fn beside_crios_annotations_containerds_are_the_users_words() {
+        for kind in ["sandbox", "container"] {
+            let mixed = role(&[
+                ("io.kubernetes.cri-o.ContainerType", "container"),
+                ("io.kubernetes.cri.container-type", kind),
+                ("io.kubernetes.cri.sandbox-id", "abc"),
+                ("io.kubernetes.cri.sandbox-uid", "victim"),
+            ]);
+            assert!(matches!(mixed, Err(RoleError::Crio)), "{mixed:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `create`, `run` and `restore`: the bundle is read, planned, mounted and rewritten, in this
 //! order, before the delegate gets it.
 
+mod bundle;
 mod member;
 
 use std::ffi::OsString;
@@ -9,80 +10,107 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
-use crust_state::bundle::BundleRecord;
+use crust_state::lock::{Lock, LockName};
 use crust_state::{Config, CrustDirectory, Deadline, Digest, StateDirectory};
 
 use crate::invocation::{Globals, Start, Verb};
 use crate::node::ThisNode;
-use crate::oci::{ConfigFile, Document, Edit};
+use crate::oci::{ConfigFile, Document};
 use crate::plan::{Facts, Plan, SandboxPlan, plan};
 use crate::rewrite::{self, Hooks};
 use crate::role::Role;
 
+use bundle::Bundle;
+
 /// kubelet gives a container's create two minutes, and a sandbox's mounts are its hook's.
 const LIMIT: Duration = Duration::from_secs(110);
 
-/// Makes a bundle ready for the delegate. Where nothing matches, nothing is written.
-pub(crate) fn prepare(
-    start: &Start,
-    globals: &Globals,
-    config: &Config,
-    argv0: Option<&OsString>,
-) -> Result<()> {
-    let Some(file) = ConfigFile::read(&start.bundle, start.config.as_deref())? else {
-        // The delegate has its own words for that.
-        return Ok(());
-    };
-    let document = Document::parse(file.bytes())?;
-    let job = Job {
-        start,
-        globals,
-        config,
-        argv0,
-        file: &file,
-    };
-    let role = Role::of(|key| document.annotation(key))?;
-    let is_sandbox = matches!(role, Role::Sandbox { .. });
-    if !rewrite::is_rewritten(&document.mounts()?, is_sandbox, config) {
-        return job.carry_out(&document, role, false);
-    }
-    let undone = job.undo(&document)?;
-    job.carry_out(&Document::parse(&undone)?, role, true)
+/// A call that makes a container.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) start: &'a Start,
+    pub(crate) globals: &'a Globals,
+    pub(crate) config: &'a Config,
+    pub(crate) argv0: Option<&'a OsString>,
 }
 
-/// One create.
-struct Job<'a> {
-    start: &'a Start,
-    globals: &'a Globals,
-    config: &'a Config,
-    argv0: Option<&'a OsString>,
-    file: &'a ConfigFile,
+/// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
+/// nothing is written. Otherwise the bundle is locked; the lock is let go by the exec.
+pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
+    let Some(file) = job.read()? else {
+        // The delegate has its own words for that.
+        return Ok(None);
+    };
+    let document = Document::parse(file.bytes())?;
+    if !job.is_rewritten(&document)? && job.plan(&document)? == Plan::PassOn {
+        return Ok(None);
+    }
+    let state = StateDirectory::create(&job.config.state_dir)?;
+    let path = job.config_path()?;
+    let name = LockName::Bundle(Digest::of(path.as_os_str().as_encoded_bytes()));
+    let lock = state.lock(name, Deadline::after(LIMIT))?;
+    // Another create of the same bundle may just have let go of it.
+    let Some(file) = job.read()? else {
+        return Ok(None);
+    };
+    let document = Document::parse(file.bytes())?;
+    let name = job.record_name();
+    if !job.is_rewritten(&document)? {
+        let bundle = Bundle::new(&state, &file, path, name);
+        job.carry_out(&document, &bundle)?;
+        return Ok(Some(lock));
+    }
+    let (bundle, text) = Bundle::undone(&state, &file, path, name, &document, job.config)?;
+    job.carry_out(&Document::parse(&text)?, &bundle)?;
+    Ok(Some(lock))
 }
 
 impl Job<'_> {
-    /// Plans and does. `changed`: the document isn't what the file holds any more.
-    fn carry_out(&self, document: &Document<'_>, role: Role, changed: bool) -> Result<()> {
-        let node = ThisNode::new(self.config)?;
+    fn read(&self) -> Result<Option<ConfigFile>> {
+        let config = self.start.config.as_deref();
+        Ok(ConfigFile::read(&self.start.bundle, config)?)
+    }
+
+    fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
+        let role = Role::of(|key| document.annotation(key));
+        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
+        Ok(rewrite::is_rewritten(
+            &document.mounts()?,
+            is_sandbox,
+            self.config,
+        ))
+    }
+
+    fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let restores = self.start.verb == Verb::Restore;
+        let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
-            role,
+            role: Role::of(|key| document.annotation(key)),
+            bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
-            restores,
+            restores: self.start.verb == Verb::Restore,
         };
-        match plan(&facts, self.config, &node)? {
-            Plan::PassOn if changed => Ok(self.file.replace(&document.apply(&[])?)?),
-            Plan::PassOn => Ok(()),
-            Plan::Sandbox(plan) => self.sandbox(document, &plan),
-            Plan::Member(plan) => self.member(document, &plan),
+        Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
+    }
+
+    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>) -> Result<()> {
+        match self.plan(document)? {
+            Plan::PassOn => bundle.leave(document),
+            Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
+            Plan::Member(plan) => self.member(document, bundle, &plan),
         }
     }
 
-    fn sandbox(&self, document: &Document<'_>, plan: &SandboxPlan) -> Result<()> {
-        let (crust, state) = self.directories()?;
-        let context = self.context(&crust, &state);
-        if let Some(other) = state.sandbox(&self.id()?)?
+    fn sandbox(
+        &self,
+        document: &Document<'_>,
+        bundle: &Bundle<'_>,
+        plan: &SandboxPlan,
+    ) -> Result<()> {
+        let crust = CrustDirectory::create(&self.config.crust_root)?;
+        let context = self.context(&crust, bundle.state());
+        if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
         {
             let pid = other.process.pid;
@@ -92,69 +120,22 @@ impl Job<'_> {
         for target in &plan.volumes {
             needs.push((target.clone(), volume::needs(&context, target)?));
         }
-        let bundle = self.bundle()?;
         let root = document.root_path()?.unwrap_or_default();
-        let rootfs = bundle.join(&*root);
+        let rootfs = self.start.bundle.join(&*root);
         let rootfs = rootfs
             .canonicalize()
             .with_context(|| format!("realpath {}", rootfs.display()))?;
-        let rewrite = rewrite::sandbox(bundle, &rootfs, plan, &needs, &self.hooks()?)?;
-        self.commit(&state, &rewrite.record, &rewrite.apply(document)?)
-    }
-
-    /// Writes the record, then the config: a config without its record couldn't be undone.
-    fn commit(&self, state: &StateDirectory, record: &BundleRecord, text: &[u8]) -> Result<()> {
-        let name = self.record_name();
-        state.write_bundle(name, record)?;
-        if let Err(error) = self.file.replace(text) {
-            state.remove_bundle(name)?;
-            return Err(error.into());
-        }
-        Ok(())
-    }
-
-    /// The text of the config as it was before an earlier create rewrote it.
-    fn undo(&self, document: &Document<'_>) -> Result<Vec<u8>> {
-        let record = self.earlier_record()?;
-        let Some(record) = record else {
-            let attach = self.config.attach_directory();
-            bail!(
-                "bundle {}: config.json was rewritten by an earlier create (it names {} or a \
-                 /.crust), of which no record is left; hint: write the bundle's config.json anew",
-                self.start.bundle.display(),
-                attach.display(),
-            );
-        };
-        let edits: Vec<Edit> = rewrite::undo(document, &record, self.config)?;
-        Ok(document.apply(&edits)?)
-    }
-
-    /// The record of this bundle, which may have been created under another id.
-    fn earlier_record(&self) -> Result<Option<BundleRecord>> {
-        let Some(state) = StateDirectory::open(&self.config.state_dir)? else {
-            return Ok(None);
-        };
-        let bundle = self.bundle()?;
-        let own = state
-            .bundle(self.record_name())?
-            .filter(|record| record.is_of(&bundle));
-        if own.is_some() {
-            return Ok(own);
-        }
-        let mut records = state.bundles()?.into_iter().map(|(_, record)| record);
-        Ok(records.find(|record| record.is_of(&bundle)))
+        bundle.commit(
+            document,
+            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)?,
+        )
     }
 
     fn record_name(&self) -> Digest {
-        BundleRecord::name(self.globals.root.as_deref(), &self.start.id)
+        crust_state::bundle::BundleRecord::name(self.globals.root.as_deref(), &self.start.id)
     }
 
-    fn directories(&self) -> Result<(CrustDirectory, StateDirectory)> {
-        let crust = CrustDirectory::create(&self.config.crust_root)?;
-        Ok((crust, StateDirectory::create(&self.config.state_dir)?))
-    }
-
-    fn context<'a>(&'a self, crust: &'a CrustDirectory, state: &'a StateDirectory) -> Context<'a> {
+    fn context<'c>(&'c self, crust: &'c CrustDirectory, state: &'c StateDirectory) -> Context<'c> {
         Context {
             config: self.config,
             crust,
@@ -164,16 +145,19 @@ impl Job<'_> {
     }
 
     fn id(&self) -> Result<String> {
-        let id = self.start.id.to_str();
-        id.map(str::to_owned)
-            .ok_or_else(|| anyhow!("container id {} isn't UTF-8", self.start.id.display()))
+        let id = &self.start.id;
+        let text = id.to_str().map(str::to_owned);
+        text.ok_or_else(|| anyhow!("container id {} isn't UTF-8", id.display()))
     }
 
-    fn bundle(&self) -> Result<PathBuf> {
-        let bundle = &self.start.bundle;
-        bundle
-            .canonicalize()
-            .with_context(|| format!("realpath {}", bundle.display()))
+    /// The config's real path, by which its bundle is known whatever id and path it is given by.
+    fn config_path(&self) -> Result<PathBuf> {
+        let config = match &self.start.config {
+            Some(config) => config.clone(),
+            None => self.start.bundle.join("config.json"),
+        };
+        let real = config.canonicalize();
+        real.with_context(|| format!("realpath {}", config.display()))
     }
 
     fn hooks(&self) -> Result<Hooks> {
@@ -192,10 +176,9 @@ impl Job<'_> {
             .argv0
             .map(PathBuf::from)
             .filter(|path| path.is_absolute());
-        let cli = called.unwrap_or(own);
         Ok(Hooks {
             program,
-            cli,
+            cli: called.unwrap_or(own),
             config: self.config.source.clone(),
         })
     }

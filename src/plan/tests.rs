@@ -65,12 +65,13 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
     let document = Document::parse(config.as_bytes()).unwrap();
     let (mounts, namespaces) = (document.mounts().unwrap(), document.namespaces().unwrap());
     let facts = Facts {
-        role,
+        role: Ok(role),
+        bundle: Path::new("/b"),
         mounts: &mounts,
         namespaces: &namespaces,
         restores: false,
     };
-    plan(&facts, settings, &table).map_err(|error| error.to_string())
+    plan(facts, settings, &table).map_err(|error| error.to_string())
 }
 
 fn member(sandbox: &str) -> Role {
@@ -216,7 +217,8 @@ fn a_container_with_volumes_is_not_restored() {
     let document = Document::parse(text.as_bytes()).unwrap();
     let mounts = document.mounts().unwrap();
     let facts = Facts {
-        role: member("s"),
+        role: Ok(member("s")),
+        bundle: Path::new("/b"),
         mounts: &mounts,
         namespaces: &[],
         restores: true,
@@ -224,8 +226,61 @@ fn a_container_with_volumes_is_not_restored() {
     let table = Table {
         staged: vec![TARGET],
     };
-    let error = plan(&facts, &Config::default(), &table)
+    let error = plan(facts, &Config::default(), &table)
         .unwrap_err()
         .to_string();
     assert!(error.contains("restoring"), "{error}");
+}
+
+#[test]
+fn a_sandbox_that_joins_a_process_is_not_the_pods() {
+    let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#;
+    let role = Role::Sandbox {
+        pod_uid: Some(UID.into()),
+    };
+    let error = planned(&config("/etc", namespaces), role, &Config::default()).unwrap_err();
+    assert!(
+        error.contains("volume pv-1: a sandbox that joins"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
+    let table = Table {
+        staged: vec![TARGET],
+    };
+    for (source, refused) in [("/etc", false), (TARGET, true)] {
+        let text = config(source, "");
+        let document = Document::parse(text.as_bytes()).unwrap();
+        let mounts = document.mounts().unwrap();
+        let facts = Facts {
+            role: Err(RoleError::UnknownType("pod".into())),
+            bundle: Path::new("/b"),
+            mounts: &mounts,
+            namespaces: &[],
+            restores: false,
+        };
+        let planned = plan(facts, &Config::default(), &table);
+        assert_eq!(planned.is_err(), refused, "{source}: {planned:?}");
+    }
+}
+
+#[test]
+fn a_relative_bind_source_is_the_bundles() {
+    let text = config(&TARGET[1..], "");
+    let document = Document::parse(text.as_bytes()).unwrap();
+    let mounts = document.mounts().unwrap();
+    let facts = Facts {
+        role: Ok(member("s")),
+        bundle: Path::new("/"),
+        mounts: &mounts,
+        namespaces: &[],
+        restores: false,
+    };
+    let table = Table {
+        staged: vec![TARGET],
+    };
+    let plan = plan(facts, &Config::default(), &table);
+    assert!(matches!(plan, Ok(Plan::Member(_))), "{plan:?}");
 }

@@ -72,6 +72,18 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// The new text, and the record of how the old one was.
+fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
+    let (bytes, record) = rewrite.apply(document, "/b/config.json".into()).unwrap();
+    assert_eq!(record.written, Digest::of(&bytes));
+    (text(bytes), record)
+}
+
+fn member_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
+    let rewrite = member(document, &member_plan(), &Config::default(), &hooks());
+    rewritten(document, rewrite.unwrap())
+}
+
 fn undone(rewritten: &str, record: &BundleRecord) -> String {
     let document = Document::parse(rewritten.as_bytes()).unwrap();
     let edits = undo(&document, record, &Config::default()).unwrap();
@@ -85,14 +97,6 @@ const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
 #[test]
 fn a_members_config_changes_in_the_source_and_the_hooks_only() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let rewrite = member(
-        "/b".into(),
-        &document,
-        &member_plan(),
-        &Config::default(),
-        &hooks(),
-    )
-    .unwrap();
     let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
     let hook = |verb: &str| {
         format!(
@@ -112,9 +116,9 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
             "\"poststop\":[]",
             &format!("\"poststop\":[{}]", hook("release")),
         );
-    let rewritten = text(rewrite.apply(&document).unwrap());
-    assert_eq!(rewritten, expected);
-    assert_eq!(undone(&rewritten, &rewrite.record), APP, "byte for byte");
+    let (text, record) = member_rewritten(&document);
+    assert_eq!(text, expected);
+    assert_eq!(undone(&text, &record), APP, "byte for byte");
 }
 
 #[test]
@@ -123,9 +127,9 @@ fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
     let document = Document::parse(config.as_bytes()).unwrap();
     let needs = [need("7:3", true), need("7:3", true), need("259:1", false)];
     let rootfs = Path::new("/b/rootfs");
-    let rewrite = sandbox("/b".into(), rootfs, &sandbox_plan(), &needs, &hooks()).unwrap();
-    let rewritten = text(rewrite.apply(&document).unwrap());
-    let value: serde_json::Value = serde_json::from_str(&rewritten).unwrap();
+    let rewrite = sandbox(rootfs, &sandbox_plan(), &needs, &hooks()).unwrap();
+    let (text, record) = rewritten(&document, rewrite);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["mounts"][0]["destination"], "/.crust");
     assert_eq!(value["mounts"][0]["options"][3], "mode=0700");
     let devices = value["linux"]["devices"].as_array().unwrap();
@@ -146,32 +150,16 @@ fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
         arguments
             .contains(r#""--pod-uid","uid-1","--cli","/usr/bin/runcrust","--rootfs","/b/rootfs""#)
     );
-    assert_eq!(undone(&rewritten, &rewrite.record), config, "byte for byte");
+    assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
 #[test]
 fn the_same_plan_gives_the_same_text_after_an_undo() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let once = member(
-        "/b".into(),
-        &document,
-        &member_plan(),
-        &Config::default(),
-        &hooks(),
-    )
-    .unwrap();
-    let rewritten = text(once.apply(&document).unwrap());
-    let again = undone(&rewritten, &once.record);
+    let (once, record) = member_rewritten(&document);
+    let again = undone(&once, &record);
     let document = Document::parse(again.as_bytes()).unwrap();
-    let twice = member(
-        "/b".into(),
-        &document,
-        &member_plan(),
-        &Config::default(),
-        &hooks(),
-    )
-    .unwrap();
-    assert_eq!(text(twice.apply(&document).unwrap()), rewritten);
+    assert_eq!(member_rewritten(&document).0, once);
 }
 
 #[test]
@@ -185,7 +173,8 @@ fn an_attached_source_without_its_record_is_refused() {
     ));
     let record = BundleRecord {
         version: Version,
-        bundle: "/b".into(),
+        config: "/b/config.json".into(),
+        written: Digest::of(b""),
         sources: vec![],
         added: vec![],
     };

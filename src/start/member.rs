@@ -6,30 +6,36 @@ use anyhow::{Context as _, Result};
 use crust_mount::attach::{Attachments, DetachedMount};
 use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{self, Context, Host, NewContainer};
-use crust_state::TargetPath;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
+use crust_state::{CrustDirectory, TargetPath};
 
 use super::Job;
+use super::bundle::Bundle;
 use crate::oci::Document;
 use crate::plan::{MemberPlan, PlannedMount};
 use crate::rewrite;
 
 impl Job<'_> {
-    pub(super) fn member(&self, document: &Document<'_>, plan: &MemberPlan) -> Result<()> {
-        let (crust, state) = self.directories()?;
-        let context = self.context(&crust, &state);
+    pub(super) fn member(
+        &self,
+        document: &Document<'_>,
+        bundle: &Bundle<'_>,
+        plan: &MemberPlan,
+    ) -> Result<()> {
+        let crust = CrustDirectory::create(&self.config.crust_root)?;
+        let context = self.context(&crust, bundle.state());
         let id = self.id()?;
-        let rewrite = rewrite::member(self.bundle()?, document, plan, self.config, &self.hooks()?)?;
+        let rewrite = rewrite::member(document, plan, self.config, &self.hooks()?)?;
         let sandbox = Sandbox::of(&plan.sandbox).with_context(|| volumes_of(plan))?;
         let mut announced = Vec::new();
         let done = self
             .lend(&context, &sandbox, plan, &id, &mut announced)
-            .and_then(|()| self.commit(&state, &rewrite.record, &rewrite.apply(document)?));
+            .and_then(|()| bundle.commit(document, rewrite));
         if done.is_err() {
             for target in announced {
                 // The first error is the one that counts; a dead process is no user anyhow.
-                if let Err(error) = volume::release(&context, target, &id) {
+                if let Err(error) = volume::withdraw(&context, target, &id) {
                     tracing::warn!("{error}");
                 }
             }

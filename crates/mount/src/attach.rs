@@ -15,6 +15,7 @@ use rustix::mount::{
 };
 
 use crate::errno::Name;
+use crate::mountinfo;
 use crate::subpath::Kind;
 use crate::sys;
 
@@ -64,16 +65,24 @@ impl Attachments {
         let named = format!("open({})", directory.display());
         let attach = open(directory, flags, Mode::empty()).map_err(failed(named))?;
         let holder = root_of_mount(&attach)?;
-        let peer = open_tree(&holder, "", clone_flags()).map_err(failed("open_tree(P, CLONE)"))?;
-        sys::set_propagation_private(&holder).map_err(failed("mount_setattr(P, MS_PRIVATE)"))?;
+        let peer = if propagates(&holder)? {
+            let peer = open_tree(&holder, "", clone_flags());
+            sys::set_propagation_private(&holder)
+                .map_err(failed("mount_setattr(P, MS_PRIVATE)"))?;
+            Some(peer.map_err(failed("open_tree(P, CLONE)"))?)
+        } else {
+            None
+        };
         let tmpfs = tmpfs().map_err(failed("fsopen(\"tmpfs\")"))?;
         let onto =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         let named = format!("move_mount(tmpfs, {})", directory.display());
         move_mount(&tmpfs, "", &attach, "", onto).map_err(failed(named))?;
-        let set_group = onto | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
-        move_mount(&peer, "", &holder, "", set_group)
-            .map_err(failed("move_mount(clone of P, P, MOVE_MOUNT_SET_GROUP)"))?;
+        if let Some(peer) = peer {
+            let set_group = onto | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+            move_mount(&peer, "", &holder, "", set_group)
+                .map_err(failed("move_mount(clone of P, P, MOVE_MOUNT_SET_GROUP)"))?;
+        }
         Ok(Self {
             tmpfs,
             path: directory.to_owned(),
@@ -104,6 +113,19 @@ impl Attachments {
         move_mount(&mount.fd, "", &place, "", onto)
             .map_err(failed(format!("move_mount(volume, {})", path.display())))
     }
+}
+
+/// Whether a mount is in a peer group or a slave of one. Where it is neither there is nothing to
+/// put back, and the kernel says EINVAL to it.
+fn propagates(mount: &OwnedFd) -> Result<bool, AttachError> {
+    let id = identity(mount)?.mount;
+    let mounts = mountinfo::read_own().map_err(|error| AttachError {
+        call: error.to_string(),
+        errno: Errno::IO,
+    })?;
+    let found = mounts.iter().find(|other| u64::from(other.id) == id);
+    let propagation = found.map(|mount| mount.propagation).unwrap_or_default();
+    Ok(propagation.shared.is_some() || propagation.master.is_some())
 }
 
 fn clone_flags() -> OpenTreeFlags {

@@ -55,6 +55,16 @@ pub enum DeviceError {
         /// What it is, with an article.
         kind: &'static str,
     },
+    /// The path is another device's.
+    #[error("device {path:?}: is {found} instead of {expected}; hint: is /dev a devtmpfs?")]
+    Other {
+        /// By the name that the kernel gives it.
+        path: PathBuf,
+        /// What is there.
+        found: DeviceNumber,
+        /// What should be.
+        expected: DeviceNumber,
+    },
     /// A system call failed otherwise.
     #[error("device {path:?}: {call}: {}", Name(*errno))]
     Call {
@@ -113,6 +123,24 @@ impl Device {
             resolved,
             number: DeviceNumber::new(major(stat.st_rdev), minor(stat.st_rdev)),
             node,
+        })
+    }
+
+    /// Finds the device that the kernel knows by a number; `None` when there is none (any more).
+    /// By sysfs: udev's `/dev/block` isn't on every node.
+    pub fn of_number(number: DeviceNumber) -> Result<Option<Self>, DeviceError> {
+        let Some(name) = aliases::name(Path::new(SYSFS), number)? else {
+            return Ok(None);
+        };
+        let path = Path::new("/dev").join(name);
+        let device = Self::open(&path)?;
+        if device.number == number {
+            return Ok(Some(device));
+        }
+        Err(DeviceError::Other {
+            path,
+            found: device.number,
+            expected: number,
         })
     }
 

@@ -47,17 +47,6 @@ pub struct Propagation {
     pub unbindable: bool,
 }
 
-impl Mount {
-    /// Whether the directory that is mounted has been removed from its file system.
-    #[must_use]
-    pub fn is_of_something_deleted(&self) -> bool {
-        self.root
-            .as_os_str()
-            .as_encoded_bytes()
-            .ends_with(b"//deleted")
-    }
-}
-
 /// Why the mounts aren't known.
 #[derive(Debug, thiserror::Error)]
 pub enum MountInfoError {

@@ -166,10 +166,13 @@ impl MountOptions {
         options
     }
 
-    /// What decides how the superblock behaves, in an order of its own: equal values are equal
-    /// superblocks. Of options that contradict each other (`commit=1,commit=2`,
-    /// `barrier,nobarrier`) the last one counts; `device` and `rescue`, which add up, all do.
-    fn superblock(&self) -> (bool, BTreeMap<&str, BTreeSet<&FsOption>>) {
+    /// The file system's own options in one form: of options that contradict each other only the
+    /// last one counts, whatever stands between them. Two mounts of one device with the same ones,
+    /// both read-only or neither, ask for the same superblock. The kernel doesn't compare: it lets
+    /// the second mount succeed and ignores its options (docs/design.md, "Who has a volume").
+    /// Attributes are each mount's own and don't count.
+    #[must_use]
+    pub fn superblock_options(&self) -> Vec<String> {
         let mut slots: BTreeMap<&str, BTreeSet<&FsOption>> = BTreeMap::new();
         for option in &self.fs_options {
             let key = option.key();
@@ -181,16 +184,12 @@ impl MountOptions {
             }
             slot.insert(option);
         }
-        (self.read_only, slots)
+        slots
+            .into_values()
+            .flatten()
+            .map(FsOption::to_string)
+            .collect()
     }
-}
-
-/// Whether two mounts of one device ask for the same superblock. The kernel doesn't: the second
-/// mount succeeds and its options are ignored (docs/design.md, "Who has a volume"). Attributes are each mount's
-/// own and don't count.
-#[must_use]
-pub fn same_superblock(a: &MountOptions, b: &MountOptions) -> bool {
-    a.superblock() == b.superblock()
 }
 
 /// The option with which a read-only mount of `fstype` leaves its journal alone; `None` where the

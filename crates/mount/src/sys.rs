@@ -31,30 +31,11 @@ pub fn set_propagation_private(mount: impl AsFd) -> Result<(), Errno> {
     )
 }
 
-/// Maps the owners of a *detached* mount through the user namespace `user_namespace` (an fd of
-/// `/proc/<pid>/ns/user`), for a user-namespaced container.
-///
-/// Errors are `mount_setattr(2)`'s: EINVAL when the file system can't be idmapped or the mount has
-/// been attached before, EPERM when it is idmapped already or the namespace is the initial one.
-pub fn set_idmap(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(), Errno> {
-    let user_namespace = user_namespace.as_fd().as_raw_fd();
-    mount_setattr(
-        mount.as_fd(),
-        &MountAttr {
-            attr_set: u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_IDMAP.bits()),
-            // A borrowed descriptor is never negative.
-            userns_fd: u64::from(user_namespace.unsigned_abs()),
-            ..MountAttr::default()
-        },
-    )
-}
-
 fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
     // SAFETY: `mount` is an open descriptor for the length of the call (borrowed); the path is a
     // static NUL-terminated empty string, which AT_EMPTY_PATH makes mean the descriptor itself;
     // `attr` points to a live, fully initialised `struct mount_attr` whose size is passed with it,
-    // and the kernel only reads it. `userns_fd` is only looked at with MOUNT_ATTR_IDMAP, and its
-    // owner is borrowed by our caller.
+    // and the kernel only reads it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

@@ -1,7 +1,7 @@
 //! A staged volume's life: staged, mounted in a sandbox, handed to containers, released, unstaged.
 //!
 //! The rooms beside this one know how to mount; here it is decided whether, and written down who
-//! has what. Locks are taken in the order volume, device, owners.
+//! has what. Locks are taken in the order bundle, volume, device, owners.
 
 mod ensure;
 mod error;
@@ -22,7 +22,7 @@ pub use plan::{Need, needs};
 pub use release::{release, release_sandbox, sweep};
 pub use stage::{stage, unstage};
 pub use stats::{Condition, Stats, stats};
-pub use users::{NewContainer, begin, publish};
+pub use users::{NewContainer, begin, publish, withdraw};
 
 /// What every step works with.
 #[derive(Debug, Clone, Copy)]

@@ -18,7 +18,7 @@ use crust_mount::probe::Kind;
 use crust_mount::usage::usage;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use support::{Image, Loop, UserNamespace, run, wait_until_free};
+use support::{Image, Loop, run, wait_until_free};
 
 fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
     let options = options::parse(list).expect("the options are valid");
@@ -377,16 +377,4 @@ fn a_detached_mount_can_be_made_private() {
     let on = image.attach();
     let mount = mount(&on, "ext4", &[], true).expect("it is mounted");
     crust_mount::sys::set_propagation_private(&mount).expect("it is the root of a mount");
-}
-
-#[test]
-fn a_detached_mount_can_be_mapped_for_a_user_namespace() {
-    let image = Image::ext4(&[]);
-    let on = image.attach();
-    let mount = mount(&on, "ext4", &[], true).expect("it is mounted");
-    let namespace = UserNamespace::starting_at(100_000);
-    let user = File::open(namespace.path()).expect("the namespace opens");
-    crust_mount::sys::set_idmap(&mount, &user).expect("ext4 can be mapped");
-    let stat = rustix::fs::fstat(&mount).expect("its root");
-    assert_eq!((stat.st_uid, stat.st_gid), (100_000, 100_000));
 }

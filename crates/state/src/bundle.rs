@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,11 @@ use crate::target::Digest;
 pub struct BundleRecord {
     /// 1.
     pub version: Version<1>,
-    /// The bundle's real path.
-    pub bundle: PathBuf,
+    /// The real path of the config.
+    pub config: PathBuf,
+    /// Of the text that was written, by which it is known again.
+    #[serde(with = "crate::record::as_string")]
+    pub written: Digest,
     /// Mounts whose source was replaced.
     pub sources: Vec<ReplacedSource>,
     /// Elements that were added to the config's arrays.
@@ -55,11 +58,5 @@ impl BundleRecord {
         bytes.push(0);
         bytes.extend_from_slice(id.as_bytes());
         Digest::of(&bytes)
-    }
-
-    /// Whether the record is of the bundle at this real path.
-    #[must_use]
-    pub fn is_of(&self, bundle: &Path) -> bool {
-        self.bundle == bundle
     }
 }

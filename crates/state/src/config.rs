@@ -136,18 +136,29 @@ pub enum ConfigError {
 impl Config {
     /// Reads the configuration for a program called `argv0`.
     pub fn load(argv0: Option<&OsString>) -> Result<Self, ConfigError> {
-        let directory = Path::new(CONFIG_DIRECTORY);
-        if let Some(name) = argv0
-            .as_ref()
-            .and_then(|argv0| Path::new(argv0).file_name())
-        {
-            let mut file_name = name.to_owned();
-            file_name.push(".toml");
-            if let Some(config) = Self::read(&directory.join(file_name))? {
-                return Ok(config);
+        for path in candidates(argv0) {
+            if let Some(text) = read(&path)? {
+                return Self::parse(&path, &text);
             }
         }
-        Ok(Self::read(&directory.join("config.toml"))?.unwrap_or_default())
+        Ok(Self::default())
+    }
+
+    /// Reads only `delegate`, whatever else the file holds: a mistake in it must keep no container
+    /// from being stopped.
+    pub fn load_delegate(argv0: Option<&OsString>) -> Result<Option<PathBuf>, ConfigError> {
+        #[derive(Deserialize)]
+        struct Only {
+            delegate: Option<PathBuf>,
+        }
+        for path in candidates(argv0) {
+            if let Some(text) = read(&path)? {
+                let only: Result<Only, _> = toml::from_str(&text);
+                let only = only.map_err(|error| syntax(&path, &text, &error))?;
+                return Ok(only.delegate);
+            }
+        }
+        Ok(None)
     }
 
     /// Reads one file, which must be there.
@@ -156,39 +167,12 @@ impl Config {
             path: path.to_owned(),
             source: io::Error::from(io::ErrorKind::NotFound),
         };
-        Self::read(path)?.ok_or_else(missing)
-    }
-
-    fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let failed = |source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = match std::fs::File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error)),
-        };
-        let metadata = file.metadata().map_err(failed)?;
-        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
-            return Err(ConfigError::Untrusted(path.to_owned()));
-        }
-        let mut text = String::new();
-        io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
-        Self::parse(path, &text).map(Some)
+        let text = read(path)?.ok_or_else(missing)?;
+        Self::parse(path, &text)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let mut config: Self = toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            let message = format!("line {line}: {}", error.message());
-            ConfigError::Syntax {
-                path: path.to_owned(),
-                message,
-            }
-        })?;
+        let mut config: Self = toml::from_str(text).map_err(|error| syntax(path, text, &error))?;
         config.check_paths(path)?;
         if config.fstypes.is_empty() {
             let reason = "is empty: no volume could ever be mounted".to_owned();
@@ -246,6 +230,46 @@ impl Config {
     #[must_use]
     pub fn attach_directory(&self) -> PathBuf {
         self.state_dir.join("attach")
+    }
+}
+
+/// The files for a program called `argv0`, the first that exists counts.
+fn candidates(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
+    let directory = Path::new(CONFIG_DIRECTORY);
+    let name = argv0.and_then(|argv0| Path::new(argv0).file_name());
+    let own = name.map(|name| {
+        let mut file_name = name.to_owned();
+        file_name.push(".toml");
+        directory.join(file_name)
+    });
+    own.into_iter().chain([directory.join("config.toml")])
+}
+
+fn read(path: &Path) -> Result<Option<String>, ConfigError> {
+    let failed = |source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+        return Err(ConfigError::Untrusted(path.to_owned()));
+    }
+    let mut text = String::new();
+    io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
+    Ok(Some(text))
+}
+
+fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let before = error.span().map_or("", |span| &text[..span.start]);
+    let line = 1 + before.matches('\n').count();
+    ConfigError::Syntax {
+        path: path.to_owned(),
+        message: format!("line {line}: {}", error.message()),
     }
 }
 

@@ -44,7 +44,7 @@ pub enum EntryError {
         twin: PathBuf,
     },
     /// `runcrust.json` can't be understood.
-    #[error("{}: {source}; hint: end the pod, then unstage the volume and stage it again", path.display())]
+    #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
     Record {
         /// The file.
         path: PathBuf,
@@ -167,7 +167,7 @@ impl Entry {
     }
 
     fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        let Some(bytes) = self.directory.read(RECORD)? else {
+        let Some(bytes) = self.directory.read_record(RECORD)? else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes)
@@ -247,7 +247,7 @@ impl Volume {
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), EntryError> {
         for entry in &self.entries {
-            if entry.directory.read(name)?.as_deref() != Some(content) {
+            if entry.directory.read_record(name)?.as_deref() != Some(content) {
                 entry.directory.write(name, content)?;
             }
         }

@@ -9,8 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-/// Nothing that runcrust reads or writes here is larger.
+/// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
+
+/// The largest record of our own: it grows with a container's mounts, and they with what a pod's
+/// author writes.
+pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 
 /// Why a file or directory of ours can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +29,14 @@ pub enum FileError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// It would be larger than what is read.
+    #[error("{} would be larger than 16 MiB; hint: does a container mount a volume thousands of times?", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is there, but isn't what root would have left there.
-    #[error("{} {reason}; it is refused; hint: nobody but root may have written it; remove it and stage the volume again", path.display())]
+    #[error("{} {reason}; it is refused; hint: only root may own and write it; correct that, or remove it and stage the volume again", path.display())]
     Untrusted {
         /// The file or directory.
         path: PathBuf,
@@ -119,6 +129,20 @@ impl Directory {
     /// Reads the whole of a file; `None` if there is none. Refuses links, what isn't a regular
     /// file, what root doesn't own or others can write, and more than [`MAX_FILE_SIZE`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
+        self.read_up_to(MAX_FILE_SIZE, "is larger than 64 KiB", name)
+    }
+
+    /// The same for a record of our own, of up to [`MAX_RECORD_SIZE`].
+    pub fn read_record(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
+        self.read_up_to(MAX_RECORD_SIZE, "is larger than 16 MiB", name)
+    }
+
+    fn read_up_to(
+        &self,
+        limit: u64,
+        too_large: &'static str,
+        name: &str,
+    ) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.path.join(name);
         // Non-blocking: a fifo in a file's place must not hold the container's start up.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -137,18 +161,24 @@ impl Directory {
         trust(&path, stat.st_uid, stat.st_mode)?;
         let mut bytes = Vec::new();
         File::from(fd)
-            .take(MAX_FILE_SIZE + 1)
+            .take(limit + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| failed("read", &path, error))?;
-        if bytes.len() as u64 > MAX_FILE_SIZE {
-            return Err(untrusted(&path, "is larger than 64 KiB"));
+        if bytes.len() as u64 > limit {
+            return Err(untrusted(&path, too_large));
         }
         Ok(Some(bytes))
     }
 
     /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
     /// one of them.
+    ///
+    /// What couldn't be read again isn't written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        if bytes.len() as u64 > MAX_RECORD_SIZE {
+            let path = self.path.join(name);
+            return Err(FileError::TooLarge { path });
+        }
         let temporary = temporary_name(name);
         let written = self.write_new(&temporary, bytes).and_then(|()| {
             fs::renameat(&self.fd, &temporary, &self.fd, name)

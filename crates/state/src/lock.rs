@@ -16,6 +16,8 @@ use crate::target::Digest;
 /// What a lock protects. Whoever takes more than one takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
+    /// One bundle's config and its record, from the first look until the delegate runs.
+    Bundle(Digest),
     /// One volume's entry and record, and its place in a sandbox.
     Volume(Digest),
     /// One block device's superblock: held while it is mounted, which may take long.
@@ -53,6 +55,7 @@ impl Lock {
         deadline: Deadline,
     ) -> Result<Self, LockError> {
         let file_name = match name {
+            LockName::Bundle(digest) => format!("{digest}.bundle.lock"),
             LockName::Volume(digest) => format!("{digest}.lock"),
             LockName::Device(device) => format!("{device}.lock"),
             LockName::Owners => "owners.lock".to_owned(),

@@ -74,6 +74,12 @@ pub struct User {
     pub mounts: Vec<UserMount>,
 }
 
+impl User {
+    fn is(&self, kind: UserKind, id: &str) -> bool {
+        self.kind == kind && self.id == id
+    }
+}
+
 /// One mount of a volume in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -93,23 +99,33 @@ impl VolumeRecord {
             .retain(|pod| users.iter().any(|user| user.pod_uid == *pod));
     }
 
-    /// Adds a user, in place of what stood there for the same container.
+    /// The user of this kind with this id.
+    #[must_use]
+    pub fn user(&self, kind: UserKind, id: &str) -> Option<&User> {
+        self.users.iter().find(|user| user.is(kind, id))
+    }
+
+    /// Adds a user, in place of one of the same kind and id.
     pub fn add(&mut self, user: User) {
-        self.remove(&user.id);
+        self.remove(user.kind, &user.id);
         self.users.push(user);
     }
 
-    /// Removes what stands there for a container or sandbox.
-    pub fn remove(&mut self, id: &str) {
-        self.users.retain(|user| user.id != id);
+    /// Removes the user of this kind with this id.
+    pub fn remove(&mut self, kind: UserKind, id: &str) {
+        self.users.retain(|user| !user.is(kind, id));
     }
 
-    /// The sandbox `id` as a user.
-    #[must_use]
-    pub fn sandbox(&self, id: &str) -> Option<&User> {
-        self.users
-            .iter()
-            .find(|user| user.kind == UserKind::Sandbox && user.id == id)
+    /// Makes an announced container a real user: it exists, and `process` is its first one. False
+    /// if it wasn't announced.
+    pub fn publish(&mut self, id: &str, process: Process) -> bool {
+        let mut users = self.users.iter_mut();
+        let Some(user) = users.find(|user| user.is(UserKind::Pending, id)) else {
+            return false;
+        };
+        user.kind = UserKind::Container;
+        user.process = process;
+        true
     }
 }
 
@@ -213,15 +229,32 @@ mod tests {
     }
 
     #[test]
-    fn publishing_a_pending_container_leaves_one_user() {
+    fn publishing_makes_the_announced_user_real_and_no_other() {
         let mut record = record();
-        record.add(user(UserKind::Container, "c", "pod-2", 7));
-        let kinds: Vec<_> = record
+        assert!(
+            !record.publish("s", process(9)),
+            "a sandbox isn't announced"
+        );
+        assert!(record.publish("c", process(7)));
+        assert!(!record.publish("c", process(8)), "once");
+        let kinds = record
             .users
             .iter()
-            .map(|user| (user.kind, user.process.pid))
-            .collect();
-        assert_eq!(kinds, [(UserKind::Sandbox, 1), (UserKind::Container, 7)]);
+            .map(|user| (user.kind, user.process.pid));
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            [(UserKind::Sandbox, 1), (UserKind::Container, 7)]
+        );
+    }
+
+    #[test]
+    fn a_second_announcement_leaves_the_container_of_that_id_alone() {
+        let mut record = record();
+        record.add(user(UserKind::Container, "c", "pod-2", 7));
+        record.add(user(UserKind::Pending, "c", "pod-2", 8));
+        assert_eq!(record.users.len(), 3);
+        record.remove(UserKind::Pending, "c");
+        assert!(record.user(UserKind::Container, "c").is_some());
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl StateDirectory {
             return Ok(None);
         };
         let name = format!("{stem}.json");
-        let Some(bytes) = directory.read(&name)? else {
+        let Some(bytes) = directory.read_record(&name)? else {
             return Ok(None);
         };
         let record = serde_json::from_slice(&bytes);

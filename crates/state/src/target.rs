@@ -146,6 +146,29 @@ impl TargetPath {
         }
     }
 
+    /// The CSI volume that a path of kubelet's subPath binds,
+    /// `…/pods/<uid>/volume-subpaths/<pv>/<container>/<n>`, is of.
+    #[must_use]
+    pub fn kubelet_subpath_volume(&self) -> Option<TargetPath> {
+        let mut names = self.0.split(|byte| *byte == b'/').skip(1);
+        let mut pod = Vec::new();
+        let mut last = [names.next()?, names.next()?];
+        loop {
+            pod.push(b'/');
+            pod.extend_from_slice(last[0]);
+            let next = names.next()?;
+            if last[0] == b"pods" && next == b"volume-subpaths" {
+                pod.push(b'/');
+                pod.extend_from_slice(last[1]);
+                pod.extend_from_slice(b"/volumes/kubernetes.io~csi/");
+                pod.extend_from_slice(names.next()?);
+                pod.extend_from_slice(b"/mount");
+                return Some(Self(pod));
+            }
+            last = [last[1], next];
+        }
+    }
+
     /// How a message calls this volume: its CSI name where the path has one.
     #[must_use]
     pub fn volume_name(&self) -> String {

@@ -73,7 +73,6 @@ on_each_delegate! {
             (b"[]", "object"),
             (b"{\"mounts\":{}}", "mounts"),
             (b"{\"mounts\":[{\"destination\":1}]}", "destination"),
-            (b"{\"annotations\":{\"io.kubernetes.cri.container-type\":1}}", "annotations"),
             (b"{\"ociVersion\":\"\xff\"}", "UTF-8"),
         ] {
             let bundle = Bundle::plain(node.dir()).write_bytes(text);

@@ -74,6 +74,17 @@ impl Aliases {
     }
 }
 
+/// The device's name below `/dev`, from `/sys/dev/block/<n>/uevent`; `None` when there is no such
+/// device.
+pub(super) fn name(sysfs: &Path, number: DeviceNumber) -> Result<Option<PathBuf>, DeviceError> {
+    let Some(uevent) = optional(number, &directory(sysfs, number).join("uevent"))? else {
+        return Ok(None);
+    };
+    let mut lines = uevent.split(|byte| *byte == b'\n');
+    let name = lines.find_map(|line| line.strip_prefix(b"DEVNAME="));
+    Ok(name.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name))))
+}
+
 /// `/sys/dev/block/<n>/ro`.
 pub(super) fn is_read_only(sysfs: &Path, number: DeviceNumber) -> Result<bool, DeviceError> {
     Ok(required(number, &directory(sysfs, number).join("ro"))?.trim_ascii() == b"1")

@@ -41,15 +41,19 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     let device = plan.device.number();
     let mut before = volume.record()?.unwrap_or_else(|| unused(&plan));
     before.forget_the_dead(Process::is_alive);
-    if before.users.is_empty() {
-        before = unused(&plan);
-    }
     let mounted = host
         .sandbox
         .enter(|inside| Ok(inside.mounted(volume.digest(), device)?.is_some()))?;
+    if !mounted {
+        // A create that was killed before it mounted left this: it vouches for no superblock.
+        before.remove(UserKind::Sandbox, host.sandbox.id());
+    }
+    if before.users.is_empty() {
+        before = unused(&plan);
+    }
     // With another superblock than was staged the claim is what refuses it.
     let as_staged = mounted && before.superblock == plan.superblock;
-    if as_staged && before.sandbox(host.sandbox.id()).is_some() {
+    if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }
     // Held while the device is read, which may take long: it is this device's lock alone.

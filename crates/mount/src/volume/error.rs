@@ -109,6 +109,10 @@ pub(super) enum Cause {
         "container {0} isn't among its users, although its create prepared it; hint: create the container again"
     )]
     NotPending(String),
+    #[error(
+        "container {id} exists already, its process is {pid}; hint: delete it first, or use another id"
+    )]
+    Exists { id: String, pid: i32 },
     #[error("process {pid}: {source}")]
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crate::errno::Name(*errno))]

@@ -7,7 +7,7 @@ use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPa
 use super::Context;
 use super::error::{Cause, VolumeError};
 use crate::device::Device;
-use crate::options::{self, FsOption, MountOptions};
+use crate::options::{self, MountOptions};
 
 /// A volume that could be mounted: everything that was staged is understood and the device is
 /// there.
@@ -54,11 +54,9 @@ impl MountPlan {
 }
 
 fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
-    let mut written: Vec<String> = options.fs_options.iter().map(FsOption::to_string).collect();
-    written.sort();
     Superblock {
         fstype: fstype.to_owned(),
-        options: written,
+        options: options.superblock_options(),
         read_only: options.read_only,
     }
 }

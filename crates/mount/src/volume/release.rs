@@ -1,6 +1,7 @@
 //! Letting volumes go. Every step can be repeated, and none is trusted to come: what is missed
 //! here is found by the next create or unstage, because a dead process is no user.
 
+use crust_state::record::UserKind;
 use crust_state::state_directory::StateError;
 use crust_state::{Process, TargetPath};
 
@@ -23,7 +24,9 @@ fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Ca
     let Some(mut record) = locked.volume.record()? else {
         return Ok(());
     };
-    record.remove(id);
+    for kind in [UserKind::Sandbox, UserKind::Container, UserKind::Pending] {
+        record.remove(kind, id);
+    }
     record.forget_the_dead(Process::is_alive);
     Ok(locked.volume.write_record(&record)?)
 }
@@ -37,7 +40,12 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     match context.state.owners() {
         Ok(owners) => {
             for target in owners.into_iter().flat_map(|(_, volumes)| volumes) {
-                errors.extend(release(context, &target, id).err());
+                // Read without the lock: another pod's volume may be locked for minutes.
+                let record = context.crust.record(&target);
+                if matches!(&record, Ok(Some(record)) if record.user(UserKind::Sandbox, id).is_some())
+                {
+                    errors.extend(release(context, &target, id).err());
+                }
             }
         }
         Err(error) => errors.push(VolumeError::of_sandbox(id, error)),
@@ -52,7 +60,7 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
 /// comes before its bundle's end, and of sandboxes whose end no hook saw.
 pub fn sweep(context: &Context<'_>) -> Result<(), StateError> {
     for (name, record) in context.state.bundles()? {
-        if !record.bundle.join("config.json").exists() {
+        if !record.config.exists() {
             context.state.remove_bundle(name)?;
         }
     }

@@ -1,9 +1,9 @@
 //! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
 //! "Runtime API").
 
-use std::path::Path;
 use std::time::Duration;
 
+use crust_state::crust::EntryError;
 use crust_state::lock::LockName;
 use crust_state::record::{UserKind, VolumeRecord};
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
@@ -55,10 +55,14 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
         let _lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
-        if let Some(record) = context.crust.record(target)? {
-            in_use(record)?;
+        let mut devices = devices_of(context, target)?;
+        match context.crust.record(target) {
+            Ok(Some(record)) => in_use(record)?,
+            Ok(None) => {}
+            // Who uses it can't be read any more; whether anybody does, the device tells.
+            Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
+            Err(error) => return Err(error.into()),
         }
-        let devices = devices_of(context, target)?;
         for device in &devices {
             wait_until_free(context, target, *device)?;
         }
@@ -95,14 +99,20 @@ fn devices_of(context: &Context<'_>, target: &TargetPath) -> Result<Vec<DeviceNu
     Ok(owners.into_iter().map(|(device, _)| device).collect())
 }
 
+/// The device that is staged, as far as that can be read.
+fn staged_device(context: &Context<'_>, target: &TargetPath) -> Option<DeviceNumber> {
+    let volume = context.crust.volume(target).ok()??;
+    let device = Device::open(&volume.info().device).ok()?;
+    Some(device.number())
+}
+
 fn wait_until_free(
     context: &Context<'_>,
     target: &TargetPath,
     device: DeviceNumber,
 ) -> Result<(), Cause> {
-    let path = format!("/dev/block/{device}");
     // A device that has been detached is nobody's.
-    let Ok(opened) = Device::open(Path::new(&path)) else {
+    let Some(opened) = Device::of_number(device)? else {
         return Ok(());
     };
     let mut pause = Duration::from_millis(1);
@@ -116,7 +126,8 @@ fn wait_until_free(
         }
         drop(lock);
         if context.deadline.expired() {
-            return Err(Cause::DeviceBusy { device: path });
+            let device = opened.path().display().to_string();
+            return Err(Cause::DeviceBusy { device });
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));

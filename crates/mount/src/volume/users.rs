@@ -33,6 +33,13 @@ pub fn begin(
             return Err(Cause::NotInUse);
         };
         record.forget_the_dead(Process::is_alive);
+        // The delegate would refuse it too, but by then this entry would stand for that one.
+        for kind in [UserKind::Container, UserKind::Pending] {
+            if let Some(other) = record.user(kind, container.id) {
+                let (id, pid) = (other.id.clone(), other.process.pid);
+                return Err(Cause::Exists { id, pid });
+            }
+        }
         record.add(User {
             kind: UserKind::Pending,
             id: container.id.to_owned(),
@@ -59,13 +66,31 @@ pub fn publish(
         };
         let process = Process::of(pid).map_err(|source| Cause::Process { pid, source })?;
         let mut record = locked.volume.record()?.ok_or(Cause::NotInUse)?;
-        let pending = record.users.iter_mut().find(|user| user.id == id);
-        let Some(user) = pending else {
+        if !record.publish(id, process) {
             return Err(Cause::NotPending(id.to_owned()));
-        };
-        user.kind = UserKind::Container;
-        user.process = process;
+        }
         Ok(locked.volume.write_record(&record)?)
     };
     published().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Takes back what [`begin`] announced: the container won't be created. An entry of somebody else
+/// for the same id stays.
+pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
+    let withdrawn = || -> Result<_, Cause> {
+        let Some(locked) = context.lock_volume(target)? else {
+            return Ok(());
+        };
+        let Some(mut record) = locked.volume.record()? else {
+            return Ok(());
+        };
+        let pid = std::process::id().cast_signed();
+        let pending = record.user(UserKind::Pending, id);
+        if pending.is_none_or(|user| user.process.pid != pid) {
+            return Ok(());
+        }
+        record.remove(UserKind::Pending, id);
+        Ok(locked.volume.write_record(&record)?)
+    };
+    withdrawn().map_err(|cause| VolumeError::new(target, cause))
 }

@@ -95,6 +95,20 @@ fn other_paths_name_no_csi_volume() {
 }
 
 #[test]
+fn kubelets_subpath_binds_lead_to_their_volume() {
+    let bind = target("/var/lib/kubelet/pods/u/volume-subpaths/pv-1/app/0");
+    assert_eq!(
+        bind.kubelet_subpath_volume(),
+        Some(target(
+            "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv-1/mount"
+        ))
+    );
+    for other in ["/pods/u/volume-subpaths", "/pods/u/volumes/x/y", "/a", "/"] {
+        assert_eq!(target(other).kubelet_subpath_volume(), None, "{other}");
+    }
+}
+
+#[test]
 fn parents_are_given_nearest_first_with_what_is_below_them() {
     let path = target("/k/a/b");
     let steps: Vec<_> = path

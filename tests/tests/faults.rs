@@ -1,0 +1,248 @@
+//! What once went wrong: crashes, second tries, and hosts that are set up otherwise.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
+
+const POD: &str = "12121212-3434-5656-7878-909090909090";
+
+fn end(container: &Container) {
+    container.stop();
+    let _ = container.delete().success();
+}
+
+fn kill(pid: i32) {
+    process::kill_now(pid);
+    wait_until("a killed process to end", PATIENCE, || {
+        !process::is_alive(pid)
+    });
+}
+
+/// The command, in a mount namespace of its own whose mounts have this propagation.
+fn in_namespace(propagation: &str, command: &Command) -> Command {
+    let mut outer = Command::new("/usr/bin/unshare");
+    outer.args(["--mount", "--propagation", propagation]);
+    outer.arg(command.get_program()).args(command.get_args());
+    outer.current_dir(command.get_current_dir().unwrap());
+    outer
+}
+
+/// The same bundle under another id.
+fn under(node: &Node, bundle: &Bundle, id: &str) -> Container {
+    let other = bundle.clone().with_id(id);
+    std::os::unix::fs::symlink(bundle.path(), other.path()).unwrap();
+    node.container(&other)
+}
+
+on_each_delegate! {
+    fn it_does_not_matter_how_the_hosts_mounts_propagate(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for propagation in ["private", "slave", "shared"] {
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+            let app = node.container(&bundle);
+            let _ = app.create_with(in_namespace(propagation, &app.create_command())).success();
+            let _ = app.start().success();
+            let _ = app.sh("echo x > /data/file");
+            assert_eq!(device.host_mounts(), Vec::<String>::new(), "{propagation}");
+        }
+    }
+
+    fn a_second_create_of_a_running_containers_id_takes_nothing_from_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let pid = app.pid();
+        let _ = app.create().failure();
+        kill(sandbox.pid());
+        assert!(process::is_alive(pid));
+        let refused = node.unstage(&target).failure();
+        assert!(refused.stderr.contains(app.id()), "the app still has it: {refused}");
+        let _ = node.stats(&target).success();
+    }
+
+    fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for _ in 0..3 {
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+            let app = node.container(&bundle);
+            let spawn = || app.create_command().stdin(std::process::Stdio::null()).spawn().unwrap();
+            let mut both = [spawn(), spawn()];
+            let won = both.iter_mut().map(|create| create.wait().unwrap().success());
+            assert_eq!(won.filter(|won| *won).count(), 1);
+            let _ = app.start().success();
+            let _ = app.sh("echo x > /data/file");
+            end(&app);
+            let _ = app.create().success();
+            let _ = app.start().success();
+            assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
+            end(&app);
+        }
+    }
+
+    fn a_bundle_under_many_ids_has_the_volume_that_it_was_written_with_last(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (one, two) = (node.ext4(), node.ext4());
+        let targets = [node.stage(POD, "pv-1", &one, &[]), node.stage(POD, "pv-2", &two, &[])];
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox);
+        let written = |target: &Path| bundle.clone().bind(target, "/data", &[]).write();
+        let first = node.run(&written(&targets[0]));
+        end(&first);
+        let bundle = written(&targets[1]);
+        for n in 0..4 {
+            let app = under(&node, &bundle, &format!("{}-{n}", bundle.id()));
+            let _ = app.create().success();
+            let _ = app.start().success();
+            assert_eq!(app.sh("grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3"), two.number(), "{n}");
+            end(&app);
+        }
+    }
+
+    fn hundreds_of_subpaths_can_be_mounted_and_let_go(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let mut bundle = node.app_bundle(&sandbox);
+        for n in 0..250 {
+            let long = format!("{n}-{}", "x".repeat(120));
+            bundle = bundle.bind(target.join(&long), &format!("/volumes/{long}"), &[]);
+        }
+        let app = node.run(&bundle.write());
+        assert!(fs::metadata(node.entry(&target).join("runcrust.json")).unwrap().len() > 64 * 1024);
+        assert_eq!(app.sh("ls /volumes | wc -l"), "250");
+        let second = node.app(&sandbox, &target, "/data");
+        for container in [app, second, sandbox] {
+            end(&container);
+        }
+        let _ = node.unstage(&target).success();
+    }
+
+    fn a_damaged_record_does_not_keep_a_volume_staged_for_ever(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        fs::write(node.entry(&target).join("runcrust.json"), "{").unwrap();
+        let refused = node.unstage(&target).failure();
+        assert!(refused.stderr.contains("is in use by somebody"), "the device tells: {refused}");
+        kill(sandbox.pid());
+        let _ = node.unstage(&target).success();
+        assert!(!node.entry(&target).exists());
+    }
+
+    fn a_volume_that_is_locked_for_long_keeps_no_other_pod_from_ending(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (mine, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &mine, &[]);
+        let busy = node.stage("other-pod", "pv-2", &other, &[]);
+        let _other_sandbox = node.sandbox("other-pod");
+        let sandbox = node.sandbox(POD);
+        let digest = node.entry(&busy).file_name().unwrap().to_str().unwrap().to_owned();
+        let file = node.handler().state_dir().join(format!("locks/{digest}.lock"));
+        let file = File::options().write(true).open(file).unwrap();
+        let _held = Flock::lock(file, FlockArg::LockExclusive).unwrap();
+        end(&sandbox);
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+        let errors = sandbox.log_lines().into_iter().filter(|line| line.level == "error");
+        assert_eq!(errors.count(), 0);
+    }
+
+    fn containers_can_be_stopped_whatever_the_configuration_says(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        node.handler().reconfigure("sandbxo = \"always\"");
+        assert_eq!(app.status().as_deref(), Some("running"));
+        app.stop();
+        let _ = app.delete().success();
+        let refused = node.container(&node.app_bundle(&sandbox).write());
+        let _ = refused.create().failure();
+        assert!(refused.last_log_error().unwrap().contains("sandbxo"));
+    }
+
+    fn what_a_killed_create_left_vouches_for_no_superblock(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let sandbox = node.sandbox(POD);
+        // The record of a create that was killed between its record and its mount.
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let app = node.app(&sandbox, &target, "/data");
+        let record = node.entry(&target).join("runcrust.json");
+        let left = fs::read_to_string(&record).unwrap();
+        end(&app);
+        end(&sandbox);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        let again = node.sandbox(POD);
+        let _ = node.stage(POD, "pv-1", &device, &[]);
+        let mut left: serde_json::Value = serde_json::from_str(&left).unwrap();
+        left["users"].as_array_mut().unwrap().truncate(1);
+        left["users"][0]["id"] = again.id().into();
+        left["users"][0]["sandbox"] = again.id().into();
+        left["users"][0]["process"] = process_of(&node, &again);
+        fs::write(&record, left.to_string()).unwrap();
+        let bundle = node.app_bundle(&again).bind(&target, "/data", &[]).write();
+        let app = node.container(&bundle);
+        with_mounted(device.path(), |_| {
+            let _ = app.create().failure();
+        });
+        let error = app.last_log_error().unwrap();
+        assert!(error.contains("in use by somebody that runcrust has no record of"), "{error}");
+    }
+
+    fn a_stock_kubelets_bind_of_a_staged_volume_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bind = node.handler().kubelet_dir().join(format!("pods/{POD}/volume-subpaths/pv-1/app/0"));
+        fs::create_dir_all(&bind).unwrap();
+        let app = node.container(&node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write());
+        let _ = app.create().failure();
+        let error = app.last_log_error().unwrap();
+        assert!(error.contains("volume pv-1") && error.contains("volume-subpaths/pv-1"), "{error}");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+}
+
+/// A sandbox's process as records have it.
+fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
+    let file = node
+        .handler()
+        .state_dir()
+        .join(format!("sandboxes/{}.json", sandbox.id()));
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    record["process"].clone()
+}
+
+#[test]
+fn unstage_waits_for_the_device_and_says_who_may_have_it() {
+    let node = Node::new(runcrust_tests::Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    end(&sandbox);
+    device.wait_until_free(PATIENCE);
+    let refused = with_mounted(device.path(), |_| node.unstage(&target)).failure();
+    assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");
+    assert!(refused.stderr.contains(utf8(device.path())), "{refused}");
+    assert!(node.entry(&target).exists(), "nothing was removed");
+    let _ = node.unstage(&target).success();
+}
