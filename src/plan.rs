@@ -50,6 +50,8 @@ pub(crate) struct PlannedMount {
     /// Its source as it was given.
     pub(crate) source: String,
     pub(crate) found: Match,
+    /// Its options end up read-only.
+    pub(crate) read_only: bool,
 }
 
 /// What planning asks beside the mounts.
@@ -206,6 +208,7 @@ fn matched(
             destination: PathBuf::from(&*mount.destination),
             source: given.to_string(),
             found,
+            read_only: is_read_only(mount),
         });
     }
     Ok(mounts)
@@ -218,6 +221,13 @@ fn is_bind(mount: &Mount<'_>) -> bool {
             .options
             .iter()
             .any(|option| option == "bind" || option == "rbind")
+}
+
+/// Of options that contradict each other the last one counts.
+fn is_read_only(mount: &Mount<'_>) -> bool {
+    let mut options = mount.options.iter().rev();
+    let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));
+    last.is_some_and(|option| option.ends_with("ro"))
 }
 
 fn sandbox(

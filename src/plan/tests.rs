@@ -105,6 +105,25 @@ fn a_members_mount_keeps_its_index_and_names_its_volume() {
     assert_eq!((mount.index, &*mount.destination), (1, Path::new("/data")));
     assert_eq!(mount.found.volume.as_path(), Path::new(TARGET));
     assert_eq!(mount.found.subpath, Path::new("sub"));
+    assert!(!mount.read_only);
+}
+
+#[test]
+fn a_mount_is_read_only_by_its_last_word() {
+    for (options, read_only) in [
+        (r#""ro""#, true),
+        (r#""rw","ro""#, true),
+        (r#""ro","rw""#, false),
+        (r#""rro""#, true),
+        (r#""noatime""#, false),
+    ] {
+        let text = config(TARGET, "").replace("\"rbind\"", &format!("\"rbind\",{options}"));
+        let plan = planned(&text, member("s"), &Config::default());
+        let Ok(Plan::Member(plan)) = plan else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(plan.mounts[0].read_only, read_only, "{options}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn member_plan() -> MemberPlan {
             volume: target(),
             subpath: PathBuf::new(),
         },
+        read_only: true,
     };
     MemberPlan {
         sandbox: SandboxRecord {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use crust_mount::attach::{Attachments, DetachedMount};
-use crust_mount::sandbox::Sandbox;
+use crust_mount::sandbox::{Sandbox, View};
 use crust_mount::volume::{self, Context, Host, NewContainer};
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
@@ -71,7 +71,11 @@ impl Job<'_> {
             let locked = volume::lock(context, target)?;
             volume::ensure(context, &locked, host)?;
             for mount in &mounts {
-                let view = volume::view(&locked, sandbox, &mount.found.subpath)?;
+                let view = View {
+                    subpath: &mount.found.subpath,
+                    read_only: mount.read_only,
+                };
+                let view = volume::view(&locked, sandbox, view)?;
                 views.push((mount.index, view));
             }
             let container = NewContainer {

@@ -207,6 +207,21 @@ on_each_delegate! {
         assert!(error.contains("in use by somebody that runcrust has no record of"), "{error}");
     }
 
+    fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(&target, "/data", &["rbind", "rprivate", "ro"])
+            .bind(node.handler().state_dir(), "/host", &[]);
+        let app = node.run(&bundle.write());
+        let _ = app.exec(&["/bin/sh", "-c", "touch /data/x"]).failure();
+        let beside = app.exec(&["/bin/sh", "-c", "cd /host/attach/*/ && touch x"]).failure();
+        assert!(beside.stderr.contains("Read-only file system"), "{beside}");
+    }
+
     fn a_stock_kubelets_bind_of_a_staged_volume_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();

@@ -199,6 +199,15 @@ impl Sandbox {
     }
 }
 
+/// What a container's mount shows of a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// From where down; empty for all of it.
+    pub subpath: &'a Path,
+    /// The mount has the option `ro`.
+    pub read_only: bool,
+}
+
 /// The sandbox's `/.crust`, from within its mount namespace.
 #[derive(Debug)]
 pub struct Inside<'a> {
@@ -283,20 +292,23 @@ impl Inside<'_> {
         })
     }
 
-    /// A container's view of a mounted volume: a copy of the mount, from the subPath down.
-    /// A missing subPath is created unless the volume is read-only.
-    pub fn view(
-        &self,
-        root: &OwnedFd,
-        subpath: &Path,
-        missing: Missing,
-    ) -> Result<DetachedMount, SandboxError> {
-        let place = subpath::resolve(root, subpath, missing)?;
+    /// A container's view of a mounted volume: a copy of the mount, from the subPath down, which
+    /// is created where it is missing.
+    pub fn view(&self, root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, SandboxError> {
+        let place = subpath::resolve(root, view.subpath, Missing::Create)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH;
         let fd = open_tree(&place.fd, "", flags)
             .map_err(|errno| self.sandbox.failed("open_tree(volume, CLONE)", errno))?;
+        if view.read_only {
+            // The delegate does it too, for its own bind. This one may be seen beside it: a
+            // workload's hostPath can cover the attach directory.
+            sys::set_read_only(&fd).map_err(|errno| {
+                self.sandbox
+                    .failed("mount_setattr(MOUNT_ATTR_RDONLY)", errno)
+            })?;
+        }
         Ok(DetachedMount {
             fd,
             kind: place.kind,

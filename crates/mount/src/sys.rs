@@ -31,6 +31,19 @@ pub fn set_propagation_private(mount: impl AsFd) -> Result<(), Errno> {
     )
 }
 
+/// Makes a mount a read-only view, whatever its superblock is. `mount` may be `O_PATH`.
+///
+/// Errors are `mount_setattr(2)`'s.
+pub fn set_read_only(mount: impl AsFd) -> Result<(), Errno> {
+    mount_setattr(
+        mount.as_fd(),
+        &MountAttr {
+            attr_set: u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+            ..MountAttr::default()
+        },
+    )
+}
+
 fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
     // SAFETY: `mount` is an open descriptor for the length of the call (borrowed); the path is a
     // static NUL-terminated empty string, which AT_EMPTY_PATH makes mean the descriptor itself;

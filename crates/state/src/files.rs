@@ -300,7 +300,10 @@ fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
 fn temporary_name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!(".{name}.{}.{next}", std::process::id())
+    // A crash may have left one under a pid that is ours now.
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    let now = now.map_or(0, |since| since.as_nanos());
+    format!(".{name}.{}.{now:x}.{next}", std::process::id())
 }
 
 #[cfg(test)]

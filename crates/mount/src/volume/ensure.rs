@@ -14,8 +14,7 @@ use super::{Context, Locked};
 use crate::attach::DetachedMount;
 use crate::filesystem::{self, Request};
 use crate::fsgroup;
-use crate::sandbox::Sandbox;
-use crate::subpath::Missing;
+use crate::sandbox::{Sandbox, View};
 
 /// The sandbox that a volume is mounted in.
 #[derive(Debug, Clone, Copy)]
@@ -123,20 +122,18 @@ fn mount(
     Ok(())
 }
 
-/// A container's view of a volume that is mounted in a sandbox: all of it, or a subPath, which is
-/// created where it is missing.
+/// A container's view of a volume that is mounted in a sandbox.
 pub fn view(
     locked: &Locked,
     sandbox: &Sandbox,
-    subpath: &Path,
+    view: View<'_>,
 ) -> Result<DetachedMount, VolumeError> {
     let volume = &locked.volume;
     let viewed = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let view = sandbox.enter(|inside| {
             let root = inside.mounted(volume.digest(), record.device)?;
-            root.map(|root| inside.view(&root, subpath, Missing::Create))
-                .transpose()
+            root.map(|root| inside.view(&root, view)).transpose()
         })?;
         view.ok_or(Cause::NotInUse)
     };
