@@ -55,8 +55,8 @@ check: ## Formatting, lints, licences, documentation, dependencies of what start
 	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps \
 		--document-private-items
 	@for package in runcrust crust-mount-hook; do \
-		if cargo tree --locked --package $$package --edges normal --prefix none \
-			| grep -E '^(tokio|tonic) '; then \
+		tree=$$(cargo tree --locked --package $$package --edges normal --prefix none) || exit 1; \
+		if echo "$$tree" | grep -E '^(tokio|tonic) '; then \
 			echo "$$package starts on every container operation: no async runtime in it" >&2; \
 			exit 1; \
 		fi; \

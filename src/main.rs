@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use crust_state::config::ConfigError;
-use crust_state::{Config, logging};
+use crust_state::{Config, Deadline, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Flavour, Invocation, Start};
@@ -73,6 +73,7 @@ fn become_delegate(
         globals: &invocation.globals,
         config: &config,
         argv0: argv.first(),
+        deadline: Deadline::after(start::LIMIT),
     })?;
     Ok(delegate.exec(argv)?)
 }

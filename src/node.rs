@@ -65,11 +65,18 @@ impl Records for ThisNode<'_> {
         }
         for kubelet_dir in &self.config.kubelet_dirs {
             let directory = pod_csi_directory(kubelet_dir, pod_uid);
-            // A pod without CSI volumes has no such directory.
-            let Ok(entries) = std::fs::read_dir(&directory) else {
-                continue;
+            let failed = |source| PlanError::Listing {
+                directory: directory.clone(),
+                source,
             };
-            for entry in entries.flatten() {
+            let entries = match std::fs::read_dir(&directory) {
+                Ok(entries) => entries,
+                // A pod without CSI volumes has no such directory.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(failed)?;
                 let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
                     continue;
                 };

@@ -72,6 +72,11 @@ pub(crate) enum PlanError {
     },
     #[error("volume {volume}: {source}")]
     Staged { volume: String, source: EntryError },
+    #[error("getdents64 {}: {source}", directory.display())]
+    Listing {
+        directory: PathBuf,
+        source: std::io::Error,
+    },
     #[error("sandbox {id}: {source}")]
     Sandbox { id: String, source: StateError },
     #[error(
@@ -118,6 +123,22 @@ pub(crate) struct Facts<'a> {
     pub(crate) restores: bool,
 }
 
+const NO_USER_NAMESPACE: &str = "deferred volumes in a user namespace aren't supported by this \
+     version; hint: leave hostUsers unset";
+
+impl Facts<'_> {
+    fn in_user_namespace(&self) -> bool {
+        self.namespaces
+            .iter()
+            .any(|namespace| namespace.kind == "user")
+    }
+
+    fn joins_a_process(&self) -> bool {
+        let mut joined = self.namespaces.iter().filter_map(|it| it.path.as_deref());
+        joined.any(|path| path.starts_with("/proc/"))
+    }
+}
+
 /// Plans a create.
 pub(crate) fn plan(
     facts: Facts<'_>,
@@ -141,6 +162,7 @@ pub(crate) fn plan(
             what,
         })
     };
+    let in_user_namespace = facts.in_user_namespace();
     let role = facts.role.map_err(|source| PlanError::Role {
         volume: volume(),
         source,
@@ -154,15 +176,8 @@ pub(crate) fn plan(
     if facts.restores {
         return unsupported("restoring a container with deferred volumes isn't supported");
     }
-    if facts
-        .namespaces
-        .iter()
-        .any(|namespace| namespace.kind == "user")
-    {
-        return unsupported(
-            "deferred volumes in a user namespace aren't supported by this version; hint: leave \
-             hostUsers unset",
-        );
+    if in_user_namespace {
+        return unsupported(NO_USER_NAMESPACE);
     }
     let Some(sandbox) = records.sandbox(sandbox_id)? else {
         return Err(PlanError::NoSandboxRecord {
@@ -244,22 +259,25 @@ fn sandbox(
         let pod_uid = pod_uid.to_owned();
         return Ok(Plan::Sandbox(SandboxPlan { pod_uid, volumes }));
     };
-    let mut joined = facts
-        .namespaces
-        .iter()
-        .filter_map(|namespace| namespace.path.as_deref());
-    let what = if facts.restores {
-        "restoring a sandbox with deferred volumes isn't supported"
-    } else if joined.any(|path| path.starts_with("/proc/")) {
-        "a sandbox that joins another process's namespaces isn't the pod's own"
+    let refused = if facts.restores {
+        Some("restoring a sandbox with deferred volumes isn't supported")
+    } else if facts.in_user_namespace() {
+        Some(NO_USER_NAMESPACE)
+    } else if facts.joins_a_process() {
+        Some("a sandbox that joins another process's namespaces isn't the pod's own")
     } else {
-        let pod_uid = pod_uid.to_owned();
-        return Ok(Plan::Sandbox(SandboxPlan { pod_uid, volumes }));
+        None
     };
-    Err(PlanError::Unsupported {
-        volume: first,
-        what,
-    })
+    match refused {
+        Some(what) => Err(PlanError::Unsupported {
+            volume: first,
+            what,
+        }),
+        None => Ok(Plan::Sandbox(SandboxPlan {
+            pod_uid: pod_uid.to_owned(),
+            volumes,
+        })),
+    }
 }
 
 /// Annotations can be set by others, and must open neither another pod's volume …

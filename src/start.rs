@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
-use crust_state::lock::{Lock, LockName};
+use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, Digest, StateDirectory};
 
 use crate::invocation::{Globals, Start, Verb};
@@ -23,7 +23,7 @@ use crate::role::Role;
 use bundle::Bundle;
 
 /// kubelet gives a container's create two minutes, and a sandbox's mounts are its hook's.
-const LIMIT: Duration = Duration::from_secs(110);
+pub(crate) const LIMIT: Duration = Duration::from_secs(110);
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +32,7 @@ pub(crate) struct Job<'a> {
     pub(crate) globals: &'a Globals,
     pub(crate) config: &'a Config,
     pub(crate) argv0: Option<&'a OsString>,
+    pub(crate) deadline: Deadline,
 }
 
 /// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
@@ -47,8 +48,7 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
     let path = job.config_path()?;
-    let name = LockName::Bundle(Digest::of(path.as_os_str().as_encoded_bytes()));
-    let lock = state.lock(name, Deadline::after(LIMIT))?;
+    let lock = Lock::bundle(&job.start.bundle, job.deadline)?;
     // Another create of the same bundle may just have let go of it.
     let Some(file) = job.read()? else {
         return Ok(None);
@@ -140,7 +140,7 @@ impl Job<'_> {
             config: self.config,
             crust,
             state,
-            deadline: Deadline::after(LIMIT),
+            deadline: self.deadline,
         }
     }
 

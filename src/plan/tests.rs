@@ -252,16 +252,26 @@ fn a_container_with_volumes_is_not_restored() {
 }
 
 #[test]
-fn a_sandbox_that_joins_a_process_is_not_the_pods() {
-    let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#;
-    let role = Role::Sandbox {
-        pod_uid: Some(UID.into()),
-    };
-    let error = planned(&config("/etc", namespaces), role, &Config::default()).unwrap_err();
-    assert!(
-        error.contains("volume pv-1: a sandbox that joins"),
-        "{error}"
-    );
+fn a_sandbox_in_a_users_namespace_or_a_processs_takes_no_volumes() {
+    for (namespace, expected) in [
+        (
+            r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#,
+            "a sandbox that joins",
+        ),
+        (r#"{"type":"user"}"#, "user namespace"),
+    ] {
+        let role = |uid: &str| Role::Sandbox {
+            pod_uid: Some(uid.to_owned()),
+        };
+        let text = config("/etc", namespace);
+        let error = planned(&text, role(UID), &Config::default()).unwrap_err();
+        assert!(
+            error.starts_with("volume pv-1: ") && error.contains(expected),
+            "{error}"
+        );
+        let other = planned(&text, role("uid-3"), &Config::default());
+        assert_eq!(other, Ok(Plan::PassOn), "nothing is staged for it");
+    }
 }
 
 #[test]

@@ -145,6 +145,86 @@ on_each_delegate! {
         remove_pod(cri, &pod);
     }
 
+    fn a_kubelet_directory_behind_a_link_leads_to_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let real = node.dir().subdir("data/kubelet");
+        std::os::unix::fs::symlink(&real, node.handler().kubelet_dir()).unwrap();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let mounted = cri.sh(&one, "grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3");
+        assert_eq!(mounted.trim(), device.number());
+        let config = fs::read_to_string(containerd.bundle(&one).join("config.json")).unwrap();
+        assert!(config.contains("/run/attach/"), "{config}");
+        remove_pod(cri, &pod);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    }
+
+    fn mounts_around_the_volume_a_sealed_rootfs_and_the_raw_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let (above, below) = (node.dir().subdir("above"), node.dir().subdir("below"));
+        fs::write(above.join("mark"), "above").unwrap();
+        fs::write(below.join("mark"), "below").unwrap();
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let config = containerd.app("one").mount(utf8(&above), "/a");
+        let config = config.mount(utf8(&target), "/a/volume").mount(utf8(&below), "/a/volume/inner");
+        let config = config.mount(utf8(&target), "/not/there/yet").readonly_rootfs();
+        let one = cri.run(&pod, &config, &containerd.pod(POD)).unwrap();
+        let _ = cri.sh(&one, "echo own > /not/there/yet/mark");
+        let marks = cri.sh(&one, "cat /a/mark /a/volume/mark /a/volume/inner/mark");
+        assert_eq!(marks, "aboveown\nbelow");
+        let (major, minor) = device.number().split_once(':').unwrap();
+        let script = format!("mknod /a/raw b {major} {minor}; dd if=/a/raw of=/dev/null count=1");
+        let raw = cri.exec(&one, &["/bin/sh", "-c", &script]).unwrap();
+        assert!(raw.stderr.contains("can't open '/a/raw': Operation not permitted"), "{raw:?}");
+        assert!(above.join("raw").exists(), "mknod worked");
+        remove_pod(cri, &pod);
+    }
+
+    fn a_pod_whose_pause_died_keeps_its_data_until_its_app_ends(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let _ = cri.sh(&one, "echo live > /data/file");
+        let pause = cri.pod_pid(&pod).unwrap();
+        process::kill_now(pause);
+        wait_until("pause to end", PATIENCE, || !process::is_alive(pause));
+        assert_eq!(cri.sh(&one, "cat /data/file").trim(), "live");
+        let _ = node.stats(&target).success();
+        let _ = node.unstage(&target).failure();
+        remove_pod(cri, &pod);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+
+    fn a_lost_entry_is_refused_through_cri(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        fs::remove_dir_all(node.entry(&target)).unwrap();
+        let config = containerd.app("one").mount(utf8(&target), "/data");
+        let created = cri.create(&pod, &config, &containerd.pod(POD)).unwrap();
+        let error = cri.start(&created).unwrap_err();
+        assert!(error.message.contains("volume pv-1: nothing is staged for"), "{error:?}");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        remove_pod(cri, &pod);
+    }
+
     fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();

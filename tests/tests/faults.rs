@@ -248,6 +248,63 @@ fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
 }
 
 #[test]
+fn damaged_records_of_others_stand_in_nobodys_way() {
+    let node = Node::new(runcrust_tests::Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    for (directory, name) in [
+        ("owners", "259:99999.json".to_owned()),
+        ("bundles", format!("{}.json", "0".repeat(64))),
+        ("sandboxes", "gone.json".to_owned()),
+    ] {
+        let directory = node.handler().state_dir().join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), "{").unwrap();
+    }
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    for container in [app, sandbox] {
+        end(&container);
+        let errors = container.log_lines().into_iter();
+        assert_eq!(errors.filter(|line| line.level == "error").count(), 0);
+        fs::remove_dir_all(container.bundle()).unwrap();
+    }
+    let _ = node.unstage(&target).success();
+    let left = node.records();
+    assert_eq!(left.len(), 3, "the damaged ones alone: {left:?}");
+}
+
+#[test]
+fn creates_leave_no_locks_of_their_own() {
+    let node = Node::new(runcrust_tests::Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    let locks = || {
+        fs::read_dir(node.handler().state_dir().join("locks"))
+            .unwrap()
+            .count()
+    };
+    let before = locks();
+    for _ in 0..3 {
+        end(&node.app(&sandbox, &target, "/data"));
+    }
+    assert_eq!(locks(), before);
+}
+
+#[test]
+fn more_options_than_can_be_read_again_are_not_staged() {
+    let node = Node::new(runcrust_tests::Delegate::Runc);
+    let device = node.ext4();
+    let target = node.target(POD, "pv-1");
+    let option = format!("x-{}", "y".repeat(200));
+    let options: Vec<&str> = (0..400).flat_map(|_| ["--option", &option]).collect();
+    let refused = node.try_stage(&target, device.path(), &options).failure();
+    assert!(refused.stderr.contains("INVALID_ARGUMENT"), "{refused}");
+    assert!(!node.entry(&target).exists());
+}
+
+#[test]
 fn unstage_waits_for_the_device_and_says_who_may_have_it() {
     let node = Node::new(runcrust_tests::Delegate::Runc);
     let device = node.ext4();

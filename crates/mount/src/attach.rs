@@ -67,9 +67,10 @@ impl Attachments {
         let holder = root_of_mount(&attach)?;
         let peer = if propagates(&holder)? {
             let peer = open_tree(&holder, "", clone_flags());
+            let peer = peer.map_err(failed("open_tree(P, CLONE)"))?;
             sys::set_propagation_private(&holder)
                 .map_err(failed("mount_setattr(P, MS_PRIVATE)"))?;
-            Some(peer.map_err(failed("open_tree(P, CLONE)"))?)
+            Some(peer)
         } else {
             None
         };
@@ -124,8 +125,10 @@ fn propagates(mount: &OwnedFd) -> Result<bool, AttachError> {
         errno: Errno::IO,
     })?;
     let found = mounts.iter().find(|other| u64::from(other.id) == id);
-    let propagation = found.map(|mount| mount.propagation).unwrap_or_default();
-    Ok(propagation.shared.is_some() || propagation.master.is_some())
+    // One that isn't listed (in a chroot) may: too much is refused by the kernel, too little leaks.
+    Ok(found.is_none_or(|mount| {
+        mount.propagation.shared.is_some() || mount.propagation.master.is_some()
+    }))
 }
 
 fn clone_flags() -> OpenTreeFlags {

@@ -173,7 +173,7 @@ impl Directory {
     /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
     /// one of them.
     ///
-    /// What couldn't be read again isn't written.
+    /// A record that couldn't be read again isn't written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         if bytes.len() as u64 > MAX_RECORD_SIZE {
             let path = self.path.join(name);

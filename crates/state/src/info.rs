@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
 
 mod decode;
@@ -188,6 +189,11 @@ pub enum InfoError {
         /// What stands there, as JSON.
         found: String,
     },
+    /// More than a reader would take.
+    #[error(
+        "its {0} bytes are more than the {MAX_FILE_SIZE} that are read; hint: are there that many options?"
+    )]
+    TooLarge(usize),
     /// A field whose value means nothing.
     #[error("field `{field}`: {reason}")]
     Value {
@@ -261,7 +267,11 @@ impl MountInfo {
                 });
             }
         }
-        Self::parse(&self.to_json()).map(drop)
+        let json = self.to_json();
+        if json.len() as u64 > MAX_FILE_SIZE {
+            return Err(InfoError::TooLarge(json.len()));
+        }
+        Self::parse(&json).map(drop)
     }
 
     /// Whether a second pod may have the volume.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
@@ -16,8 +16,6 @@ use crate::target::Digest;
 /// What a lock protects. Whoever takes more than one takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
-    /// One bundle's config and its record, from the first look until the delegate runs.
-    Bundle(Digest),
     /// One volume's entry and record, and its place in a sandbox.
     Volume(Digest),
     /// One block device's superblock: held while it is mounted, which may take long.
@@ -48,6 +46,15 @@ pub enum LockError {
 }
 
 impl Lock {
+    /// Locks a bundle: its config and its record, from the first look until the delegate runs.
+    /// The lock is on the directory itself, so that nothing is left of it when the bundle goes.
+    pub fn bundle(directory: &Path, deadline: Deadline) -> Result<Self, LockError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|error| failed("open", directory, error))?;
+        wait_for(File::from(fd), directory.to_owned(), deadline).map(Self)
+    }
+
     /// Takes the lock, waiting for it until `deadline`. `locks` is the directory of lock files.
     pub fn acquire(
         locks: &Directory,
@@ -55,7 +62,6 @@ impl Lock {
         deadline: Deadline,
     ) -> Result<Self, LockError> {
         let file_name = match name {
-            LockName::Bundle(digest) => format!("{digest}.bundle.lock"),
             LockName::Volume(digest) => format!("{digest}.lock"),
             LockName::Device(device) => format!("{device}.lock"),
             LockName::Owners => "owners.lock".to_owned(),
@@ -64,33 +70,36 @@ impl Lock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| failed("openat", &path, error))?;
-        let mut file = File::from(fd);
-        // flock(2) has no time-out; polling costs nothing where nobody holds the lock.
-        let mut pause = Duration::from_millis(1);
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if deadline.expired() => {
-                    let mut holder = String::new();
-                    let _ = file.read_to_string(&mut holder);
-                    if holder.is_empty() {
-                        holder.push_str("a process that didn't name itself");
-                    }
-                    return Err(LockError::Held { path, holder });
-                }
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                    let left = deadline.remaining().unwrap_or(pause);
-                    std::thread::sleep(pause.min(left));
-                    pause = (pause * 2).min(Duration::from_millis(50));
-                }
-                Err(error) => return Err(failed("flock", &path, error).into()),
-            }
-        }
+        let mut file = wait_for(File::from(fd), path, deadline)?;
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
         let _ = write!(file, "process {}", std::process::id());
         Ok(Self(file))
+    }
+}
+
+/// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
+fn wait_for(mut file: File, path: PathBuf, deadline: Deadline) -> Result<File, LockError> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if deadline.expired() => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                if holder.is_empty() {
+                    holder.push_str("a process that didn't name itself");
+                }
+                return Err(LockError::Held { path, holder });
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                let left = deadline.remaining().unwrap_or(pause);
+                std::thread::sleep(pause.min(left));
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+            Err(error) => return Err(failed("flock", &path, error).into()),
+        }
     }
 }
 

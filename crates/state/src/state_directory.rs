@@ -70,12 +70,12 @@ impl StateDirectory {
         self.read(SANDBOXES, id)
     }
 
-    /// All records of sandboxes.
+    /// All records of sandboxes; one that can't be read is nobody's, and left out.
     pub fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StateError> {
         let mut sandboxes = Vec::new();
         for id in self.stems(SANDBOXES)? {
             if check_id(&id).is_ok() {
-                sandboxes.extend(self.sandbox(&id)?);
+                sandboxes.extend(readable(self.sandbox(&id))?);
             }
         }
         Ok(sandboxes)
@@ -98,14 +98,14 @@ impl StateDirectory {
         self.read(BUNDLES, &name.to_string())
     }
 
-    /// All records of bundles.
+    /// All records of bundles; one that can't be read is nobody's, and left out.
     pub fn bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
         let mut bundles = Vec::new();
         for name in self.stems(BUNDLES)? {
             let Ok(name) = name.parse::<Digest>() else {
                 continue;
             };
-            bundles.extend(self.bundle(name)?.map(|record| (name, record)));
+            bundles.extend(readable(self.bundle(name))?.map(|record| (name, record)));
         }
         Ok(bundles)
     }
@@ -120,19 +120,13 @@ impl StateDirectory {
         self.remove(BUNDLES, &name.to_string())
     }
 
-    /// The devices that have owners, and their volumes. Under [`LockName::Owners`].
-    pub fn owners(&self) -> Result<Vec<(DeviceNumber, Vec<TargetPath>)>, StateError> {
-        let mut owners = Vec::new();
-        for stem in self.stems(OWNERS)? {
-            let Ok(device) = stem.parse::<DeviceNumber>() else {
-                continue;
-            };
-            owners.push((device, self.owners_of(device)?));
-        }
-        Ok(owners)
+    /// The devices that have owners.
+    pub fn owned_devices(&self) -> Result<Vec<DeviceNumber>, StateError> {
+        let stems = self.stems(OWNERS)?;
+        Ok(stems.iter().filter_map(|stem| stem.parse().ok()).collect())
     }
 
-    /// The volumes on a device. Under [`LockName::Owners`].
+    /// The volumes on a device. The list is replaced whole: who only looks needs no lock.
     pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
         let owners: Owners = self.read(OWNERS, &device.to_string())?.unwrap_or_default();
         Ok(owners
@@ -236,6 +230,17 @@ impl StateDirectory {
     }
 }
 
+/// Nothing, for a record that can't be understood: it must not stand in the way of the others.
+fn readable<T>(record: Result<Option<T>, StateError>) -> Result<Option<T>, StateError> {
+    match record {
+        Err(error @ StateError::Record { .. }) => {
+            tracing::warn!("{error}");
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,15 +260,13 @@ mod tests {
         for volume in [&one, &two, &one] {
             state.add_owner(device, volume).unwrap();
         }
-        assert_eq!(
-            state.owners().unwrap(),
-            [(device, vec![one.clone(), two.clone()])]
-        );
+        assert_eq!(state.owned_devices().unwrap(), [device]);
+        assert_eq!(state.owners_of(device).unwrap(), [one.clone(), two.clone()]);
         state.remove_owner(device, &one).unwrap();
         state.remove_owner(device, &one).unwrap();
         assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();
-        assert_eq!(state.owners().unwrap(), []);
+        assert_eq!(state.owned_devices().unwrap(), []);
     }
 
     #[test]
@@ -305,5 +308,6 @@ mod tests {
             .unwrap();
         let error = state.sandbox("s").unwrap_err().to_string();
         assert!(error.contains("run/sandboxes/s.json: EOF"), "{error}");
+        assert_eq!(state.sandboxes().unwrap(), [], "it stands in nobody's way");
     }
 }

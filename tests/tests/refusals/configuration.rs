@@ -138,6 +138,8 @@ fn runcrust_as_its_own_delegate_is_refused() {
         // Its configuration goes by the name that it is called by.
         std::os::unix::process::CommandExt::arg0(&mut command, node.handler().path());
         command
+            .arg("--root")
+            .arg(bundle.runtime_root())
             .arg("--log")
             .arg(&log)
             .args(["--log-format", "json"]);
@@ -145,6 +147,8 @@ fn runcrust_as_its_own_delegate_is_refused() {
             .args(["create", "--bundle"])
             .arg(bundle.path())
             .arg(bundle.id());
+        // Whatever it may make of it is put away.
+        let _guard = node.container(&bundle);
         let run = Run::of(&mut command).failure();
         let lines = runcrust_tests::container::parse_log(&fs::read_to_string(&log).unwrap());
         let [line] = lines.as_slice() else {

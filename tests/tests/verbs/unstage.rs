@@ -62,6 +62,11 @@ fn a_detached_device_does_not_hinder() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
     let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    sandbox.stop();
+    let _ = sandbox.delete().success();
+    std::fs::remove_dir_all(sandbox.bundle()).unwrap();
+    device.wait_until_free(PATIENCE);
     drop(device);
     assert_done(node.unstage(&target));
     assert_eq!(node.records(), <[PathBuf; 0]>::default());

@@ -77,9 +77,14 @@ impl VolumeError {
             | Cause::DeviceBusy { .. }
             | Cause::Conflict(_)
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
-            Cause::Info(_) | Cause::Device(_) | Cause::Options(_) | Cause::FileSystem { .. } => {
-                Code::InvalidArgument
-            }
+            Cause::Info(_)
+            | Cause::Device(
+                DeviceError::Missing { .. }
+                | DeviceError::NotBlock { .. }
+                | DeviceError::NotAbsolute { .. },
+            )
+            | Cause::Options(_)
+            | Cause::FileSystem { .. } => Code::InvalidArgument,
             Cause::Unsupported(_) => Code::Unimplemented,
             _ => Code::Internal,
         }

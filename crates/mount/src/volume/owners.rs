@@ -29,15 +29,20 @@ pub(super) fn claim(
     record: &VolumeRecord,
     write: impl FnOnce() -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
-    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
     let own = plan.device.number();
     let aliases = plan.device.aliases()?;
+    let related = |device: &DeviceNumber| leads_to(*device, own, &aliases);
+    // Before the lock, which is the whole node's: a loop device's file may be on a file system
+    // that hangs.
+    let looked_at = context.state.owned_devices()?;
+    let mut devices: Vec<_> = looked_at.iter().copied().filter(related).collect();
+    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
+    let since = context.state.owned_devices()?.into_iter();
+    devices.extend(since.filter(|device| !looked_at.contains(device) && related(device)));
     let mut records = vec![record.clone()];
     let mut newly = true;
-    for (device, volumes) in context.state.owners()? {
-        if !leads_to(device, own, &aliases) {
-            continue;
-        }
+    for device in devices {
+        let volumes = context.state.owners_of(device)?;
         newly &= device != own || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
             if let Some(mut record) = context.crust.record(other)? {

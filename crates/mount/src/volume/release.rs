@@ -37,18 +37,12 @@ fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Ca
 #[must_use]
 pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     let mut errors = Vec::new();
-    match context.state.owners() {
-        Ok(owners) => {
-            for target in owners.into_iter().flat_map(|(_, volumes)| volumes) {
-                // Read without the lock: another pod's volume may be locked for minutes.
-                let record = context.crust.record(&target);
-                if matches!(&record, Ok(Some(record)) if record.user(UserKind::Sandbox, id).is_some())
-                {
-                    errors.extend(release(context, &target, id).err());
-                }
-            }
+    for target in volumes(context, id, &mut errors) {
+        // Read without the lock: another pod's volume may be locked for minutes.
+        let record = context.crust.record(&target);
+        if matches!(&record, Ok(Some(record)) if record.user(UserKind::Sandbox, id).is_some()) {
+            errors.extend(release(context, &target, id).err());
         }
-        Err(error) => errors.push(VolumeError::of_sandbox(id, error)),
     }
     if let Err(error) = context.state.remove_sandbox(id) {
         errors.push(VolumeError::of_sandbox(id, error));
@@ -56,11 +50,28 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     errors
 }
 
+/// Every volume on the node that was mounted since it was staged.
+fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Vec<TargetPath> {
+    let devices = context.state.owned_devices().unwrap_or_else(|error| {
+        errors.push(VolumeError::of_sandbox(id, error));
+        Vec::new()
+    });
+    let mut volumes = Vec::new();
+    for device in devices {
+        match context.state.owners_of(device) {
+            Ok(list) => volumes.extend(list),
+            // Whose volumes they are can't be told; the sandbox's dead process is no user anyhow.
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+    volumes
+}
+
 /// Removes what nobody can need any more: records of bundles that are gone, because a `delete`
 /// comes before its bundle's end, and of sandboxes whose end no hook saw.
 pub fn sweep(context: &Context<'_>) -> Result<(), StateError> {
     for (name, record) in context.state.bundles()? {
-        if !record.config.exists() {
+        if matches!(record.config.try_exists(), Ok(false)) {
             context.state.remove_bundle(name)?;
         }
     }

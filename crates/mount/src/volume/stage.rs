@@ -93,10 +93,15 @@ fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
 
 /// The devices that the volume was mounted from since it was staged.
 fn devices_of(context: &Context<'_>, target: &TargetPath) -> Result<Vec<DeviceNumber>, Cause> {
-    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    let mut owners = context.state.owners()?;
-    owners.retain(|(_, volumes)| volumes.contains(target));
-    Ok(owners.into_iter().map(|(device, _)| device).collect())
+    let mut devices = context.state.owned_devices()?;
+    devices.retain(|device| match context.state.owners_of(*device) {
+        Ok(volumes) => volumes.contains(target),
+        Err(error) => {
+            tracing::warn!("{error}");
+            staged_device(context, target) == Some(*device)
+        }
+    });
+    Ok(devices)
 }
 
 /// The device that is staged, as far as that can be read.

@@ -189,12 +189,19 @@ fn read_write_once_pod_is_exclusive_and_nothing_else_is() {
 }
 
 #[test]
-fn a_path_that_json_cannot_hold_is_refused_before_it_is_written() {
+fn what_could_not_be_read_again_is_refused_before_it_is_written() {
     use std::os::unix::ffi::OsStringExt;
     let mut info = parse(GOOD).unwrap();
     info.device = std::ffi::OsString::from_vec(b"/dev/\xff".to_vec()).into();
     let error = info.validate().unwrap_err().to_string();
     assert_eq!(error, "field `device`: the path isn't UTF-8");
+    let mut info = parse(GOOD).unwrap();
+    info.options = vec!["x-y".repeat(100); 300];
+    let error = info.validate().unwrap_err().to_string();
+    assert!(
+        error.contains("are more than the 65536 that are read"),
+        "{error}"
+    );
 }
 
 proptest! {

@@ -28,13 +28,22 @@ pub(crate) fn show(delegate: Delegate) {
         .expect("CreateContainer and StartContainer");
     out.text(&format!("container {app}"));
 
-    out.step("Exec in the container");
-    for script in [
-        "echo hello > /data/greeting; ls -ln /data",
-        "grep ' /data ' /proc/self/mountinfo",
+    let config = containerd
+        .app("second")
+        .mount(utf8(&target.join("logs")), "/var/log/app");
+    let second = cri
+        .run(&sandbox, &config, &pod)
+        .expect("CreateContainer and StartContainer");
+    out.text(&format!("container {second}, with the subPath logs"));
+
+    out.step("Exec in the containers");
+    for (container, script) in [
+        (&app, "echo hello > /data/logs/greeting; ls -ln /data"),
+        (&second, "cat /var/log/app/greeting; ls -lnd /var/log/app"),
+        (&app, "grep ' /data ' /proc/self/mountinfo"),
     ] {
         out.text(&format!("$ {script}"));
-        out.text(&cri.sh(&app, script));
+        out.text(&cri.sh(container, script));
     }
     out.text(&format!(
         "mounts of {} on the host: {}",
