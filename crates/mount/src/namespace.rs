@@ -46,12 +46,6 @@ impl MountNamespace {
         Ok(Self { pidfd, pid })
     }
 
-    /// The process.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// Runs `work` with this as the calling thread's mount namespace, and `/` and the working
     /// directory at its root; then comes back with all three as they were.
     ///
