@@ -37,15 +37,7 @@ impl TestDir {
     pub fn new() -> Self {
         host::check();
         let _working = Working::begin();
-        // Another user's directories may stand under a name from an earlier life of this pid.
-        let path = loop {
-            let path = std::env::temp_dir().join(unique("rc"));
-            match fs::create_dir(&path) {
-                Ok(()) => break path,
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("mkdir {}: {error}", path.display()),
-            }
-        };
+        let path = new_directory("rc");
         // Mount tables name real paths.
         let path = path.canonicalize().expect("the directory was just made");
         let owned = path.clone();
@@ -70,6 +62,19 @@ impl TestDir {
         let path = self.join(below);
         fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         path
+    }
+}
+
+/// Makes a directory of this process's own among the temporary ones. Others may stand under a name
+/// from an earlier life of this pid.
+pub(crate) fn new_directory(prefix: &str) -> PathBuf {
+    loop {
+        let path = std::env::temp_dir().join(unique(prefix));
+        match fs::create_dir(&path) {
+            Ok(()) => return path,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("mkdir {}: {error}", path.display()),
+        }
     }
 }
 

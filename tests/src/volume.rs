@@ -1,6 +1,7 @@
 //! File systems on devices: made, filled and looked into, where the host never sees a mount.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -10,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::Run;
 use crate::cleanup::Working;
-use crate::dir::unique;
+use crate::dir::new_directory;
 
 /// Makes an ext4 on the device.
 pub fn mkfs_ext4(device: &Path) {
@@ -41,14 +42,14 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(nothing, "/", nothing, private, nothing).expect("make / private");
         let _working = Working::begin();
-        let at = std::env::temp_dir().join(unique("volume"));
-        fs::create_dir(&at).expect("a directory to mount on");
-        let result =
-            mount(Some(device), &at, Some("ext4"), MsFlags::empty(), nothing).map(|()| work(&at));
+        let at = new_directory("volume");
+        let result = mount(Some(device), &at, Some("ext4"), MsFlags::empty(), nothing)
+            .map(|()| catch_unwind(AssertUnwindSafe(|| work(&at))));
         let _ = umount2(&at, MntFlags::UMOUNT_NOFOLLOW);
         let _ = fs::remove_dir(&at);
-        result.unwrap_or_else(|error| panic!("mount {}: {error}", device.display()))
+        result
+            .unwrap_or_else(|error| panic!("mount {}: {error}", device.display()))
+            .unwrap_or_else(|panic| resume_unwind(panic))
     };
-    thread::scope(|scope| scope.spawn(work).join())
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
