@@ -7,9 +7,10 @@ use crust_mount::sandbox::CRUST;
 use crust_mount::volume::Need;
 use crust_state::bundle::{AddedElement, BundleRecord, ReplacedSource};
 use crust_state::record::Version;
-use crust_state::{Config, Digest, TargetPath};
+use crust_state::{Config, DeviceNumber, Digest, TargetPath};
 use oci_spec::runtime::{
-    Hook, HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
+    Hook, HookBuilder, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
 };
 use serde::Serialize;
 
@@ -85,39 +86,9 @@ pub(crate) fn sandbox(
         .options(options)
         .build()?;
     rewrite.push(ArrayPath::Mounts, &crust)?;
-    let mut seen = Vec::new();
-    for (target, need) in needs {
-        if seen.contains(&need.device) {
-            continue;
-        }
-        seen.push(need.device);
-        let (major, minor) = (
-            i64::from(need.device.major()),
-            i64::from(need.device.minor()),
-        );
-        let device = LinuxDeviceBuilder::default()
-            .path(format!("/dev/crust/{}", target.digest().short()))
-            .typ(LinuxDeviceType::B)
-            .major(major)
-            .minor(minor)
-            .file_mode(0o600_u32)
-            .uid(0_u32)
-            .gid(0_u32)
-            .build()?;
-        rewrite.push(ArrayPath::Devices, &device)?;
-        let on_device = |need: &&(TargetPath, Need)| need.1.device == seen[seen.len() - 1];
-        let read_only = needs
-            .iter()
-            .filter(on_device)
-            .all(|(_, need)| need.read_only);
-        let rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::B)
-            .major(major)
-            .minor(minor)
-            .access(if read_only { "r" } else { "rw" })
-            .build()?;
-        rewrite.push(ArrayPath::DeviceRules, &rule)?;
+    for passed in devices(needs) {
+        rewrite.push(ArrayPath::Devices, &passed.node()?)?;
+        rewrite.push(ArrayPath::DeviceRules, &passed.rule()?)?;
     }
     // Above the hook's own limit, below kubelet's for RunPodSandbox.
     let mut mount = hooks.hook("sandbox", &plan.volumes, 225)?;
@@ -132,6 +103,55 @@ pub(crate) fn sandbox(
         &hooks.hook("release-sandbox", &[], 30)?,
     )?;
     Ok(rewrite)
+}
+
+/// A device that a sandbox gets.
+struct Passed {
+    /// Of the first volume on it.
+    name: String,
+    number: DeviceNumber,
+    /// For every volume on it.
+    read_only: bool,
+}
+
+/// One entry a device, however many volumes are on it.
+fn devices(needs: &[(TargetPath, Need)]) -> Vec<Passed> {
+    let mut devices: Vec<Passed> = Vec::new();
+    for (target, need) in needs {
+        match devices.iter_mut().find(|it| it.number == need.device) {
+            Some(passed) => passed.read_only &= need.read_only,
+            None => devices.push(Passed {
+                name: target.digest().short(),
+                number: need.device,
+                read_only: need.read_only,
+            }),
+        }
+    }
+    devices
+}
+
+impl Passed {
+    fn node(&self) -> Result<LinuxDevice> {
+        let node = LinuxDeviceBuilder::default()
+            .path(format!("/dev/crust/{}", self.name))
+            .typ(LinuxDeviceType::B)
+            .major(i64::from(self.number.major()))
+            .minor(i64::from(self.number.minor()))
+            .file_mode(0o600_u32)
+            .uid(0_u32)
+            .gid(0_u32);
+        Ok(node.build()?)
+    }
+
+    fn rule(&self) -> Result<LinuxDeviceCgroup> {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::B)
+            .major(i64::from(self.number.major()))
+            .minor(i64::from(self.number.minor()))
+            .access(if self.read_only { "r" } else { "rw" });
+        Ok(rule.build()?)
+    }
 }
 
 /// A container's mounts get another source each, and keep their place and options.

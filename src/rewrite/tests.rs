@@ -126,7 +126,12 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
 fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
     let config = r#"{"mounts":[],"linux":{"devices":[],"resources":{"devices":[]}},"hooks":{"createRuntime":[],"poststop":[]}}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
-    let needs = [need("7:3", true), need("7:3", true), need("259:1", false)];
+    let needs = [
+        need("7:3", true),
+        need("7:3", true),
+        need("259:1", false),
+        need("259:1", true),
+    ];
     let rootfs = Path::new("/b/rootfs");
     let rewrite = sandbox(rootfs, &sandbox_plan(), &needs, &hooks()).unwrap();
     let (text, record) = rewritten(&document, rewrite);

@@ -116,6 +116,7 @@ fn volumes_of(plan: &MemberPlan) -> String {
         .iter()
         .map(|mount| mount.found.volume.volume_name());
     let mut names: Vec<String> = names.collect();
+    names.sort();
     names.dedup();
     format!("volume {}", names.join(", "))
 }
