@@ -1,18 +1,22 @@
 //! What a create comes to: decided from the config, the node and the records, before anything is
 //! done. A value, printable and tested without root.
 
-use std::borrow::Cow;
+mod checks;
+mod error;
+mod mounts;
+
 use std::path::{Path, PathBuf};
 
-use crust_state::config::SandboxMode;
-use crust_state::crust::EntryError;
+use crust_mount::ids::{IdRange, Ids};
+use crust_state::config::{MountMode, SandboxMode};
 use crust_state::sandbox::SandboxRecord;
-use crust_state::state_directory::StateError;
 use crust_state::{Config, TargetPath};
 
-use crate::matching::{Match, MatchError, Node, match_source};
-use crate::oci::{Mount, Namespace};
+use crate::matching::{Match, Node};
+use crate::oci::{IdMapping, Mount, Namespace};
 use crate::role::{Role, RoleError};
+
+pub(crate) use error::PlanError;
 
 /// What a create comes to.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,24 +25,42 @@ pub(crate) enum Plan {
     PassOn,
     /// A sandbox that will hold volumes.
     Sandbox(SandboxPlan),
-    /// A pod's container with volumes.
-    Member(MemberPlan),
+    /// A container with volumes.
+    Container(ContainerPlan),
 }
 
 /// A sandbox that will hold volumes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SandboxPlan {
     pub(crate) pod_uid: String,
-    /// Those that are staged for the pod now.
+    /// Those that are staged for the pod now, where the sandbox mounts them.
     pub(crate) volumes: Vec<TargetPath>,
+    /// It gets the devices too: only without a user namespace can the delegate make them.
+    pub(crate) devices: bool,
 }
 
-/// A pod's container with volumes.
+/// A container with volumes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct MemberPlan {
-    /// The sandbox's own record, not what annotations say of it.
-    pub(crate) sandbox: SandboxRecord,
+pub(crate) struct ContainerPlan {
+    pub(crate) pod: Pod,
+    pub(crate) way: MountMode,
+    /// The ids that its mounts show, where it has a user namespace.
+    pub(crate) ids: Option<Ids>,
     pub(crate) mounts: Vec<PlannedMount>,
+}
+
+/// Where a container's volumes are mounted, and who it is to them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pod {
+    /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.
+    Sandbox(SandboxRecord),
+    /// For the container alone: there is no sandbox process, or a hook mounts in each container.
+    Own {
+        /// The pod; unknown where the caller has none.
+        uid: Option<String>,
+        /// The sandbox that the pod has nevertheless.
+        sandbox: Option<String>,
+    },
 }
 
 /// A mount that will be of a volume.
@@ -52,6 +74,53 @@ pub(crate) struct PlannedMount {
     pub(crate) found: Match,
     /// Its options end up read-only.
     pub(crate) read_only: bool,
+    /// The delegate maps its ids.
+    pub(crate) maps_ids: bool,
+    pub(crate) options: Vec<String>,
+}
+
+impl ContainerPlan {
+    /// Each volume once.
+    pub(crate) fn volumes(&self) -> Vec<&TargetPath> {
+        let volumes = self.mounts.iter().map(|mount| &mount.found.volume);
+        let mut volumes: Vec<&TargetPath> = volumes.collect();
+        volumes.sort();
+        volumes.dedup();
+        volumes
+    }
+
+    /// The mounts of a volume.
+    pub(crate) fn mounts_of(&self, volume: &TargetPath) -> Vec<&PlannedMount> {
+        let mounts = self.mounts.iter();
+        mounts
+            .filter(|mount| mount.found.volume == *volume)
+            .collect()
+    }
+}
+
+impl Pod {
+    /// Whom a volume belongs to as long as container `id` has it. A container without a pod
+    /// stands for the pod that the target path names, or else for itself.
+    pub(crate) fn uid(&self, volume: &TargetPath, id: &str) -> String {
+        match self {
+            Self::Sandbox(record) => record.pod_uid.clone(),
+            Self::Own { uid: Some(uid), .. } => uid.clone(),
+            Self::Own { uid: None, .. } => {
+                let named = volume
+                    .pod_uid()
+                    .map(|uid| uid.to_string_lossy().into_owned());
+                named.unwrap_or_else(|| id.to_owned())
+            }
+        }
+    }
+
+    /// The sandbox of container `id`; itself where there is none.
+    pub(crate) fn sandbox<'a>(&'a self, id: &'a str) -> &'a str {
+        match self {
+            Self::Sandbox(record) => &record.id,
+            Self::Own { sandbox, .. } => sandbox.as_deref().unwrap_or(id),
+        }
+    }
 }
 
 /// What planning asks beside the mounts.
@@ -62,55 +131,6 @@ pub(crate) trait Records: Node {
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
 
-/// Why a container isn't created.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PlanError {
-    #[error("mount {destination}: {source}")]
-    Match {
-        destination: String,
-        source: MatchError,
-    },
-    #[error("volume {volume}: {source}")]
-    Staged { volume: String, source: EntryError },
-    #[error("getdents64 {}: {source}", directory.display())]
-    Listing {
-        directory: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("sandbox {id}: {source}")]
-    Sandbox { id: String, source: StateError },
-    #[error(
-        "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for \
-         its pod when it was made, or the record was lost; hint: let the pod be made anew, or set sandbox = \"always\" \
-         in runcrust's configuration"
-    )]
-    NoSandboxRecord { volume: String, sandbox: String },
-    #[error(
-        "volume {volume}: its target path is of pod {owner}, and sandbox {sandbox} was made for \
-         pod {pod}"
-    )]
-    OtherPod {
-        volume: String,
-        owner: String,
-        sandbox: String,
-        pod: String,
-    },
-    #[error(
-        "volume {volume}: the config joins namespace {path}, and sandbox {sandbox} is process \
-         {pid}"
-    )]
-    OtherNamespace {
-        volume: String,
-        path: String,
-        sandbox: String,
-        pid: i32,
-    },
-    #[error("volume {volume}: {source}")]
-    Role { volume: String, source: RoleError },
-    #[error("volume {volume}: {what}")]
-    Unsupported { volume: String, what: &'static str },
-}
-
 /// What of a config matters.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
@@ -119,24 +139,48 @@ pub(crate) struct Facts<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
+    /// Of users and of groups.
+    pub(crate) id_mappings: [&'a [IdMapping]; 2],
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }
 
-const NO_USER_NAMESPACE: &str = "deferred volumes in a user namespace aren't supported by this \
-     version; hint: leave hostUsers unset";
-
 impl Facts<'_> {
-    fn in_user_namespace(&self) -> bool {
-        self.namespaces
-            .iter()
-            .any(|namespace| namespace.kind == "user")
+    fn user_namespace(&self) -> Option<&Namespace<'_>> {
+        let mut namespaces = self.namespaces.iter();
+        namespaces.find(|namespace| namespace.kind == "user")
     }
 
     fn joins_a_process(&self) -> bool {
         let mut joined = self.namespaces.iter().filter_map(|it| it.path.as_deref());
         joined.any(|path| path.starts_with("/proc/"))
     }
+
+    fn ids(&self) -> Result<Option<Ids>, &'static str> {
+        let Some(namespace) = self.user_namespace() else {
+            return Ok(None);
+        };
+        if let Some(path) = namespace.path.as_deref().filter(|path| !path.is_empty()) {
+            return Ok(Some(Ids::Joined(Path::new(path).into())));
+        }
+        let [users, groups] = self.id_mappings.map(ranges);
+        if users.is_empty() || groups.is_empty() {
+            return Err(
+                "the container has a user namespace without id mappings; hint: \
+                        linux.uidMappings and linux.gidMappings say what its ids are on the host",
+            );
+        }
+        Ok(Some(Ids::New { users, groups }))
+    }
+}
+
+fn ranges(mappings: &[IdMapping]) -> Vec<IdRange> {
+    let range = |mapping: &IdMapping| IdRange {
+        container: mapping.container,
+        host: mapping.host,
+        size: mapping.size,
+    };
+    mappings.iter().map(range).collect()
 }
 
 /// Plans a create.
@@ -145,7 +189,7 @@ pub(crate) fn plan(
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
-    let mounts = matched(&facts, config, records)?;
+    let mounts = mounts::matched(&facts, config, records)?;
     let Some(first) = mounts.first() else {
         // What a config without volumes says of its pod is between it and the delegate.
         return match &facts.role {
@@ -155,94 +199,73 @@ pub(crate) fn plan(
             _ => Ok(Plan::PassOn),
         };
     };
-    let volume = || first.found.volume.volume_name();
+    let volume = first.found.volume.volume_name();
     let unsupported = |what| {
-        Err(PlanError::Unsupported {
-            volume: volume(),
-            what,
-        })
+        let volume = volume.clone();
+        PlanError::Unsupported { volume, what }
     };
-    let in_user_namespace = facts.in_user_namespace();
+    let ids = facts.ids().map_err(unsupported)?;
+    let way = config.mount_mode;
+    if way == MountMode::Hook {
+        checks::nothing_is_hidden(facts.mounts, &mounts)?;
+        if ids.is_some() {
+            return Err(unsupported(
+                "in a user namespace a hook can't mount a device; hint: set mount_mode = \"bind\" in \
+                 runcrust's configuration",
+            ));
+        }
+    }
     let role = facts.role.map_err(|source| PlanError::Role {
-        volume: volume(),
+        volume: volume.clone(),
         source,
     })?;
-    let Role::Member { sandbox_id } = &role else {
-        return unsupported(
-            "a deferred volume needs a pod's sandbox to be mounted in, and this container isn't in \
-             one; hint: bundles without a sandbox aren't supported by this version",
-        );
-    };
-    if facts.restores {
-        return unsupported("restoring a container with deferred volumes isn't supported");
-    }
-    if in_user_namespace {
-        return unsupported(NO_USER_NAMESPACE);
-    }
-    let Some(sandbox) = records.sandbox(sandbox_id)? else {
-        return Err(PlanError::NoSandboxRecord {
-            volume: volume(),
-            sandbox: sandbox_id.clone(),
-        });
-    };
-    check_namespaces(&volume(), facts.namespaces, &sandbox)?;
-    for mount in &mounts {
-        check_pod(&mount.found.volume, &sandbox)?;
-    }
-    Ok(Plan::Member(MemberPlan { sandbox, mounts }))
-}
-
-fn matched(
-    facts: &Facts<'_>,
-    config: &Config,
-    records: &impl Records,
-) -> Result<Vec<PlannedMount>, PlanError> {
-    let mut mounts = Vec::new();
-    for mount in facts.mounts {
-        let Some(given) = &mount.source else {
-            continue;
-        };
-        // The delegate takes a relative bind source from the bundle.
-        let source = if is_bind(mount) && !given.starts_with('/') {
-            let path = facts.bundle.join(&**given);
-            Cow::Owned(path.to_string_lossy().into_owned())
-        } else {
-            Cow::Borrowed(&**given)
-        };
-        let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
-            destination: mount.destination.to_string(),
-            source,
-        })?;
-        let Some(found) = found else { continue };
-        if !is_bind(mount) {
-            let (volume, what) = (found.volume.volume_name(), "its mount isn't a bind mount");
-            return Err(PlanError::Unsupported { volume, what });
+    let pod = match role {
+        Role::Sandbox { .. } => {
+            return Err(unsupported(
+                "it is mounted in a sandbox's own config, and sandboxes only hold volumes for \
+                 containers",
+            ));
         }
-        mounts.push(PlannedMount {
-            index: mount.index,
-            destination: PathBuf::from(&*mount.destination),
-            source: given.to_string(),
-            found,
-            read_only: is_read_only(mount),
-        });
-    }
-    Ok(mounts)
-}
-
-/// The delegate binds a mount by its options, whatever its type (runtime-spec, "Mounts").
-fn is_bind(mount: &Mount<'_>) -> bool {
-    mount.kind.as_deref() == Some("bind")
-        || mount
-            .options
-            .iter()
-            .any(|option| option == "bind" || option == "rbind")
-}
-
-/// Of options that contradict each other the last one counts.
-fn is_read_only(mount: &Mount<'_>) -> bool {
-    let mut options = mount.options.iter().rev();
-    let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));
-    last.is_some_and(|option| option.ends_with("ro"))
+        Role::Standalone => Pod::Own {
+            uid: None,
+            sandbox: None,
+        },
+        Role::Member {
+            sandbox_id,
+            pod_uid,
+        } => {
+            let record = records.sandbox(&sandbox_id)?;
+            let uid = match (&record, pod_uid) {
+                (Some(record), _) => record.pod_uid.clone(),
+                (None, Some(uid)) => uid,
+                (None, None) => {
+                    return Err(PlanError::NoSandboxRecord {
+                        volume,
+                        sandbox: sandbox_id,
+                    });
+                }
+            };
+            if let Some(record) = &record {
+                checks::namespaces(&volume, facts.namespaces, record)?;
+            }
+            for mount in &mounts {
+                checks::pod(&mount.found.volume, &sandbox_id, &uid)?;
+            }
+            match (record, way) {
+                (Some(record), MountMode::Bind) => Pod::Sandbox(record),
+                _ => Pod::Own {
+                    uid: Some(uid),
+                    sandbox: Some(sandbox_id),
+                },
+            }
+        }
+    };
+    Ok(Plan::Container(ContainerPlan {
+        pod,
+        way,
+        ids,
+        mounts,
+    }))
 }
 
 fn sandbox(
@@ -251,75 +274,41 @@ fn sandbox(
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
-    let volumes = records.staged_for_pod(pod_uid)?;
+    let mut volumes = records.staged_for_pod(pod_uid)?;
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
         if config.sandbox == SandboxMode::Auto || facts.restores {
             return Ok(Plan::PassOn);
         }
-        let pod_uid = pod_uid.to_owned();
-        return Ok(Plan::Sandbox(SandboxPlan { pod_uid, volumes }));
+        return Ok(Plan::Sandbox(SandboxPlan {
+            pod_uid: pod_uid.to_owned(),
+            volumes,
+            devices: false,
+        }));
     };
     let refused = if facts.restores {
-        Some("restoring a sandbox with deferred volumes isn't supported")
-    } else if facts.in_user_namespace() {
-        Some(NO_USER_NAMESPACE)
+        Some(
+            "a sandbox can't be restored with deferred volumes in it; hint: let the pod be made anew",
+        )
     } else if facts.joins_a_process() {
         Some("a sandbox that joins another process's namespaces isn't the pod's own")
     } else {
         None
     };
-    match refused {
-        Some(what) => Err(PlanError::Unsupported {
+    if let Some(what) = refused {
+        return Err(PlanError::Unsupported {
             volume: first,
             what,
-        }),
-        None => Ok(Plan::Sandbox(SandboxPlan {
-            pod_uid: pod_uid.to_owned(),
-            volumes,
-        })),
+        });
     }
-}
-
-/// Annotations can be set by others, and must open neither another pod's volume …
-fn check_pod(volume: &TargetPath, sandbox: &SandboxRecord) -> Result<(), PlanError> {
-    match volume.pod_uid() {
-        Some(owner) if owner != sandbox.pod_uid.as_str() => Err(PlanError::OtherPod {
-            volume: volume.volume_name(),
-            owner: owner.to_string_lossy().into_owned(),
-            sandbox: sandbox.id.clone(),
-            pod: sandbox.pod_uid.clone(),
-        }),
-        _ => Ok(()),
+    if config.mount_mode == MountMode::Hook {
+        // The containers mount them; the sandbox's record says whose they may have.
+        volumes.clear();
     }
-}
-
-/// … nor another pod's namespaces. The pid namespace may be that of another container of the pod
-/// (an ephemeral container's target), so it says nothing.
-fn check_namespaces(
-    volume: &str,
-    namespaces: &[Namespace<'_>],
-    sandbox: &SandboxRecord,
-) -> Result<(), PlanError> {
-    for namespace in namespaces
-        .iter()
-        .filter(|namespace| namespace.kind != "pid")
-    {
-        let Some(path) = namespace.path.as_deref() else {
-            continue;
-        };
-        let pid = path
-            .strip_prefix("/proc/")
-            .and_then(|rest| rest.split_once("/ns/"));
-        if pid.is_some_and(|(pid, _)| pid != sandbox.process.pid.to_string()) {
-            return Err(PlanError::OtherNamespace {
-                volume: volume.to_owned(),
-                path: path.to_owned(),
-                sandbox: sandbox.id.clone(),
-                pid: sandbox.process.pid,
-            });
-        }
-    }
-    Ok(())
+    Ok(Plan::Sandbox(SandboxPlan {
+        pod_uid: pod_uid.to_owned(),
+        volumes,
+        devices: facts.user_namespace().is_none(),
+    }))
 }
 
 #[cfg(test)]

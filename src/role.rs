@@ -1,6 +1,7 @@
 //! What a container is to its pod, by the annotations that CRI runtimes write.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::oci::DocumentError;
 
@@ -16,6 +17,9 @@ pub(crate) enum Role {
     Member {
         /// The sandbox's id as the annotation has it: it leads to a record and proves nothing.
         sandbox_id: String,
+        /// CRI-O's word for the pod's uid. Its sandboxes need not be containers, and then there is
+        /// no record of theirs.
+        pod_uid: Option<String>,
     },
     /// Not of a CRI runtime: podman, docker, a plain bundle. Its caller is root.
     Standalone,
@@ -25,23 +29,34 @@ pub(crate) enum Role {
 const KIND: &str = "io.kubernetes.cri.container-type";
 const SANDBOX: &str = "io.kubernetes.cri.sandbox-id";
 const UID: &str = "io.kubernetes.cri.sandbox-uid";
-/// CRI-O's key. Where it stands, containerd's are the user's words.
+/// CRI-O's keys. Where they stand, containerd's are the user's words.
 const CRIO_KIND: &str = "io.kubernetes.cri-o.ContainerType";
+const CRIO_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
+/// kubelet's labels, as a JSON object. A container's are written after the pod's annotations; in a
+/// sandbox's config annotations come later, but not later than the labels one by one.
+const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
+const LABEL_UID: &str = "io.kubernetes.pod.uid";
 
 /// A config that doesn't tell what its container is to its pod. Only a mount of a volume makes
 /// that matter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoleError {
-    #[error("config.json: annotation {KIND} is {0:?}, neither \"sandbox\" nor \"container\"")]
-    UnknownType(String),
+    #[error("config.json: annotation {0} is {1:?}, neither \"sandbox\" nor \"container\"")]
+    UnknownType(&'static str, String),
     #[error(
-        "config.json: annotation {KIND} says that this is a pod's container, {SANDBOX} doesn't say whose"
+        "config.json: annotation {0} says that this is a pod's container, {1} doesn't say whose"
     )]
-    NoSandbox,
+    NoSandbox(&'static str, &'static str),
     #[error(
-        "config.json: annotation {CRIO_KIND} says that this is CRI-O's; hint: this version works with containerd"
+        "config.json: annotation {CRIO_KIND} says that this is CRI-O's, and {CRIO_LABELS} doesn't \
+         say whose pod's (label {LABEL_UID})"
     )]
-    Crio,
+    NoUid,
+    #[error(
+        "config.json: annotation {LABEL_UID} says {flat:?}, and {CRIO_LABELS} says {labelled:?}: \
+         one of them isn't kubelet's word; hint: remove such an annotation from the pod"
+    )]
+    TwoUids { flat: String, labelled: String },
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
@@ -51,8 +66,8 @@ impl Role {
     pub(crate) fn of<'a>(
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
-        if annotation(CRIO_KIND)?.is_some() {
-            return Err(RoleError::Crio);
+        if let Some(kind) = annotation(CRIO_KIND)? {
+            return Self::of_crio(&kind, annotation);
         }
         let Some(kind) = annotation(KIND)? else {
             return Ok(Self::Standalone);
@@ -66,12 +81,45 @@ impl Role {
             "container" => match annotation(SANDBOX)? {
                 Some(id) => Ok(Self::Member {
                     sandbox_id: id.into_owned(),
+                    pod_uid: None,
                 }),
-                None => Err(RoleError::NoSandbox),
+                None => Err(RoleError::NoSandbox(KIND, SANDBOX)),
             },
-            other => Err(RoleError::UnknownType(other.to_owned())),
+            other => Err(RoleError::UnknownType(KIND, other.to_owned())),
         }
     }
+
+    fn of_crio<'a>(
+        kind: &str,
+        annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
+    ) -> Result<Self, RoleError> {
+        let pod_uid = labelled_uid(annotation(CRIO_LABELS)?.as_deref());
+        if let (Some(labelled), Some(flat)) = (&pod_uid, annotation(LABEL_UID)?)
+            && *flat != **labelled
+        {
+            return Err(RoleError::TwoUids {
+                flat: flat.into_owned(),
+                labelled: labelled.clone(),
+            });
+        }
+        match kind {
+            "sandbox" => Ok(Self::Sandbox { pod_uid }),
+            "container" => match annotation(CRIO_SANDBOX)? {
+                Some(id) => Ok(Self::Member {
+                    sandbox_id: id.into_owned(),
+                    pod_uid: Some(pod_uid.ok_or(RoleError::NoUid)?),
+                }),
+                None => Err(RoleError::NoSandbox(CRIO_KIND, CRIO_SANDBOX)),
+            },
+            other => Err(RoleError::UnknownType(CRIO_KIND, other.to_owned())),
+        }
+    }
+}
+
+fn labelled_uid(labels: Option<&str>) -> Option<String> {
+    let labels: BTreeMap<String, serde_json::Value> = serde_json::from_str(labels?).ok()?;
+    let uid = labels.get(LABEL_UID)?.as_str()?;
+    is_file_name(uid).then(|| uid.to_owned())
 }
 
 /// Whether a uid can be a directory's name: it becomes part of a path that is listed.
@@ -109,21 +157,82 @@ mod tests {
         assert_eq!(
             app.unwrap(),
             Role::Member {
-                sandbox_id: "abc".into()
+                sandbox_id: "abc".into(),
+                pod_uid: None
+            }
+        );
+    }
+
+    #[test]
+    fn crios_annotations_are_understood() {
+        let labels = r#"{"io.kubernetes.pod.uid":"uid-1","app":"x"}"#;
+        let sandbox = role(&[
+            ("io.kubernetes.cri-o.ContainerType", "sandbox"),
+            ("io.kubernetes.cri-o.Labels", labels),
+        ]);
+        let pod_uid = Some("uid-1".to_owned());
+        assert_eq!(
+            sandbox.unwrap(),
+            Role::Sandbox {
+                pod_uid: pod_uid.clone()
+            }
+        );
+        let app = role(&[
+            ("io.kubernetes.cri-o.ContainerType", "container"),
+            ("io.kubernetes.cri-o.SandboxID", "abc"),
+            ("io.kubernetes.cri-o.Labels", labels),
+            ("io.kubernetes.pod.uid", "uid-1"),
+        ]);
+        let sandbox_id = "abc".to_owned();
+        assert_eq!(
+            app.unwrap(),
+            Role::Member {
+                sandbox_id,
+                pod_uid
             }
         );
     }
 
     #[test]
     fn beside_crios_annotations_containerds_are_the_users_words() {
-        for kind in ["sandbox", "container"] {
-            let mixed = role(&[
+        let mixed = role(&[
+            ("io.kubernetes.cri-o.ContainerType", "container"),
+            ("io.kubernetes.cri-o.SandboxID", "own"),
+            (
+                "io.kubernetes.cri-o.Labels",
+                r#"{"io.kubernetes.pod.uid":"mine"}"#,
+            ),
+            ("io.kubernetes.cri.container-type", "sandbox"),
+            ("io.kubernetes.cri.sandbox-id", "abc"),
+            ("io.kubernetes.cri.sandbox-uid", "victim"),
+        ]);
+        assert_eq!(
+            mixed.unwrap(),
+            Role::Member {
+                sandbox_id: "own".into(),
+                pod_uid: Some("mine".into())
+            }
+        );
+    }
+
+    #[test]
+    fn two_uids_are_no_uid() {
+        let pod = |labels: &str, flat: &str| {
+            role(&[
                 ("io.kubernetes.cri-o.ContainerType", "container"),
-                ("io.kubernetes.cri.container-type", kind),
-                ("io.kubernetes.cri.sandbox-id", "abc"),
-                ("io.kubernetes.cri.sandbox-uid", "victim"),
-            ]);
-            assert!(matches!(mixed, Err(RoleError::Crio)), "{mixed:?}");
+                ("io.kubernetes.cri-o.SandboxID", "abc"),
+                ("io.kubernetes.cri-o.Labels", labels),
+                ("io.kubernetes.pod.uid", flat),
+            ])
+        };
+        let forged = pod(r#"{"io.kubernetes.pod.uid":"victim"}"#, "mine");
+        assert!(
+            matches!(forged, Err(RoleError::TwoUids { .. })),
+            "{forged:?}"
+        );
+        for labels in ["{}", "x", r#"{"io.kubernetes.pod.uid":"../x"}"#] {
+            let none = pod(labels, "mine");
+            assert!(matches!(none, Err(RoleError::NoUid)), "{none:?}");
         }
     }
 

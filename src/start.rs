@@ -2,7 +2,8 @@
 //! order, before the delegate gets it.
 
 mod bundle;
-mod member;
+mod container;
+mod lend;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -74,21 +75,19 @@ impl Job<'_> {
     fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
         let role = Role::of(|key| document.annotation(key));
         let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
-        Ok(rewrite::is_rewritten(
-            &document.mounts()?,
-            is_sandbox,
-            self.config,
-        ))
+        Ok(rewrite::is_rewritten(document, is_sandbox, self.config)?)
     }
 
     fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
+        let id_mappings = [document.uid_mappings()?, document.gid_mappings()?];
         let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
+            id_mappings: [&id_mappings[0], &id_mappings[1]],
             restores: self.start.verb == Verb::Restore,
         };
         Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
@@ -98,7 +97,7 @@ impl Job<'_> {
         match self.plan(document)? {
             Plan::PassOn => bundle.leave(document),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
-            Plan::Member(plan) => self.member(document, bundle, &plan),
+            Plan::Container(plan) => self.container(document, bundle, &plan),
         }
     }
 
@@ -120,15 +119,19 @@ impl Job<'_> {
         for target in &plan.volumes {
             needs.push((target.clone(), volume::needs(&context, target)?));
         }
-        let root = document.root_path()?.unwrap_or_default();
-        let rootfs = self.start.bundle.join(&*root);
-        let rootfs = rootfs
-            .canonicalize()
-            .with_context(|| format!("realpath {}", rootfs.display()))?;
+        let rootfs = self.rootfs(document)?;
         bundle.commit(
             document,
             rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)?,
         )
+    }
+
+    /// The root file system's real path, as mountinfo shows it.
+    fn rootfs(&self, document: &Document<'_>) -> Result<PathBuf> {
+        let root = document.root_path()?.unwrap_or_default();
+        let rootfs = self.start.bundle.join(&*root);
+        let real = rootfs.canonicalize();
+        real.with_context(|| format!("realpath {}", rootfs.display()))
     }
 
     fn record_name(&self) -> Digest {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use crust_state::TargetPath;
+use crust_state::hooked::HookedMount;
 use lexopt::prelude::*;
 
 /// What the hook was called for.
@@ -11,6 +12,8 @@ use lexopt::prelude::*;
 pub(crate) enum Verb {
     /// createRuntime of a sandbox.
     Sandbox(Sandbox),
+    /// createContainer of a container whose volumes it mounts.
+    Mount(Mount),
     /// createRuntime of a container.
     Publish { volumes: Vec<TargetPath> },
     /// poststop of a container.
@@ -32,6 +35,17 @@ pub(crate) struct Sandbox {
     pub(crate) volumes: Vec<TargetPath>,
 }
 
+/// What the hook is told of a container whose volumes it mounts.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// As [`Sandbox::cli`].
+    pub(crate) cli: PathBuf,
+    /// The root file system on the host.
+    pub(crate) rootfs: PathBuf,
+    /// In order.
+    pub(crate) mounts: Vec<HookedMount>,
+}
+
 /// The command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Arguments {
@@ -44,7 +58,7 @@ impl Arguments {
     pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
         let (mut verb, mut config) = (None, None);
         let (mut pod_uid, mut cli, mut rootfs) = (None, None, None);
-        let mut volumes = Vec::new();
+        let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
         while let Some(argument) = parser.next()? {
             match argument {
                 Long("config") => config = Some(PathBuf::from(parser.value()?)),
@@ -52,6 +66,8 @@ impl Arguments {
                 Long("cli") => cli = Some(PathBuf::from(parser.value()?)),
                 Long("rootfs") => rootfs = Some(PathBuf::from(parser.value()?)),
                 Long("volume") => volumes.push(TargetPath::new(parser.value()?)?),
+                Long("mount") => mounts
+                    .push(serde_json::from_str(&parser.value()?.string()?).context("--mount")?),
                 Value(value) if verb.is_none() => verb = Some(value.string()?),
                 other => return Err(other.unexpected().into()),
             }
@@ -63,13 +79,19 @@ impl Arguments {
                 rootfs: rootfs.context("sandbox: --rootfs is missing")?,
                 volumes,
             }),
+            Some("mount") => Verb::Mount(Mount {
+                cli: cli.context("mount: --cli is missing")?,
+                rootfs: rootfs.context("mount: --rootfs is missing")?,
+                mounts,
+            }),
             Some("publish") => Verb::Publish { volumes },
             Some("release") => Verb::Release { volumes },
             Some("release-sandbox") => Verb::ReleaseSandbox,
             _ => bail!(
-                "usage: crust-mount-hook sandbox|publish|release|release-sandbox [--config FILE] \
-                 [--pod-uid UID] [--cli PROGRAM] [--rootfs DIRECTORY] [--volume TARGET_PATH]...; runcrust writes these \
-                 hooks into configs, they aren't called by hand"
+                "usage: crust-mount-hook sandbox|mount|publish|release|release-sandbox \
+                 [--config FILE] [--pod-uid UID] [--cli PROGRAM] [--rootfs DIRECTORY] \
+                 [--volume TARGET_PATH]... [--mount JSON]...; runcrust writes these hooks into \
+                 configs, they aren't called by hand"
             ),
         };
         Ok(Self { config, verb })
@@ -109,6 +131,7 @@ mod tests {
         for line in [
             "",
             "mount",
+            "mount --cli /r --rootfs /f --mount {}",
             "sandbox --pod-uid u",
             "publish extra",
             "publish --volume a",

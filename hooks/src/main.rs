@@ -1,8 +1,10 @@
 //! `crust-mount-hook`: the OCI hooks that runcrust adds to a config (runtime-spec, "POSIX-platform
-//! Hooks"). `sandbox` mounts a pod's volumes into its new sandbox, `publish` records a container
-//! that exists, `release` forgets one that has ended.
+//! Hooks"). `sandbox` mounts a pod's volumes into its new sandbox, `mount` into a container where
+//! that is configured, `publish` records a container that exists, `release` forgets one that has
+//! ended.
 
 mod arguments;
+mod mount;
 mod publish;
 mod release;
 mod sandbox;
@@ -52,6 +54,7 @@ fn run() -> Result<()> {
     };
     match arguments.verb {
         Verb::Sandbox(told) => sandbox::run(&context, &container, &told),
+        Verb::Mount(told) => mount::run(&context, &container, &told),
         Verb::Publish { volumes } => publish::run(&context, &container, &volumes),
         Verb::Release { volumes } => release::container(&context, &container, &volumes),
         Verb::ReleaseSandbox => release::sandbox(&context, &container),
@@ -64,6 +67,7 @@ fn run() -> Result<()> {
 fn time_limit(verb: &Verb) -> Duration {
     Duration::from_secs(match verb {
         Verb::Sandbox(_) => 210,
+        Verb::Mount(_) => 105,
         Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => 20,
     })
 }

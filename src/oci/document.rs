@@ -6,8 +6,8 @@ use std::fmt::Arguments;
 use serde_json::value::RawValue;
 
 use super::object::{Keys, Object};
-use super::schema::{HOOKS, LINUX, MOUNT, NAMESPACE, RESOURCES, ROOT, TOP};
-use super::value::{elements, map_value, string};
+use super::schema::{HOOKS, ID_MAPPING, LINUX, MOUNT, NAMESPACE, RESOURCES, ROOT, TOP};
+use super::value::{elements, id, map_value, string};
 use super::{ArrayPath, DocumentError};
 
 /// One entry of `mounts` (config.md "Mounts").
@@ -26,6 +26,19 @@ pub(crate) struct Mount<'a> {
     pub(crate) kind: Option<Cow<'a, str>>,
     /// `options`, in order.
     pub(crate) options: Vec<Cow<'a, str>>,
+    /// It has id mappings of its own.
+    pub(crate) maps_ids: bool,
+    /// All of it, as it is written.
+    pub(crate) json: &'a str,
+}
+
+/// One entry of `linux.uidMappings` or `linux.gidMappings` (config-linux.md "User namespace
+/// mappings").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdMapping {
+    pub(crate) container: u32,
+    pub(crate) host: u32,
+    pub(crate) size: u32,
 }
 
 /// One entry of `linux.namespaces` (config-linux.md "Namespaces").
@@ -99,6 +112,39 @@ impl<'a> Document<'a> {
             .collect()
     }
 
+    /// `linux.uidMappings`, in order.
+    pub(crate) fn uid_mappings(&self) -> Result<Vec<IdMapping>, DocumentError> {
+        self.id_mappings("uidMappings")
+    }
+
+    /// `linux.gidMappings`, in order.
+    pub(crate) fn gid_mappings(&self) -> Result<Vec<IdMapping>, DocumentError> {
+        self.id_mappings("gidMappings")
+    }
+
+    fn id_mappings(&self, key: &str) -> Result<Vec<IdMapping>, DocumentError> {
+        let Some(raw) = self.linux()?.and_then(|linux| linux.get(key)) else {
+            return Ok(Vec::new());
+        };
+        let ranges = elements(raw, format_args!("linux.{key}"))?;
+        let numbered = ranges.into_iter().enumerate();
+        numbered
+            .map(|(index, raw)| {
+                let place = format!("linux.{key}[{index}]");
+                let range = Object::read(raw, ID_MAPPING, format_args!("{place}"))?;
+                let id = |key| match range.get(key) {
+                    Some(raw) => id(raw, format_args!("{place}.{key}")),
+                    None => Ok(0),
+                };
+                Ok(IdMapping {
+                    container: id("containerID")?,
+                    host: id("hostID")?,
+                    size: id("size")?,
+                })
+            })
+            .collect()
+    }
+
     /// The elements of an array as they are written; none where there is no array.
     pub(crate) fn array(&self, array: ArrayPath) -> Result<Vec<&'a str>, DocumentError> {
         Ok(self
@@ -120,6 +166,7 @@ impl<'a> Document<'a> {
         let raw = match array {
             ArrayPath::Mounts => self.top.get("mounts"),
             ArrayPath::CreateRuntimeHooks => hook("createRuntime")?,
+            ArrayPath::CreateContainerHooks => hook("createContainer")?,
             ArrayPath::PoststopHooks => hook("poststop")?,
             ArrayPath::Devices => self.linux()?.and_then(|linux| linux.get("devices")),
             ArrayPath::DeviceRules => match self.linux()? {
@@ -179,6 +226,8 @@ fn mount(index: usize, raw: &RawValue) -> Result<Mount<'_>, DocumentError> {
         source_json: mount.get("source").map(RawValue::get),
         kind: text(&mount, "type", format_args!("mounts[{index}].type"))?,
         options,
+        maps_ids: mount.get("uidMappings").is_some() || mount.get("gidMappings").is_some(),
+        json: raw.get(),
     })
 }
 

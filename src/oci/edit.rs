@@ -37,6 +37,16 @@ pub(crate) enum Edit {
         /// One JSON value.
         json: String,
     },
+    /// Puts an element before another, in the order of the list; at the end where there is no
+    /// such other. The array is made where it is missing or null.
+    Insert {
+        /// Where.
+        array: ArrayPath,
+        /// Before which one.
+        before: usize,
+        /// One JSON value.
+        json: String,
+    },
     /// Removes an element; twice is once, and a source for a removed mount is of no matter.
     Remove {
         /// Where.
@@ -62,6 +72,8 @@ impl Document<'_> {
 #[derive(Default)]
 struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
+    /// By the index of the element that they come before.
+    inserts: BTreeMap<usize, Vec<&'e str>>,
     /// By index: removed, or for a mount the JSON of its new source.
     elements: BTreeMap<usize, Change>,
 }
@@ -81,6 +93,16 @@ impl<'e> Plan<'e> {
                 Edit::Push { array, json } => {
                     checked(*array, json)?;
                     plan.entry(*array).or_default().pushes.push(json);
+                    continue;
+                }
+                Edit::Insert {
+                    array,
+                    before,
+                    json,
+                } => {
+                    checked(*array, json)?;
+                    let inserts = &mut plan.entry(*array).or_default().inserts;
+                    inserts.entry(*before).or_default().push(json);
                     continue;
                 }
                 Edit::Remove { array, index } => (*array, *index, Change::Removed),
@@ -149,28 +171,42 @@ impl<'e> Plan<'e> {
         let spans: Vec<_> = list.iter().map(|raw| span(text, raw)).collect();
         let mut kept = false;
         for (index, element) in spans.iter().enumerate() {
+            let inserts = edits.inserts.get(&index).map(|inserts| inserts.join(","));
             match edits.elements.get(&index) {
                 // With the comma before it, or, up to the first that stays, the one after it.
                 Some(Change::Removed) if kept => {
-                    splices.delete(spans[index - 1].end..element.end);
+                    let inserts = inserts.map(|inserts| format!(",{inserts}"));
+                    let gap = spans[index - 1].end..element.end;
+                    splices.replace(gap, inserts.unwrap_or_default());
                 }
-                Some(Change::Removed) => {
-                    let end = spans.get(index + 1).map_or(element.end, |next| next.start);
-                    splices.delete(element.start..end);
-                }
-                Some(Change::Source(json)) => {
+                Some(Change::Removed) => match inserts {
+                    Some(inserts) => {
+                        kept = true;
+                        splices.replace(element.clone(), inserts);
+                    }
+                    None => {
+                        let end = spans.get(index + 1).map_or(element.end, |next| next.start);
+                        splices.delete(element.start..end);
+                    }
+                },
+                other => {
                     kept = true;
-                    replace_source(list[index], index, json, splices)?;
+                    if let Some(inserts) = inserts {
+                        splices.insert(element.start, format!("{inserts},"));
+                    }
+                    if let Some(Change::Source(json)) = other {
+                        replace_source(list[index], index, json, splices)?;
+                    }
                 }
-                None => kept = true,
             }
         }
-        if !edits.pushes.is_empty() {
+        let last = edits.at_the_end(spans.len());
+        if !last.is_empty() {
             let comma = if kept { "," } else { "" };
             let end = spans
                 .last()
                 .map_or(span(text, raw).start + 1, |last| last.end);
-            splices.insert(end, format!("{comma}{}", edits.pushes.join(",")));
+            splices.insert(end, format!("{comma}{}", last.join(",")));
         }
         Ok(())
     }
@@ -190,7 +226,7 @@ impl<'e> Plan<'e> {
                     return Ok(None);
                 };
                 edits.check_indices(*array, 0)?;
-                Ok(Some(format!("[{}]", edits.pushes.join(","))))
+                Ok(Some(format!("[{}]", edits.at_the_end(0).join(","))))
             }
             Node::Object(level) => {
                 let mut members = String::new();
@@ -205,7 +241,14 @@ impl<'e> Plan<'e> {
     }
 }
 
-impl ArrayEdits<'_> {
+impl<'e> ArrayEdits<'e> {
+    /// What comes after an array's elements.
+    fn at_the_end(&self, length: usize) -> Vec<&'e str> {
+        let inserts = self.inserts.range(length..);
+        let inserts = inserts.flat_map(|(_, inserts)| inserts.iter().copied());
+        inserts.chain(self.pushes.iter().copied()).collect()
+    }
+
     fn check_indices(&self, array: ArrayPath, length: usize) -> Result<(), DocumentError> {
         match self.elements.last_key_value() {
             Some((&index, _)) if index >= length => Err(DocumentError::NoSuchElement {

@@ -17,7 +17,7 @@ mod tests;
 mod value;
 
 pub(crate) use config_file::ConfigFile;
-pub(crate) use document::{Document, Mount, Namespace};
+pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;
 pub(crate) use error::DocumentError;
 pub(crate) use schema::ArrayPath;

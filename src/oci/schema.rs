@@ -5,12 +5,26 @@ use std::fmt;
 use super::object::Keys;
 
 pub(super) const TOP: Keys = &["mounts", "hooks", "linux", "annotations", "root"];
-pub(super) const MOUNT: Keys = &["destination", "source", "type", "options"];
-pub(super) const HOOKS: Keys = &["createRuntime", "poststop"];
-pub(super) const LINUX: Keys = &["namespaces", "devices", "resources"];
+pub(super) const MOUNT: Keys = &[
+    "destination",
+    "source",
+    "type",
+    "options",
+    "uidMappings",
+    "gidMappings",
+];
+pub(super) const HOOKS: Keys = &["createRuntime", "createContainer", "poststop"];
+pub(super) const LINUX: Keys = &[
+    "namespaces",
+    "devices",
+    "resources",
+    "uidMappings",
+    "gidMappings",
+];
 pub(super) const RESOURCES: Keys = &["devices"];
 pub(super) const ROOT: Keys = &["path"];
 pub(super) const NAMESPACE: Keys = &["type", "path"];
+pub(super) const ID_MAPPING: Keys = &["containerID", "hostID", "size"];
 
 /// An array that can be edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +33,8 @@ pub(crate) enum ArrayPath {
     Mounts,
     /// `hooks.createRuntime` (config.md "POSIX-platform Hooks")
     CreateRuntimeHooks,
+    /// `hooks.createContainer`
+    CreateContainerHooks,
     /// `hooks.poststop`
     PoststopHooks,
     /// `linux.devices` (config-linux.md "Devices")
@@ -29,9 +45,10 @@ pub(crate) enum ArrayPath {
 
 impl ArrayPath {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Mounts,
         Self::CreateRuntimeHooks,
+        Self::CreateContainerHooks,
         Self::PoststopHooks,
         Self::Devices,
         Self::DeviceRules,
@@ -42,6 +59,7 @@ impl ArrayPath {
         match self {
             Self::Mounts => "mounts",
             Self::CreateRuntimeHooks => "hooks.createRuntime",
+            Self::CreateContainerHooks => "hooks.createContainer",
             Self::PoststopHooks => "hooks.poststop",
             Self::Devices => "linux.devices",
             Self::DeviceRules => "linux.resources.devices",
@@ -79,6 +97,10 @@ pub(super) const DOCUMENT: Level = Level {
                 keys: HOOKS,
                 children: &[
                     ("createRuntime", Node::Array(ArrayPath::CreateRuntimeHooks)),
+                    (
+                        "createContainer",
+                        Node::Array(ArrayPath::CreateContainerHooks),
+                    ),
                     ("poststop", Node::Array(ArrayPath::PoststopHooks)),
                 ],
             }),

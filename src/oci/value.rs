@@ -59,6 +59,12 @@ pub(super) fn string<'a>(
         })
 }
 
+/// The user or group id `raw`, which is at `place`.
+pub(super) fn id(raw: &RawValue, place: Arguments<'_>) -> Result<u32, DocumentError> {
+    serde_json::from_str(raw.get())
+        .map_err(|_| wrong_type(place, "a number from 0 to 4294967295", raw.get()))
+}
+
 /// The elements of the array `raw`, which is at `place`.
 pub(super) fn elements<'a>(
     raw: &'a RawValue,

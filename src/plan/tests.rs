@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use crust_state::Process;
+use crust_state::crust::EntryError;
 use crust_state::record::Version;
 
 use super::*;
@@ -69,6 +70,10 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         bundle: Path::new("/b"),
         mounts: &mounts,
         namespaces: &namespaces,
+        id_mappings: [
+            &document.uid_mappings().unwrap(),
+            &document.gid_mappings().unwrap(),
+        ],
         restores: false,
     };
     plan(facts, settings, &table).map_err(|error| error.to_string())
@@ -77,6 +82,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
 fn member(sandbox: &str) -> Role {
     Role::Member {
         sandbox_id: sandbox.to_owned(),
+        pod_uid: None,
     }
 }
 
@@ -95,10 +101,10 @@ fn a_members_mount_keeps_its_index_and_names_its_volume() {
         member("s"),
         &Config::default(),
     );
-    let Ok(Plan::Member(plan)) = plan else {
+    let Ok(Plan::Container(plan)) = plan else {
         panic!("{plan:?}")
     };
-    assert_eq!(plan.sandbox.pod_uid, UID);
+    assert!(matches!(&plan.pod, Pod::Sandbox(record) if record.pod_uid == UID));
     let [mount] = &plan.mounts[..] else {
         panic!("{plan:?}")
     };
@@ -119,7 +125,7 @@ fn a_mount_is_read_only_by_its_last_word() {
     ] {
         let text = config(TARGET, "").replace("\"rbind\"", &format!("\"rbind\",{options}"));
         let plan = planned(&text, member("s"), &Config::default());
-        let Ok(Plan::Member(plan)) = plan else {
+        let Ok(Plan::Container(plan)) = plan else {
             panic!("{plan:?}")
         };
         assert_eq!(plan.mounts[0].read_only, read_only, "{options}");
@@ -153,7 +159,8 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         plan,
         Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: UID.into(),
-            volumes
+            volumes,
+            devices: true,
         }))
     );
     let none = planned(&config("/etc", ""), role("uid-3"), &Config::default());
@@ -165,6 +172,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
     let empty = SandboxPlan {
         pod_uid: "uid-3".into(),
         volumes: vec![],
+        devices: false,
     };
     assert_eq!(
         planned(&config("/etc", ""), role("uid-3"), &always),
@@ -182,15 +190,18 @@ fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
         ),
         (
             config(TARGET, ""),
-            Role::Standalone,
-            "needs a pod's sandbox",
-        ),
-        (
-            config(TARGET, ""),
             Role::Sandbox {
                 pod_uid: Some(UID.into()),
             },
-            "needs a pod's sandbox",
+            "sandboxes only hold volumes",
+        ),
+        (
+            config(&TARGET.replace('1', "2"), ""),
+            Role::Member {
+                sandbox_id: "unknown".into(),
+                pod_uid: Some(UID.into()),
+            },
+            "its target path is of pod uid-2",
         ),
         (
             config(&TARGET.replace('1', "2"), ""),
@@ -200,7 +211,7 @@ fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
         (
             config(TARGET, r#"{"type":"user"}"#),
             member("s"),
-            "user namespace",
+            "user namespace without id mappings",
         ),
         (
             config(TARGET, r#"{"type":"ipc","path":"/proc/101/ns/ipc"}"#),
@@ -227,51 +238,175 @@ fn the_sandboxs_namespaces_and_an_ephemeral_containers_pid_namespace_are_fine() 
     let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"},{"type":"mount"},
         {"type":"network","path":"/var/run/netns/cni-1"},{"type":"pid","path":"/proc/7/ns/pid"}"#;
     let plan = planned(&config(TARGET, namespaces), member("s"), &Config::default());
-    assert!(matches!(plan, Ok(Plan::Member(_))), "{plan:?}");
+    assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");
 }
 
 #[test]
-fn a_container_with_volumes_is_not_restored() {
-    let text = config(TARGET, "");
-    let document = Document::parse(text.as_bytes()).unwrap();
-    let mounts = document.mounts().unwrap();
-    let facts = Facts {
-        role: Ok(member("s")),
-        bundle: Path::new("/b"),
-        mounts: &mounts,
-        namespaces: &[],
-        restores: true,
-    };
-    let table = Table {
-        staged: vec![TARGET],
-    };
-    let error = plan(facts, &Config::default(), &table)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("restoring"), "{error}");
-}
-
-#[test]
-fn a_sandbox_in_a_users_namespace_or_a_processs_takes_no_volumes() {
-    for (namespace, expected) in [
-        (
-            r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#,
-            "a sandbox that joins",
-        ),
-        (r#"{"type":"user"}"#, "user namespace"),
-    ] {
-        let role = |uid: &str| Role::Sandbox {
-            pod_uid: Some(uid.to_owned()),
+fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
+    let restored = |role, source: &str| {
+        let text = config(source, "");
+        let document = Document::parse(text.as_bytes()).unwrap();
+        let mounts = document.mounts().unwrap();
+        let facts = Facts {
+            role: Ok(role),
+            bundle: Path::new("/b"),
+            mounts: &mounts,
+            namespaces: &[],
+            id_mappings: [&[], &[]],
+            restores: true,
         };
-        let text = config("/etc", namespace);
-        let error = planned(&text, role(UID), &Config::default()).unwrap_err();
-        assert!(
-            error.starts_with("volume pv-1: ") && error.contains(expected),
-            "{error}"
-        );
-        let other = planned(&text, role("uid-3"), &Config::default());
-        assert_eq!(other, Ok(Plan::PassOn), "nothing is staged for it");
+        let table = Table {
+            staged: vec![TARGET],
+        };
+        plan(facts, &Config::default(), &table).map_err(|error| error.to_string())
+    };
+    let container = restored(member("s"), TARGET);
+    assert!(matches!(container, Ok(Plan::Container(_))), "{container:?}");
+    let pod_uid = Some(UID.to_owned());
+    let error = restored(Role::Sandbox { pod_uid }, "/etc").unwrap_err();
+    assert!(error.contains("can't be restored"), "{error}");
+}
+
+#[test]
+fn a_sandbox_in_a_user_namespace_gets_no_devices_and_one_in_a_processs_no_volumes() {
+    let role = |uid: &str| Role::Sandbox {
+        pod_uid: Some(uid.to_owned()),
+    };
+    let text = config("/etc", r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#);
+    let error = planned(&text, role(UID), &Config::default()).unwrap_err();
+    assert!(
+        error.starts_with("volume pv-1: a sandbox that joins"),
+        "{error}"
+    );
+    let other = planned(&text, role("uid-3"), &Config::default());
+    assert_eq!(other, Ok(Plan::PassOn), "nothing is staged for it");
+    let text = config("/etc", r#"{"type":"user"}"#);
+    let plan = planned(&text, role(UID), &Config::default());
+    let Ok(Plan::Sandbox(plan)) = plan else {
+        panic!("{plan:?}")
+    };
+    assert!(!plan.devices && plan.volumes.len() == 1, "{plan:?}");
+}
+
+fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {
+    match planned(config, role, settings) {
+        Ok(Plan::Container(plan)) => plan,
+        other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn without_a_sandbox_the_target_path_or_the_container_stands_for_the_pod() {
+    let plan = container(&config(TARGET, ""), Role::Standalone, &Config::default());
+    let volume = &plan.mounts[0].found.volume;
+    assert_eq!(plan.pod.uid(volume, "c"), UID);
+    assert_eq!(plan.pod.sandbox("c"), "c");
+    let elsewhere = TargetPath::new("/srv/data").unwrap();
+    assert_eq!(plan.pod.uid(&elsewhere, "c"), "c");
+}
+
+#[test]
+fn crios_word_for_the_pod_counts_where_there_is_no_sandbox_process() {
+    let role = |sandbox: &str, uid: &str| Role::Member {
+        sandbox_id: sandbox.into(),
+        pod_uid: Some(uid.into()),
+    };
+    let settings = Config::default();
+    let plan = container(&config(TARGET, ""), role("none", UID), &settings);
+    let (uid, sandbox) = (Some(UID.to_owned()), Some("none".to_owned()));
+    assert_eq!(plan.pod, Pod::Own { uid, sandbox });
+    let plan = container(&config(TARGET, ""), role("s", "another"), &settings);
+    assert!(matches!(plan.pod, Pod::Sandbox(_)), "the record counts");
+}
+
+#[test]
+fn a_user_namespaces_ids_are_those_that_the_config_says() {
+    let own = config(
+        TARGET,
+        r#"{"type":"user"}],"uidMappings":[{"containerID":0,"hostID":5,"size":7}],
+        "gidMappings":[{"containerID":1,"hostID":6,"size":8}"#,
+    );
+    let plan = container(&own, Role::Standalone, &Config::default());
+    let (users, groups) = (
+        vec![IdRange {
+            container: 0,
+            host: 5,
+            size: 7,
+        }],
+        vec![IdRange {
+            container: 1,
+            host: 6,
+            size: 8,
+        }],
+    );
+    assert_eq!(plan.ids, Some(Ids::New { users, groups }));
+    let joined = config(TARGET, r#"{"type":"user","path":"/proc/100/ns/user"}"#);
+    let plan = container(&joined, member("s"), &Config::default());
+    let path = Path::new("/proc/100/ns/user").into();
+    assert_eq!(plan.ids, Some(Ids::Joined(path)));
+    let other = config(TARGET, r#"{"type":"user","path":"/proc/101/ns/user"}"#);
+    let error = planned(&other, member("s"), &Config::default()).unwrap_err();
+    assert!(error.contains("joins namespace /proc/101"), "{error}");
+}
+
+#[test]
+fn a_mount_that_asks_for_its_own_ids_keeps_them() {
+    for (change, maps) in [
+        ("\"rbind\"", false),
+        ("\"rbind\",\"ridmap\"", true),
+        ("\"bind\",\"idmap=uids=0-1-2\"", true),
+        ("\"rbind\"],\"uidMappings\":[{\"size\":1}", true),
+    ] {
+        let text = config(TARGET, "").replace("\"rbind\"", change);
+        let plan = container(&text, member("s"), &Config::default());
+        assert_eq!(plan.mounts[0].maps_ids, maps, "{change}");
+    }
+}
+
+#[test]
+fn a_hook_mounts_only_what_hides_nothing() {
+    let hook = Config {
+        mount_mode: MountMode::Hook,
+        ..Config::default()
+    };
+    let with = |destination: &str, source: &str| {
+        let other = format!(
+            r#""mounts":[{{"destination":"{destination}","source":"{source}","type":"bind"}},"#
+        );
+        config(TARGET, "").replace("\"mounts\":[", &other)
+    };
+    let plan = container(&with("/database", "/x"), member("s"), &hook);
+    assert_eq!(plan.way, MountMode::Hook);
+    assert!(matches!(plan.pod, Pod::Own { uid: Some(uid), .. } if uid == UID));
+    for below in ["/data", "/data/", "/data/x/y", "/x/../data/z", "data/x"] {
+        let error = planned(&with(below, "/x"), member("s"), &hook).unwrap_err();
+        assert!(
+            error.contains("the volume would hide it"),
+            "{below}: {error}"
+        );
+        container(&with(below, "/x"), member("s"), &Config::default());
+    }
+    let inner = with("/a", TARGET).replace("/data", "/a/data");
+    assert_eq!(container(&inner, member("s"), &hook).mounts.len(), 2);
+    let error = planned(&with("/data/x", TARGET), member("s"), &hook).unwrap_err();
+    assert!(error.contains("/data/x"), "in the wrong order: {error}");
+    let text = config(TARGET, r#"{"type":"user","path":"/proc/100/ns/user"}"#);
+    let error = planned(&text, member("s"), &hook).unwrap_err();
+    assert!(error.contains("in a user namespace a hook"), "{error}");
+}
+
+#[test]
+fn where_hooks_mount_a_sandbox_is_only_recorded() {
+    let hook = Config {
+        mount_mode: MountMode::Hook,
+        ..Config::default()
+    };
+    let pod_uid = Some(UID.to_owned());
+    let plan = planned(&config("/etc", ""), Role::Sandbox { pod_uid }, &hook);
+    let Ok(Plan::Sandbox(plan)) = plan else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(plan.volumes, []);
 }
 
 #[test]
@@ -284,10 +419,11 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
         let document = Document::parse(text.as_bytes()).unwrap();
         let mounts = document.mounts().unwrap();
         let facts = Facts {
-            role: Err(RoleError::UnknownType("pod".into())),
+            role: Err(RoleError::UnknownType("key", "pod".into())),
             bundle: Path::new("/b"),
             mounts: &mounts,
             namespaces: &[],
+            id_mappings: [&[], &[]],
             restores: false,
         };
         let planned = plan(facts, &Config::default(), &table);
@@ -305,11 +441,12 @@ fn a_relative_bind_source_is_the_bundles() {
         bundle: Path::new("/"),
         mounts: &mounts,
         namespaces: &[],
+        id_mappings: [&[], &[]],
         restores: false,
     };
     let table = Table {
         staged: vec![TARGET],
     };
     let plan = plan(facts, &Config::default(), &table);
-    assert!(matches!(plan, Ok(Plan::Member(_))), "{plan:?}");
+    assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");
 }

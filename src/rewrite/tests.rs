@@ -1,9 +1,13 @@
-use crust_state::Process;
+use std::collections::BTreeMap;
+
+use crust_mount::volume::Need;
+use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;
+use crust_state::{Config, Process};
 
 use super::*;
 use crate::matching::Match;
-use crate::plan::PlannedMount;
+use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 
@@ -23,7 +27,7 @@ fn target() -> TargetPath {
     TargetPath::new(TARGET).unwrap()
 }
 
-fn member_plan() -> MemberPlan {
+fn container_plan(way: MountMode) -> ContainerPlan {
     let process = Process {
         pid: 100,
         start_time: 1,
@@ -39,15 +43,19 @@ fn member_plan() -> MemberPlan {
             subpath: PathBuf::new(),
         },
         read_only: true,
+        maps_ids: false,
+        options: vec!["rbind".into(), "ro".into()],
     };
-    MemberPlan {
-        sandbox: SandboxRecord {
+    ContainerPlan {
+        pod: Pod::Sandbox(SandboxRecord {
             version: Version,
             id,
             pod_uid,
             process,
             failures: vec![],
-        },
+        }),
+        way,
+        ids: None,
         mounts: vec![mount],
     }
 }
@@ -58,6 +66,7 @@ fn need(device: &str, read_only: bool) -> (TargetPath, Need) {
         Need {
             device: device.parse().unwrap(),
             read_only,
+            device_node: false,
         },
     )
 }
@@ -66,6 +75,7 @@ fn sandbox_plan() -> SandboxPlan {
     SandboxPlan {
         pod_uid: "uid-1".into(),
         volumes: vec![target()],
+        devices: true,
     }
 }
 
@@ -81,7 +91,23 @@ fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord
 }
 
 fn member_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
-    let rewrite = member(document, &member_plan(), &Config::default(), &hooks());
+    container_rewritten(document, MountMode::Bind, &[need("7:3", true)])
+}
+
+fn container_rewritten(
+    document: &Document<'_>,
+    way: MountMode,
+    needs: &[(TargetPath, Need)],
+) -> (String, BundleRecord) {
+    let volume = target();
+    let first = BTreeMap::from([(&volume, true)]);
+    let known = Known {
+        needs,
+        rootfs: Path::new("/b/rootfs"),
+        first: &first,
+    };
+    let plan = container_plan(way);
+    let rewrite = container(document, &plan, known, &Config::default(), &hooks());
     rewritten(document, rewrite.unwrap())
 }
 
@@ -172,17 +198,14 @@ fn the_same_plan_gives_the_same_text_after_an_undo() {
 fn an_attached_source_without_its_record_is_refused() {
     let config = r#"{"mounts":[{"destination":"/data","source":"/run/runcrust/attach/0"}]}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
-    assert!(is_rewritten(
-        &document.mounts().unwrap(),
-        false,
-        &Config::default()
-    ));
+    assert!(is_rewritten(&document, false, &Config::default()).unwrap());
     let record = BundleRecord {
         version: Version,
         config: "/b/config.json".into(),
         written: Digest::of(b""),
         sources: vec![],
         added: vec![],
+        removed: vec![],
     };
     let error = undo(&document, &record, &Config::default())
         .unwrap_err()
@@ -197,7 +220,51 @@ fn an_attached_source_without_its_record_is_refused() {
 fn only_a_sandboxs_crust_mount_counts_as_ours() {
     let config = r#"{"mounts":[{"destination":"/.crust","type":"tmpfs"}]}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
-    let mounts = document.mounts().unwrap();
-    assert!(is_rewritten(&mounts, true, &Config::default()));
-    assert!(!is_rewritten(&mounts, false, &Config::default()));
+    assert!(is_rewritten(&document, true, &Config::default()).unwrap());
+    assert!(!is_rewritten(&document, false, &Config::default()).unwrap());
+}
+
+#[test]
+fn a_volume_with_a_device_node_brings_its_device_along() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    let (volume, mut wanted) = need("7:3", true);
+    wanted.device_node = true;
+    let (text, record) = container_rewritten(&document, MountMode::Bind, &[(volume, wanted)]);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let path = format!("/dev/crust/{}", target().digest().short());
+    assert_eq!(value["linux"]["devices"][0]["path"], path);
+    let rule = &value["linux"]["resources"]["devices"][0];
+    assert_eq!(
+        (&rule["access"], &rule["allow"]),
+        (&"r".into(), &true.into())
+    );
+    let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
+    assert_eq!(back["linux"]["resources"]["devices"], serde_json::json!([]));
+    assert!(member_rewritten(&document).0.find("/dev/crust").is_none());
+}
+
+#[test]
+fn where_a_hook_mounts_the_mount_is_taken_out_and_can_be_put_back() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    let needs = [need("7:3", true)];
+    let (text, record) = container_rewritten(&document, MountMode::Hook, &needs);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mounts = value["mounts"].as_array().unwrap();
+    assert_eq!(mounts.len(), 1);
+    assert_eq!(mounts[0]["destination"], "/p");
+    assert_eq!(value["linux"]["devices"].as_array().unwrap().len(), 1);
+    let arguments = &value["hooks"]["createContainer"][0]["args"];
+    assert_eq!(arguments[1], "mount");
+    let told = arguments.as_array().unwrap().last().unwrap();
+    let told: serde_json::Value = serde_json::from_str(told.as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&told["destination"], &told["first"]),
+        (&"/data".into(), &true.into())
+    );
+    let document = Document::parse(text.as_bytes()).unwrap();
+    assert!(is_rewritten(&document, false, &Config::default()).unwrap());
+    let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
+    let before: serde_json::Value = serde_json::from_str(APP).unwrap();
+    assert_eq!(back["mounts"], before["mounts"]);
+    assert_eq!(back["hooks"]["createContainer"], serde_json::json!([]));
 }

@@ -4,20 +4,19 @@
 //! it. In the copy, and only there, the attach directory holds a tmpfs with the volumes; the
 //! container's mounts name them as ordinary bind sources. The copy ends with the delegate.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use crust_state::config::Attach;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
-};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use crate::errno::Name;
 use crate::mountinfo;
 use crate::subpath::Kind;
-use crate::sys;
+use crate::view::{self, View, ViewError};
+use crate::{sys, tmpfs};
 
 /// Why the volumes can't be handed to the delegate.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +32,23 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> AttachError {
     let call = call.into();
     move |errno| AttachError { call, errno }
 }
+
+/// Why a volume can't be shown to a container that has no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewsError {
+    /// It can't be mounted in the transient namespace.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// It can't be shown as the container wants it.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+pub(crate) const ONTO: MoveMountFlags =
+    MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
+
+/// Where a whole volume is while views of it are taken; the views' names are numbers.
+const WHOLE: &str = "volume";
 
 /// A mount that is attached nowhere yet, and what its root is.
 #[derive(Debug)]
@@ -59,11 +75,11 @@ impl Attachments {
     /// for a moment, and put back into its peer group by way of a clone of it that never left
     /// (`MOVE_MOUNT_SET_GROUP`, Linux 5.15). Making everything a slave, as `unshare(1)` can, would
     /// cut the container's own mounts off.
+    ///
+    /// Where the directory was [held privately](hold_privately) there is nothing to put back.
     pub fn new(directory: &Path) -> Result<Self, AttachError> {
         sys::unshare_mount_namespace().map_err(failed("unshare(CLONE_NEWNS)"))?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let named = format!("open({})", directory.display());
-        let attach = open(directory, flags, Mode::empty()).map_err(failed(named))?;
+        let attach = open_directory(directory)?;
         let holder = root_of_mount(&attach)?;
         let peer = if propagates(&holder)? {
             let peer = open_tree(&holder, "", clone_flags());
@@ -74,13 +90,11 @@ impl Attachments {
         } else {
             None
         };
-        let tmpfs = tmpfs().map_err(failed("fsopen(\"tmpfs\")"))?;
-        let onto =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        let tmpfs = tmpfs::detached().map_err(failed("fsopen(\"tmpfs\")"))?;
         let named = format!("move_mount(tmpfs, {})", directory.display());
-        move_mount(&tmpfs, "", &attach, "", onto).map_err(failed(named))?;
+        move_mount(&tmpfs, "", &attach, "", ONTO).map_err(failed(named))?;
         if let Some(peer) = peer {
-            let set_group = onto | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+            let set_group = ONTO | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
             move_mount(&peer, "", &holder, "", set_group)
                 .map_err(failed("move_mount(clone of P, P, MOVE_MOUNT_SET_GROUP)"))?;
         }
@@ -88,6 +102,23 @@ impl Attachments {
             tmpfs,
             path: directory.to_owned(),
         })
+    }
+
+    /// Views of a volume that is mounted nowhere: it is, here, while they are taken.
+    pub fn views<'v>(
+        &self,
+        mount: &OwnedFd,
+        views: impl Iterator<Item = View<'v>>,
+    ) -> Result<Vec<DetachedMount>, ViewsError> {
+        let path = self.path.join(WHOLE);
+        let named = |call: &str| failed(format!("{call}({})", path.display()));
+        match rustix::fs::mkdirat(&self.tmpfs, WHOLE, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(named("mkdir")(errno).into()),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = openat(&self.tmpfs, WHOLE, flags, Mode::empty()).map_err(named("open"))?;
+        views_at(&place, &path, mount, views)
     }
 
     /// Attaches a volume as `<directory>/<name>`.
@@ -109,11 +140,65 @@ impl Attachments {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | place;
         let place = openat(&self.tmpfs, name, flags, Mode::empty())
             .map_err(failed(format!("open({})", path.display())))?;
-        let onto =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(&mount.fd, "", &place, "", onto)
+        move_mount(&mount.fd, "", &place, "", ONTO)
             .map_err(failed(format!("move_mount(volume, {})", path.display())))
     }
+}
+
+/// Views of a volume that is mounted nowhere: it is, on `place`, while they are taken. The caller
+/// vouches that `path` is that place, and that nothing propagates from there.
+pub(crate) fn views_at<'v>(
+    place: &OwnedFd,
+    path: &Path,
+    mount: &OwnedFd,
+    views: impl Iterator<Item = View<'v>>,
+) -> Result<Vec<DetachedMount>, ViewsError> {
+    let named = |call: &str| failed(format!("{call}({})", path.display()));
+    move_mount(mount, "", place, "", ONTO).map_err(named("move_mount"))?;
+    let taken: Result<Vec<_>, _> = views.map(|view| view::take(mount, view)).collect();
+    // Whoever comes next in this namespace is to see the views alone.
+    let gone = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    let taken = taken?;
+    gone.map_err(named("umount2"))?;
+    Ok(taken)
+}
+
+/// Whether the attach directory is to be [held privately](hold_privately).
+#[must_use]
+pub fn is_held_privately(how: Attach) -> bool {
+    how == Attach::Bind || (how == Attach::Auto && !kernel_can_set_group())
+}
+
+/// Whether the kernel has `MOVE_MOUNT_SET_GROUP`: flags that it doesn't know are refused before the
+/// descriptors are looked at.
+fn kernel_can_set_group() -> bool {
+    let set_group = MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+    move_mount(CWD, "", CWD, "", set_group) == Err(Errno::NOENT)
+}
+
+/// Makes the attach directory a private bind mount of itself in the host's namespace, where it
+/// stays; that it is one already is fine. Two processes at once would make two.
+pub fn hold_privately(directory: &Path) -> Result<(), AttachError> {
+    let attach = open_directory(directory)?;
+    let stat = statx(&attach, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .map_err(failed("statx"))?;
+    if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !propagates(&attach)? {
+        return Ok(());
+    }
+    let bind = open_tree(&attach, "", clone_flags());
+    let bind = bind.map_err(failed(format!("open_tree({}, CLONE)", directory.display())))?;
+    sys::set_propagation_private(&bind).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
+    let named = format!("move_mount(bind, {})", directory.display());
+    move_mount(&bind, "", &attach, "", ONTO).map_err(failed(named))?;
+    // It came to be below a mount that may propagate, which makes it shared again.
+    let attach = open_directory(directory)?;
+    sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"))
+}
+
+fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let named = format!("open({})", directory.display());
+    open(directory, flags, Mode::empty()).map_err(failed(named))
 }
 
 /// Whether a mount is in a peer group or a slave of one. Where it is neither there is nothing to
@@ -165,16 +250,4 @@ fn identity(directory: &OwnedFd) -> Result<Identity, AttachError> {
         mount: stat.stx_mnt_id,
         inode: stat.stx_ino,
     })
-}
-
-fn tmpfs() -> Result<OwnedFd, Errno> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "source", "runcrust")?;
-    fsconfig_set_string(context.as_fd(), "mode", "0700")?;
-    fsconfig_set_string(context.as_fd(), "size", "64k")?;
-    fsconfig_create(context.as_fd())?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }

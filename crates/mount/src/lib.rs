@@ -13,6 +13,10 @@
 //! | [`subpath`] | a subPath → a descriptor inside the volume, never outside |
 //! | [`usage`] | bytes and inodes of a mounted volume |
 //! | [`mountinfo`] | `/proc/<pid>/mountinfo`, read |
+//! | [`ids`] | the user namespace that a container will have |
+//! | [`view`] | what a container is given of a mounted volume |
+//! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
+//! | [`volume`] | a staged volume's life, and who uses it |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
 //!
@@ -25,12 +29,16 @@ pub mod device;
 pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;
+pub mod ids;
 pub mod mountinfo;
 pub mod namespace;
 pub mod options;
 pub mod probe;
+pub mod rootfs;
 pub mod sandbox;
 pub mod subpath;
 pub mod sys;
+mod tmpfs;
 pub mod usage;
+pub mod view;
 pub mod volume;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, open, stat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, chroot, fchdir, pidfd_open};
 use rustix::thread::{
@@ -74,6 +74,13 @@ impl MountNamespace {
         }
         Ok(done)
     }
+}
+
+/// Whether a process is in another user namespace than the calling one.
+pub(crate) fn has_own_user_namespace(pid: i32) -> Result<bool, Errno> {
+    let of = |process: &str| stat(format!("/proc/{process}/ns/user"));
+    let (theirs, ours) = (of(&pid.to_string())?, of("self")?);
+    Ok((theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino))
 }
 
 fn come_back(home: &OwnedFd, root: &OwnedFd, cwd: &OwnedFd) -> Result<(), Errno> {

@@ -7,14 +7,13 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{DeviceNumber, Digest};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::mount::{MoveMountFlags, move_mount};
 
-use crate::attach::DetachedMount;
 use crate::errno::Name;
 use crate::mountinfo::{self, MountInfoError};
-use crate::namespace::{MountNamespace, NamespaceError};
-use crate::subpath::{self, Missing, SubpathError};
-use crate::{beneath, sys};
+use crate::namespace::{self, MountNamespace, NamespaceError};
+use crate::view::ViewError;
+use crate::{beneath, sys, tmpfs};
 
 /// Where the volumes are in a sandbox.
 pub const CRUST: &str = "/.crust";
@@ -79,9 +78,9 @@ pub enum SandboxError {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// A subPath leads nowhere that a container may be given.
+    /// A volume can't be shown as a container wants it.
     #[error(transparent)]
-    Subpath(#[from] SubpathError),
+    View(#[from] ViewError),
 }
 
 /// A running sandbox.
@@ -156,6 +155,13 @@ impl Sandbox {
             namespace,
             directory: found.mount_point.clone(),
         };
+        let user_namespace = namespace::has_own_user_namespace(pid);
+        if user_namespace.map_err(|errno| sandbox.failed("stat(ns/user)", errno))? {
+            // Its tmpfs knows only the ids of its own namespace, and root's isn't one of them.
+            let own = tmpfs::detached();
+            let own = own.map_err(|errno| sandbox.failed("fsopen(\"tmpfs\")", errno))?;
+            sandbox.enter(|inside| inside.cover(&own))?;
+        }
         sandbox.enter(|inside| inside.mark(&sandbox.id))?;
         Ok(sandbox)
     }
@@ -199,15 +205,6 @@ impl Sandbox {
     }
 }
 
-/// What a container's mount shows of a volume.
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    /// From where down; empty for all of it.
-    pub subpath: &'a Path,
-    /// The mount has the option `ro`.
-    pub read_only: bool,
-}
-
 /// The sandbox's `/.crust`, from within its mount namespace.
 #[derive(Debug)]
 pub struct Inside<'a> {
@@ -225,6 +222,18 @@ impl Inside<'_> {
         let length = rustix::io::read(file, &mut bytes)
             .map_err(|errno| self.sandbox.failed(format!("read({CRUST}/{ID})"), errno))?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    fn cover(&self, tmpfs: &OwnedFd) -> Result<(), SandboxError> {
+        let onto =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        // Private first: what is mounted below a shared mount propagates with its own mounts.
+        sys::set_propagation_private(&self.crust)
+            .and_then(|()| move_mount(tmpfs, "", &self.crust, "", onto))
+            .map_err(|errno| {
+                self.sandbox
+                    .failed(format!("move_mount(tmpfs, {CRUST})"), errno)
+            })
     }
 
     /// Makes the tmpfs private, so that no volume ever propagates out of it, and writes the id.
@@ -289,29 +298,6 @@ impl Inside<'_> {
         .map_err(|errno| {
             self.sandbox
                 .failed(format!("move_mount({CRUST}/{name})"), errno)
-        })
-    }
-
-    /// A container's view of a mounted volume: a copy of the mount, from the subPath down, which
-    /// is created where it is missing.
-    pub fn view(&self, root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, SandboxError> {
-        let place = subpath::resolve(root, view.subpath, Missing::Create)?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_EMPTY_PATH;
-        let fd = open_tree(&place.fd, "", flags)
-            .map_err(|errno| self.sandbox.failed("open_tree(volume, CLONE)", errno))?;
-        if view.read_only {
-            // The delegate does it too, for its own bind. This one may be seen beside it: a
-            // workload's hostPath can cover the attach directory.
-            sys::set_read_only(&fd).map_err(|errno| {
-                self.sandbox
-                    .failed("mount_setattr(MOUNT_ATTR_RDONLY)", errno)
-            })?;
-        }
-        Ok(DetachedMount {
-            fd,
-            kind: place.kind,
         })
     }
 }

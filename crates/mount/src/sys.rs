@@ -4,6 +4,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+use rustix::process::Pid;
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).
 #[repr(C)]
@@ -31,17 +33,80 @@ pub fn set_propagation_private(mount: impl AsFd) -> Result<(), Errno> {
     )
 }
 
-/// Makes a mount a read-only view, whatever its superblock is. `mount` may be `O_PATH`.
+/// Gives a mount attributes beside those that it has, whatever its superblock is; of the three
+/// ways to keep access times the new one counts. `mount` may be `O_PATH`.
 ///
 /// Errors are `mount_setattr(2)`'s.
-pub fn set_read_only(mount: impl AsFd) -> Result<(), Errno> {
+pub fn add_attributes(mount: impl AsFd, attributes: MountAttrFlags) -> Result<(), Errno> {
+    let times = MountAttrFlags::MOUNT_ATTR__ATIME;
+    let clear = if attributes.intersects(times) {
+        times
+    } else {
+        MountAttrFlags::empty()
+    };
     mount_setattr(
         mount.as_fd(),
         &MountAttr {
-            attr_set: u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+            attr_set: u64::from(attributes.bits()),
+            attr_clr: u64::from(clear.bits()),
             ..MountAttr::default()
         },
     )
+}
+
+/// Shows a mount's files with other owners: those that the user namespace maps theirs to. The mount
+/// must be detached and mapped by nobody yet. `mount` may be `O_PATH`.
+///
+/// Errors are `mount_setattr(2)`'s: EINVAL where the file system can't be mapped, or where
+/// the mount has been attached; EPERM for the initial user namespace.
+pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(), Errno> {
+    let namespace = user_namespace.as_fd().as_raw_fd();
+    mount_setattr(
+        mount.as_fd(),
+        &MountAttr {
+            // MOUNT_ATTR_IDMAP of include/uapi/linux/mount.h.
+            attr_set: libc::MOUNT_ATTR_IDMAP,
+            // An open descriptor is never negative.
+            userns_fd: u64::try_from(namespace).unwrap_or(u64::MAX),
+            ..MountAttr::default()
+        },
+    )
+}
+
+/// Starts a process in a new user namespace, which does nothing until it is killed, and dies with
+/// this one. Its namespace has no mappings yet.
+///
+/// Errors are clone(2)'s: EPERM or ENOSPC past `/proc/sys/user/max_user_namespaces`.
+pub fn start_in_user_namespace() -> Result<Pid, Errno> {
+    // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2); the stack of 0
+    // makes it go on with a copy of ours. The other pointers belong to flags that aren't given. The
+    // raw call runs no atfork handler; the child makes nothing but system calls, so no lock of
+    // another thread can hold it up.
+    let child = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(libc::CLONE_NEWUSER | libc::SIGCHLD),
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    };
+    if child == 0 {
+        // SAFETY: system calls without pointers.
+        unsafe {
+            libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                // Woken up by signals that somebody handles; SIGKILL ends it.
+                libc::syscall(libc::SYS_ppoll, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize);
+            }
+        }
+    }
+    if child < 0 {
+        return Err(last_errno());
+    }
+    let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+    pid.ok_or(Errno::SRCH)
 }
 
 fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {

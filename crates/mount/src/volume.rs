@@ -3,8 +3,11 @@
 //! The rooms beside this one know how to mount; here it is decided whether, and written down who
 //! has what. Locks are taken in the order bundle, volume, device, owners.
 
+mod acquire;
 mod ensure;
 mod error;
+mod instance;
+mod own;
 mod owners;
 mod plan;
 mod release;
@@ -18,6 +21,7 @@ use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, 
 pub use ensure::{Host, ensure, view};
 use error::Cause;
 pub use error::{Code, VolumeError};
+pub use own::{instantiate, mount_reserved, reserve};
 pub use plan::{Need, needs};
 pub use release::{release, release_sandbox, sweep};
 pub use stage::{stage, unstage};

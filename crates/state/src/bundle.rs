@@ -25,6 +25,19 @@ pub struct BundleRecord {
     pub sources: Vec<ReplacedSource>,
     /// Elements that were added to the config's arrays.
     pub added: Vec<AddedElement>,
+    /// Mounts that were taken out, by their index before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<RemovedMount>,
+}
+
+/// A mount that was taken out of the config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RemovedMount {
+    /// Its place in the list as it was.
+    pub index: usize,
+    /// It, as it was written.
+    pub json: String,
 }
 
 /// A mount whose source was replaced.

@@ -44,6 +44,44 @@ pub enum Unstaged {
     Pass,
 }
 
+/// Who mounts a container's volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountMode {
+    /// runcrust: the container gets an ordinary bind mount.
+    #[default]
+    Bind,
+    /// A hook in the container, which has the device: for comparison and for testbeds.
+    Hook,
+}
+
+/// Whether a container gets the raw devices of its volumes beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceNode {
+    /// Where `metadata.deviceNode` asks for it.
+    #[default]
+    Metadata,
+    /// All of them.
+    Always,
+    /// None, whatever the metadata asks for.
+    Never,
+}
+
+/// How the attach directory is kept out of the host's mount table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attach {
+    /// `Group` where the kernel can, else `Bind`.
+    #[default]
+    Auto,
+    /// The mount that holds it is put back into its peer group (`MOVE_MOUNT_SET_GROUP`, Linux
+    /// 5.15).
+    Group,
+    /// It is a private bind mount of itself on the host.
+    Bind,
+}
+
 /// The configuration, `/etc/runcrust/<name>.toml`, then `/etc/runcrust/config.toml`, then the
 /// defaults; `<name>` is the name that runcrust was called by. An unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -75,6 +113,12 @@ pub struct Config {
     pub shared: Sharing,
     /// What becomes of CSI volumes that aren't staged.
     pub unstaged: Unstaged,
+    /// Who mounts a container's volumes.
+    pub mount_mode: MountMode,
+    /// Whether a container gets raw devices.
+    pub device_node: DeviceNode,
+    /// How the attach directory is kept out of the host's mount table.
+    pub attach: Attach,
     /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
     pub log: Option<PathBuf>,
 }
@@ -94,6 +138,9 @@ impl Default for Config {
             sandbox: SandboxMode::default(),
             shared: Sharing::default(),
             unstaged: Unstaged::default(),
+            mount_mode: MountMode::default(),
+            device_node: DeviceNode::default(),
+            attach: Attach::default(),
             log: None,
         }
     }
@@ -299,7 +346,8 @@ mod tests {
     fn keys_are_read() {
         let config = parse(
             "delegate = \"/usr/bin/crun\"\nsandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
-             crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]",
+             crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]\n\
+             mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"",
         )
         .unwrap();
         assert_eq!(config.delegate, Some("/usr/bin/crun".into()));
@@ -309,6 +357,10 @@ mod tests {
             (Sharing::Deny, Unstaged::Pass)
         );
         assert_eq!(config.fstypes, ["xfs"]);
+        assert_eq!(
+            (config.mount_mode, config.device_node, config.attach),
+            (MountMode::Hook, DeviceNode::Always, Attach::Bind)
+        );
     }
 
     #[test]

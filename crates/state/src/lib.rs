@@ -10,6 +10,7 @@
 //! | [`ownership`] | whether a pod may have a volume that others have |
 //! | [`state_directory`], [`lock`] | `/run/runcrust`: indexes and locks |
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
+//! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
@@ -20,6 +21,7 @@ pub mod crust;
 mod deadline;
 mod device;
 pub mod files;
+pub mod hooked;
 pub mod info;
 pub mod lock;
 pub mod logging;

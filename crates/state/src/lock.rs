@@ -16,6 +16,8 @@ use crate::target::Digest;
 /// What a lock protects. Whoever takes more than one takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
+    /// The attach directory's own mount.
+    Attach,
     /// One volume's entry and record, and its place in a sandbox.
     Volume(Digest),
     /// One block device's superblock: held while it is mounted, which may take long.
@@ -65,6 +67,7 @@ impl Lock {
             LockName::Volume(digest) => format!("{digest}.lock"),
             LockName::Device(device) => format!("{device}.lock"),
             LockName::Owners => "owners.lock".to_owned(),
+            LockName::Attach => "attach.lock".to_owned(),
         };
         let path = locks.path().join(&file_name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -19,7 +19,7 @@ pub struct Claim<'a> {
 }
 
 /// How a claim is met.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Nobody has the device: the mount must be exclusive.
     First,

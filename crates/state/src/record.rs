@@ -99,6 +99,15 @@ impl VolumeRecord {
             .retain(|pod| users.iter().any(|user| user.pod_uid == *pod));
     }
 
+    /// Says that the volume is prepared for a pod; true if it was before.
+    pub fn mark_prepared(&mut self, pod_uid: &str) -> bool {
+        let prepared = self.prepared_for.iter().any(|pod| pod == pod_uid);
+        if !prepared {
+            self.prepared_for.push(pod_uid.to_owned());
+        }
+        prepared
+    }
+
     /// The user of this kind with this id.
     #[must_use]
     pub fn user(&self, kind: UserKind, id: &str) -> Option<&User> {

@@ -1,13 +1,19 @@
 //! What holds of every document: edits equal those of a `Value`, and can be undone to the byte.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::{ArrayPath, Document, Edit};
 
-const ARRAYS: [(ArrayPath, &[&str]); 5] = [
+const ARRAYS: [(ArrayPath, &[&str]); 6] = [
     (ArrayPath::Mounts, &["mounts"]),
     (ArrayPath::CreateRuntimeHooks, &["hooks", "createRuntime"]),
+    (
+        ArrayPath::CreateContainerHooks,
+        &["hooks", "createContainer"],
+    ),
     (ArrayPath::PoststopHooks, &["hooks", "poststop"]),
     (ArrayPath::Devices, &["linux", "devices"]),
     (ArrayPath::DeviceRules, &["linux", "resources", "devices"]),
@@ -118,7 +124,7 @@ macro_rules! members {
     };
 }
 
-/// A configuration; with `always` all five arrays and all sources are there.
+/// A configuration; with `always` all arrays and all sources are there.
 fn document(always: bool) -> impl Strategy<Value = String> {
     let any_object = || object_with(Just(Vec::new()), anything());
     let mount = object_with(
@@ -128,6 +134,7 @@ fn document(always: bool) -> impl Strategy<Value = String> {
     let hooks = object_with(
         members![
             member("createRuntime", array_of(any_object()), always),
+            member("createContainer", array_of(any_object()), always),
             member("poststop", array_of(any_object()), always),
         ],
         anything(),
@@ -155,7 +162,7 @@ fn document(always: bool) -> impl Strategy<Value = String> {
     (blank(), top, garbage).prop_map(|(blank, top, garbage)| format!("{blank}{top}{garbage}"))
 }
 
-fn lengths(text: &str) -> [usize; 5] {
+fn lengths(text: &str) -> [usize; 6] {
     let document = Document::parse(text.as_bytes()).unwrap();
     ARRAYS.map(|(array, _)| document.array(array).unwrap().len())
 }
@@ -181,6 +188,11 @@ fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edi
             index: at.index(lengths(text)[0]),
             source: "/n\"w".into(),
         },
+        2 => Edit::Insert {
+            array: path,
+            before: at.index(length + 2),
+            json: "\"in\"".into(),
+        },
         _ => Edit::Push {
             array: path,
             json: r#"{ "new" : [1,"]"] }"#.into(),
@@ -192,18 +204,28 @@ fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edi
 fn model(mut value: Value, edits: &[Edit]) -> Value {
     for (path, keys) in ARRAYS {
         let (mut removed, mut pushed) = (Vec::new(), Vec::new());
+        let mut inserted: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
         let mut sources = Vec::new();
         for edit in edits {
             match edit {
                 Edit::Remove { array, index } if *array == path => removed.push(*index),
                 Edit::Push { array, json } if *array == path => pushed.push(self::value(json)),
+                Edit::Insert {
+                    array,
+                    before,
+                    json,
+                } if *array == path => {
+                    let here = inserted.entry(*before).or_default();
+                    here.push(self::value(json));
+                }
                 Edit::ReplaceMountSource { index, source } if path == ArrayPath::Mounts => {
                     sources.push((*index, source));
                 }
                 _ => {}
             }
         }
-        if removed.is_empty() && pushed.is_empty() && sources.is_empty() {
+        let moved = !removed.is_empty() || !inserted.is_empty();
+        if !moved && pushed.is_empty() && sources.is_empty() {
             continue;
         }
         let mut place = &mut value;
@@ -220,8 +242,12 @@ fn model(mut value: Value, edits: &[Edit]) -> Value {
         for (index, source) in sources {
             list[index]["source"] = json!(source);
         }
-        let mut at = 0..;
-        list.retain(|_| !removed.contains(&at.next().unwrap()));
+        let old = std::mem::take(list);
+        for (index, element) in old.into_iter().enumerate() {
+            list.extend(inserted.remove(&index).unwrap_or_default());
+            list.extend((!removed.contains(&index)).then_some(element));
+        }
+        list.extend(inserted.into_values().flatten());
         list.extend(pushed);
     }
     value
@@ -233,7 +259,7 @@ proptest! {
     #[test]
     fn edits_equal_those_of_a_value(
         text in document(false),
-        targets in prop::collection::vec((0..4_u8, 0..5_usize, any::<prop::sample::Index>()), 0..8),
+        targets in prop::collection::vec((0..5_u8, 0..6_usize, any::<prop::sample::Index>()), 0..8),
     ) {
         let edits: Vec<_> = targets.into_iter().map(|target| edit(&text, target)).collect();
         let document = Document::parse(text.as_bytes()).unwrap();
@@ -244,7 +270,7 @@ proptest! {
     #[test]
     fn what_was_pushed_and_replaced_can_be_undone_to_the_byte(
         text in document(true),
-        pushes in prop::collection::vec(0..5_usize, 0..8),
+        pushes in prop::collection::vec(0..6_usize, 0..8),
         replace in any::<bool>(),
     ) {
         let before = Document::parse(text.as_bytes()).unwrap();

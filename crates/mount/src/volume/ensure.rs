@@ -2,19 +2,17 @@
 
 use std::path::Path;
 
-use crust_state::lock::LockName;
-use crust_state::ownership::Admission;
-use crust_state::record::{User, UserKind, Version, VolumeRecord};
-use crust_state::{Process, sandbox::SandboxRecord};
+use crust_state::record::{User, UserKind};
+use crust_state::sandbox::SandboxRecord;
 
+use super::acquire::{acquire, anew_if_unused, live_record};
 use super::error::{Cause, VolumeError};
-use super::owners::{self, Claimed};
+use super::instance::{self, Wanted};
 use super::plan::MountPlan;
 use super::{Context, Locked};
 use crate::attach::DetachedMount;
-use crate::filesystem::{self, Request};
-use crate::fsgroup;
-use crate::sandbox::{Sandbox, View};
+use crate::sandbox::Sandbox;
+use crate::view::{self, View};
 
 /// The sandbox that a volume is mounted in.
 #[derive(Debug, Clone, Copy)]
@@ -38,88 +36,52 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     let volume = &locked.volume;
     let plan = MountPlan::new(context.config, volume.info())?;
     let device = plan.device.number();
-    let mut before = volume.record()?.unwrap_or_else(|| unused(&plan));
-    before.forget_the_dead(Process::is_alive);
+    let mut before = live_record(locked, &plan)?;
     let mounted = host
         .sandbox
         .enter(|inside| Ok(inside.mounted(volume.digest(), device)?.is_some()))?;
     if !mounted {
         // A create that was killed before it mounted left this: it vouches for no superblock.
         before.remove(UserKind::Sandbox, host.sandbox.id());
-    }
-    if before.users.is_empty() {
-        before = unused(&plan);
+        before = anew_if_unused(before, &plan);
     }
     // With another superblock than was staged the claim is what refuses it.
     let as_staged = mounted && before.superblock == plan.superblock;
     if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }
-    // Held while the device is read, which may take long: it is this device's lock alone.
-    let _device = context
-        .state
-        .lock(LockName::Device(device), context.deadline)?;
-    let (target, pod_uid) = (volume.target(), &host.record.pod_uid);
-    let mut record = before.clone();
-    record.add(sandbox_user(host.record));
-    let claimed = owners::claim(context, target, &plan, pod_uid, &before, || {
-        Ok(volume.write_record(&record)?)
-    })?;
-    if !mounted && let Err(cause) = mount(context, locked, host, &plan, &claimed, &record) {
-        // What the failed try wrote goes; the cause is what counts.
-        let undone = volume.write_record(&before);
-        if claimed.newly && undone.is_ok() {
-            let _ = owners::disown(context, target, device);
-        }
-        return Err(cause);
-    }
-    if !record.prepared_for.contains(pod_uid) {
-        record.prepared_for.push(pod_uid.clone());
-    }
-    volume.write_record(&record)?;
+    let pod_uid = &*host.record.pod_uid;
+    let user = sandbox_user(host.record);
+    acquire(
+        context,
+        locked,
+        &plan,
+        &before,
+        user,
+        |admission, record| {
+            if mounted {
+                record.mark_prepared(pod_uid);
+                return Ok(());
+            }
+            let wanted = Wanted {
+                volume,
+                plan: &plan,
+                pod_uid,
+                admission,
+            };
+            let mount = instance::make(context, wanted, record)?;
+            host.sandbox
+                .enter(|inside| inside.attach(volume.digest(), &mount))?;
+            tracing::info!(
+                volume = %volume.target(),
+                %device,
+                sandbox = host.sandbox.id(),
+                "mounted in the sandbox"
+            );
+            Ok(())
+        },
+    )?;
     Ok(volume.publish_cli(host.cli)?)
-}
-
-fn mount(
-    context: &Context<'_>,
-    locked: &Locked,
-    host: Host<'_>,
-    plan: &MountPlan,
-    claimed: &Claimed,
-    record: &VolumeRecord,
-) -> Result<(), Cause> {
-    let volume = &locked.volume;
-    let exclusive = claimed.admission == Admission::First;
-    if exclusive && plan.device.in_use_exclusively()? {
-        return Err(Cause::DeviceBusy {
-            device: plan.device.path().display().to_string(),
-        });
-    }
-    let mount = filesystem::instantiate(&Request {
-        device: &plan.device,
-        fstype: &plan.superblock.fstype,
-        options: &plan.options,
-        exclusive,
-    })?;
-    let fs_group = plan
-        .fs_group
-        .filter(|_| !record.prepared_for.contains(&host.record.pod_uid));
-    if let Some((group, policy)) = fs_group {
-        let name = volume.target().volume_name();
-        let outcome = fsgroup::apply(&mount, group, policy, context.deadline, &mut |progress| {
-            tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
-        })?;
-        tracing::info!(volume = name, group, ?outcome, "fsGroup was applied");
-    }
-    host.sandbox
-        .enter(|inside| inside.attach(volume.digest(), &mount))?;
-    tracing::info!(
-        volume = %volume.target(),
-        device = %plan.device.number(),
-        sandbox = host.sandbox.id(),
-        "mounted in the sandbox"
-    );
-    Ok(())
 }
 
 /// A container's view of a volume that is mounted in a sandbox.
@@ -133,22 +95,11 @@ pub fn view(
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let view = sandbox.enter(|inside| {
             let root = inside.mounted(volume.digest(), record.device)?;
-            root.map(|root| inside.view(&root, view)).transpose()
+            Ok(root.map(|root| view::take(&root, view)).transpose()?)
         })?;
         view.ok_or(Cause::NotInUse)
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
-}
-
-fn unused(plan: &MountPlan) -> VolumeRecord {
-    VolumeRecord {
-        version: Version,
-        device: plan.device.number(),
-        superblock: plan.superblock.clone(),
-        exclusive: plan.exclusive,
-        prepared_for: Vec::new(),
-        users: Vec::new(),
-    }
 }
 
 fn sandbox_user(record: &SandboxRecord) -> User {

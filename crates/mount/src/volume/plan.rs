@@ -1,5 +1,6 @@
 //! From what was staged to what will be mounted.
 
+use crust_state::config::DeviceNode;
 use crust_state::info::{Access, VolumeType};
 use crust_state::record::Superblock;
 use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath};
@@ -26,11 +27,6 @@ impl MountPlan {
     pub(super) fn new(config: &Config, info: &MountInfo) -> Result<Self, Cause> {
         if info.volume_type == VolumeType::Network {
             return Err(Cause::Unsupported("network volumes"));
-        }
-        if info.device_node {
-            return Err(Cause::Unsupported(
-                "device nodes for the workload (metadata.deviceNode)",
-            ));
         }
         if !config.fstypes.contains(&info.fstype) {
             let (fstype, allowed) = (info.fstype.clone(), config.fstypes.join(", "));
@@ -61,16 +57,18 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
     }
 }
 
-/// What a sandbox needs for a volume.
+/// What whoever mounts a volume needs for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The block device.
     pub device: DeviceNumber,
     /// Nothing will be written to it.
     pub read_only: bool,
+    /// The workload is to have the device as well.
+    pub device_node: bool,
 }
 
-/// What a sandbox needs for a staged volume; fails where the volume can't be mounted.
+/// What a staged volume takes; fails where it can't be mounted.
 pub fn needs(context: &Context<'_>, target: &TargetPath) -> Result<Need, VolumeError> {
     let planned = || -> Result<_, Cause> {
         let Some(volume) = context.crust.volume(target)? else {
@@ -80,6 +78,11 @@ pub fn needs(context: &Context<'_>, target: &TargetPath) -> Result<Need, VolumeE
         Ok(Need {
             device: plan.device.number(),
             read_only: plan.options.read_only,
+            device_node: match context.config.device_node {
+                DeviceNode::Metadata => volume.info().device_node,
+                DeviceNode::Always => true,
+                DeviceNode::Never => false,
+            },
         })
     };
     planned().map_err(|cause| VolumeError::new(target, cause))

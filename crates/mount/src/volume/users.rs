@@ -1,6 +1,6 @@
 //! Containers as users of a volume: announced before the delegate runs, real once they exist.
 
-use crust_state::record::{User, UserKind, UserMount};
+use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
 use crust_state::{Process, TargetPath};
 
 use super::error::{Cause, VolumeError};
@@ -11,46 +11,55 @@ use super::{Context, Locked};
 pub struct NewContainer<'a> {
     /// Its id.
     pub id: &'a str,
-    /// The sandbox that it joins.
+    /// The sandbox that it joins; its own id where there is none.
     pub sandbox: &'a str,
-    /// The pod.
+    /// The pod, or what stands for one.
     pub pod_uid: &'a str,
 }
 
-/// Enters a container whose create runs. The process is this one, which becomes the delegate: if
-/// it ends and the container was never published, the entry means nothing.
+/// Enters a container whose create runs, and whose volume its sandbox has.
 pub fn begin(
     locked: &Locked,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
     let begun = || -> Result<_, Cause> {
-        let process = Process::current().map_err(|source| Cause::Process {
-            pid: std::process::id().cast_signed(),
-            source,
-        })?;
         let Some(mut record) = locked.volume.record()? else {
             return Err(Cause::NotInUse);
         };
         record.forget_the_dead(Process::is_alive);
-        // The delegate would refuse it too, but by then this entry would stand for that one.
-        for kind in [UserKind::Container, UserKind::Pending] {
-            if let Some(other) = record.user(kind, container.id) {
-                let (id, pid) = (other.id.clone(), other.process.pid);
-                return Err(Cause::Exists { id, pid });
-            }
-        }
-        record.add(User {
-            kind: UserKind::Pending,
-            id: container.id.to_owned(),
-            sandbox: container.sandbox.to_owned(),
-            pod_uid: container.pod_uid.to_owned(),
-            process,
-            mounts,
-        });
+        record.add(announced(&record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };
     begun().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+}
+
+/// A container whose create runs, as a user. The process is this one, which becomes the delegate:
+/// if it ends and the container was never published, the entry means nothing.
+pub(super) fn announced(
+    record: &VolumeRecord,
+    container: NewContainer<'_>,
+    mounts: Vec<UserMount>,
+) -> Result<User, Cause> {
+    // The delegate would refuse it too, but by then this entry would stand for that one.
+    for kind in [UserKind::Container, UserKind::Pending] {
+        if let Some(other) = record.user(kind, container.id) {
+            let (id, pid) = (other.id.clone(), other.process.pid);
+            return Err(Cause::Exists { id, pid });
+        }
+    }
+    let process = Process::current().map_err(|source| Cause::Process {
+        pid: std::process::id().cast_signed(),
+        source,
+    })?;
+    Ok(User {
+        kind: UserKind::Pending,
+        id: container.id.to_owned(),
+        sandbox: container.sandbox.to_owned(),
+        pod_uid: container.pod_uid.to_owned(),
+        process,
+        mounts,
+    })
 }
 
 /// Makes an announced container a real user: it exists, and `pid` is its first process.

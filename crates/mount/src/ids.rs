@@ -1,0 +1,190 @@
+//! The user namespace of a container that is yet to be created, as far as its mounts need it.
+
+use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::errno::Name;
+use crate::sys;
+
+/// A range of `linux.uidMappings` or `linux.gidMappings` (config-linux.md, "User namespace mappings").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdRange {
+    /// The first id in the container.
+    pub container: u32,
+    /// The one it is on the host.
+    pub host: u32,
+    /// How many.
+    pub size: u32,
+}
+
+/// Whose ids a container has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ids {
+    /// Those of a namespace that is there already.
+    Joined(Box<Path>),
+    /// Those of a namespace that the delegate will make, with these mappings.
+    New {
+        /// `linux.uidMappings`.
+        users: Vec<IdRange>,
+        /// `linux.gidMappings`.
+        groups: Vec<IdRange>,
+    },
+}
+
+/// Why a container's ids aren't known.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {}", Name(*errno))]
+pub struct IdsError {
+    /// The call, with its arguments.
+    pub call: String,
+    /// The kernel's answer.
+    pub errno: Errno,
+}
+
+fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> IdsError {
+    let call = call.into();
+    move |errno| IdsError { call, errno }
+}
+
+impl Ids {
+    /// A descriptor of a user namespace with these ids: the one that is joined, or one like the
+    /// delegate's to come. `None` if the container has the ids that this process has.
+    pub fn open(&self) -> Result<Option<OwnedFd>, IdsError> {
+        let (users, groups) = match self {
+            Self::Joined(path) => return joined(path),
+            Self::New { users, groups } => (users, groups),
+        };
+        let child = sys::start_in_user_namespace().map_err(failed("clone(CLONE_NEWUSER)"))?;
+        let child = Child(child);
+        child.write("uid_map", users)?;
+        child.write("gid_map", groups)?;
+        let path = child.file("ns/user");
+        let opened = open(&*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        opened.map(Some).map_err(failed(format!("open({path})")))
+    }
+}
+
+fn joined(path: &Path) -> Result<Option<OwnedFd>, IdsError> {
+    let open_namespace = |path: &Path| -> Result<_, IdsError> {
+        let call = format!("open({})", path.display());
+        let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let fd = fd.map_err(failed(call))?;
+        let stat = fstat(&fd).map_err(failed("fstat"))?;
+        Ok((fd, (stat.st_dev, stat.st_ino)))
+    };
+    let (fd, namespace) = open_namespace(path)?;
+    let (_, own) = open_namespace(Path::new("/proc/self/ns/user"))?;
+    Ok((namespace != own).then_some(fd))
+}
+
+/// A process that only holds a namespace, ended when this goes.
+struct Child(Pid);
+
+impl Child {
+    fn file(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.0.as_raw_nonzero())
+    }
+
+    fn write(&self, name: &str, ranges: &[IdRange]) -> Result<(), IdsError> {
+        let path = self.file(name);
+        let file = open(&*path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed(format!("open({path})")))?;
+        let text = map(ranges);
+        // The kernel takes a map in one write or not at all (user_namespaces(7)).
+        let written = rustix::io::write(file, text.as_bytes());
+        written
+            .map(drop)
+            .map_err(failed(format!("write({name}, {:?})", text.trim_end())))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It is ours and unreaped: the pid means no other process.
+        let _ = kill_process(self.0, Signal::KILL);
+        let _ = waitpid(Some(self.0), WaitOptions::empty());
+    }
+}
+
+fn map(ranges: &[IdRange]) -> String {
+    let mut text = String::new();
+    for range in ranges {
+        // A String takes everything.
+        let _ = writeln!(text, "{} {} {}", range.container, range.host, range.size);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANGES: [IdRange; 2] = [
+        IdRange {
+            container: 0,
+            host: 100_000,
+            size: 65_536,
+        },
+        IdRange {
+            container: 70_000,
+            host: 5,
+            size: 1,
+        },
+    ];
+
+    #[test]
+    fn a_new_namespace_is_another_one() {
+        let ids = Ids::New {
+            users: RANGES.into(),
+            groups: RANGES.into(),
+        };
+        let namespace = ids.open().unwrap().expect("another namespace");
+        let own = std::fs::read_link("/proc/self/ns/user").unwrap();
+        let opened = format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&namespace)
+        );
+        assert_ne!(std::fs::read_link(opened).unwrap(), own);
+    }
+
+    #[test]
+    fn the_process_that_holds_a_namespace_ends_with_its_guard() {
+        let child = Child(sys::start_in_user_namespace().unwrap());
+        let path = child.file("status");
+        assert!(Path::new(&path).exists());
+        drop(child);
+        assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn the_own_namespace_maps_nothing() {
+        let own = Ids::Joined(Path::new("/proc/self/ns/user").into());
+        assert!(own.open().unwrap().is_none());
+        let missing = Ids::Joined(Path::new("/proc/0/ns/user").into());
+        let error = missing.open().unwrap_err().to_string();
+        assert_eq!(error, "open(/proc/0/ns/user): ENOENT");
+    }
+
+    #[test]
+    fn mappings_that_the_kernel_refuses_are_named() {
+        let ids = Ids::New {
+            users: vec![RANGES[0], RANGES[0]],
+            groups: RANGES.into(),
+        };
+        let error = ids.open().unwrap_err().to_string();
+        assert!(
+            error.starts_with("write(uid_map, \"0 100000 65536\\n0 100000 65536\"): EINVAL"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_map_is_a_line_a_range() {
+        assert_eq!(map(&RANGES), "0 100000 65536\n70000 5 1\n");
+    }
+}

@@ -1,0 +1,76 @@
+//! Becoming a user of a volume: checked against those that have it, written down before anything
+//! is mounted, and taken back when that fails.
+
+use crust_state::Process;
+use crust_state::lock::LockName;
+use crust_state::ownership::Admission;
+use crust_state::record::{User, Version, VolumeRecord};
+
+use super::error::Cause;
+use super::owners;
+use super::plan::MountPlan;
+use super::{Context, Locked};
+
+/// The record of a volume without its dead users; a new one where nobody has it.
+pub(super) fn live_record(locked: &Locked, plan: &MountPlan) -> Result<VolumeRecord, Cause> {
+    let mut record = match locked.volume.record()? {
+        Some(record) => record,
+        None => unused(plan),
+    };
+    record.forget_the_dead(Process::is_alive);
+    Ok(anew_if_unused(record, plan))
+}
+
+/// What an ended user left counts for nobody.
+pub(super) fn anew_if_unused(record: VolumeRecord, plan: &MountPlan) -> VolumeRecord {
+    if record.users.is_empty() {
+        unused(plan)
+    } else {
+        record
+    }
+}
+
+/// Enters `user` into the volume's record, `before` being its live users, and does `work`; both or
+/// none. What the work makes of the record is written too.
+pub(super) fn acquire<T>(
+    context: &Context<'_>,
+    locked: &Locked,
+    plan: &MountPlan,
+    before: &VolumeRecord,
+    user: User,
+    work: impl FnOnce(Admission, &mut VolumeRecord) -> Result<T, Cause>,
+) -> Result<T, Cause> {
+    let volume = &locked.volume;
+    let device = plan.device.number();
+    // Held while the device is read, which may take long: it is this device's lock alone.
+    let _device = context
+        .state
+        .lock(LockName::Device(device), context.deadline)?;
+    let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
+    let mut record = before.clone();
+    record.add(user);
+    let claimed = owners::claim(context, target, plan, &pod_uid, before, || {
+        Ok(volume.write_record(&record)?)
+    })?;
+    let worked = work(claimed.admission, &mut record)
+        .and_then(|done| Ok(volume.write_record(&record).map(|()| done)?));
+    if worked.is_err() {
+        // What the failed try wrote goes; its cause is what counts.
+        let undone = volume.write_record(before);
+        if claimed.newly && undone.is_ok() {
+            let _ = owners::disown(context, target, device);
+        }
+    }
+    worked
+}
+
+fn unused(plan: &MountPlan) -> VolumeRecord {
+    VolumeRecord {
+        version: Version,
+        device: plan.device.number(),
+        superblock: plan.superblock.clone(),
+        exclusive: plan.exclusive,
+        prepared_for: Vec::new(),
+        users: Vec::new(),
+    }
+}

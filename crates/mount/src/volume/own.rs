@@ -1,0 +1,117 @@
+//! A container that has its volumes' mounts to itself, because no sandbox of its pod has them.
+//! Containers that do share the superblock, for the kernel has one a device.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use crust_state::ownership::Admission;
+use crust_state::record::{UserKind, UserMount, VolumeRecord};
+
+use super::acquire::{acquire, live_record};
+use super::error::{Cause, VolumeError};
+use super::instance::{self, Wanted};
+use super::plan::MountPlan;
+use super::users::{NewContainer, announced};
+use super::{Context, Locked};
+
+/// Announces a container that is about to be created, and mounts a volume for it alone. The mount
+/// is attached nowhere; it ends with the last process that has a view of it.
+pub fn instantiate(
+    context: &Context<'_>,
+    locked: &Locked,
+    container: NewContainer<'_>,
+    mounts: Vec<UserMount>,
+    cli: &Path,
+) -> Result<OwnedFd, VolumeError> {
+    enter(context, locked, container, mounts, |wanted, record| {
+        let mount = instance::make(context, wanted, record)?;
+        let (volume, device) = (wanted.volume.target(), wanted.plan.device.number());
+        tracing::info!(%volume, %device, container = container.id, "mounted for the container");
+        wanted.volume.publish_cli(cli)?;
+        Ok(mount)
+    })
+}
+
+/// Announces a container that is about to be created, and whose hook will mount the volume. True
+/// where it will be the first to do so.
+pub fn reserve(
+    context: &Context<'_>,
+    locked: &Locked,
+    container: NewContainer<'_>,
+    mounts: Vec<UserMount>,
+) -> Result<bool, VolumeError> {
+    enter(context, locked, container, mounts, |wanted, _| {
+        let first = wanted.admission == Admission::First;
+        if first {
+            instance::unheld(wanted.plan)?;
+        }
+        Ok(first)
+    })
+}
+
+/// Mounts a volume for a container that it was [`reserve`]d for.
+pub fn mount_reserved(
+    context: &Context<'_>,
+    locked: &Locked,
+    id: &str,
+    first: bool,
+    cli: &Path,
+) -> Result<OwnedFd, VolumeError> {
+    let mounted = || -> Result<_, Cause> {
+        let plan = MountPlan::new(context.config, locked.volume.info())?;
+        let before = live_record(locked, &plan)?;
+        let user = before.user(UserKind::Container, id).cloned();
+        let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
+        // Another container of the pod may have come in between, or another mount of this one.
+        let pod_uid = user.pod_uid.clone();
+        let alone = before.users.len() == 1 && !before.prepared_for.contains(&pod_uid);
+        acquire(context, locked, &plan, &before, user, |_, record| {
+            let wanted = Wanted {
+                volume: &locked.volume,
+                plan: &plan,
+                pod_uid: &pod_uid,
+                admission: if first && alone {
+                    Admission::First
+                } else {
+                    Admission::Joins
+                },
+            };
+            let mount = instance::make(context, wanted, record)?;
+            locked.volume.publish_cli(cli)?;
+            Ok(mount)
+        })
+    };
+    mounted().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+}
+
+fn enter<T>(
+    context: &Context<'_>,
+    locked: &Locked,
+    container: NewContainer<'_>,
+    mounts: Vec<UserMount>,
+    work: impl FnOnce(Wanted<'_>, &mut VolumeRecord) -> Result<T, Cause>,
+) -> Result<T, VolumeError> {
+    let entered = || -> Result<_, Cause> {
+        let volume = &locked.volume;
+        let plan = MountPlan::new(context.config, volume.info())?;
+        let before = live_record(locked, &plan)?;
+        let user = announced(&before, container, mounts)?;
+        acquire(
+            context,
+            locked,
+            &plan,
+            &before,
+            user,
+            |admission, record| {
+                let wanted = Wanted {
+                    volume,
+                    plan: &plan,
+                    pod_uid: container.pod_uid,
+                    admission,
+                };
+                work(wanted, record)
+            },
+        )
+    };
+    entered().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+}

@@ -1,0 +1,89 @@
+//! What a config may not lead to.
+
+use std::path::{Component, Path, PathBuf};
+
+use crust_state::TargetPath;
+use crust_state::sandbox::SandboxRecord;
+
+use super::{PlanError, PlannedMount};
+use crate::oci::{Mount, Namespace};
+
+/// Annotations can be set by others, and must open neither another pod's volume …
+pub(super) fn pod(volume: &TargetPath, sandbox: &str, pod_uid: &str) -> Result<(), PlanError> {
+    match volume.pod_uid() {
+        Some(owner) if owner != pod_uid => Err(PlanError::OtherPod {
+            volume: volume.volume_name(),
+            owner: owner.to_string_lossy().into_owned(),
+            sandbox: sandbox.to_owned(),
+            pod: pod_uid.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// … nor another pod's namespaces. The pid namespace may be that of another container of the pod
+/// (an ephemeral container's target), so it says nothing.
+pub(super) fn namespaces(
+    volume: &str,
+    namespaces: &[Namespace<'_>],
+    sandbox: &SandboxRecord,
+) -> Result<(), PlanError> {
+    for namespace in namespaces
+        .iter()
+        .filter(|namespace| namespace.kind != "pid")
+    {
+        let Some(path) = namespace.path.as_deref() else {
+            continue;
+        };
+        let pid = path
+            .strip_prefix("/proc/")
+            .and_then(|rest| rest.split_once("/ns/"));
+        if pid.is_some_and(|(pid, _)| pid != sandbox.process.pid.to_string()) {
+            return Err(PlanError::OtherNamespace {
+                volume: volume.to_owned(),
+                path: path.to_owned(),
+                sandbox: sandbox.id.clone(),
+                pid: sandbox.process.pid,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// With `mount_mode = "hook"` volumes are mounted after everything that the delegate mounts, in the
+/// order of their list: one that would hide another mount, or that the order would put wrong, is
+/// refused. Links in the container's tree are the hook's to see.
+pub(super) fn nothing_is_hidden(
+    mounts: &[Mount<'_>],
+    planned: &[PlannedMount],
+) -> Result<(), PlanError> {
+    for volume in planned {
+        let place = in_order(&volume.destination);
+        for other in mounts.iter().filter(|other| other.index != volume.index) {
+            let own = planned.iter().any(|planned| planned.index == other.index);
+            let comes_later = own && other.index > volume.index;
+            let below = in_order(Path::new(&*other.destination));
+            if below.starts_with(&place) && !(comes_later && below != place) {
+                return Err(PlanError::Hidden {
+                    volume: volume.found.volume.volume_name(),
+                    destination: volume.destination.display().to_string(),
+                    other: other.destination.to_string(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A destination without what says nothing: delegates take `..` at the root for the root.
+fn in_order(destination: &Path) -> PathBuf {
+    let mut path = PathBuf::from("/");
+    for component in destination.components() {
+        match component {
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir => _ = path.pop(),
+            _ => {}
+        }
+    }
+    path
+}

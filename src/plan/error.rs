@@ -1,0 +1,68 @@
+//! Why a container isn't created.
+
+use std::path::PathBuf;
+
+use crust_state::crust::EntryError;
+use crust_state::state_directory::StateError;
+
+use crate::matching::MatchError;
+use crate::role::RoleError;
+
+/// Why a container isn't created.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error("mount {destination}: {source}")]
+    Match {
+        destination: String,
+        source: MatchError,
+    },
+    #[error("volume {volume}: {source}")]
+    Staged { volume: String, source: EntryError },
+    #[error("getdents64 {}: {source}", directory.display())]
+    Listing {
+        directory: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("sandbox {id}: {source}")]
+    Sandbox { id: String, source: StateError },
+    #[error(
+        "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for \
+         its pod when it was made, or the record was lost; hint: let the pod be made anew, or set sandbox = \"always\" \
+         in runcrust's configuration"
+    )]
+    NoSandboxRecord { volume: String, sandbox: String },
+    #[error(
+        "volume {volume}: its target path is of pod {owner}, and sandbox {sandbox} was made for \
+         pod {pod}"
+    )]
+    OtherPod {
+        volume: String,
+        owner: String,
+        sandbox: String,
+        pod: String,
+    },
+    #[error(
+        "volume {volume}: the config joins namespace {path}, and sandbox {sandbox} is process \
+         {pid}"
+    )]
+    OtherNamespace {
+        volume: String,
+        path: String,
+        sandbox: String,
+        pid: i32,
+    },
+    #[error("volume {volume}: {source}")]
+    Role { volume: String, source: RoleError },
+    #[error(
+        "volume {volume}: mount {other} is at or below {destination}, where with mount_mode = \
+         \"hook\" the volume would hide it; hint: set mount_mode = \"bind\" in runcrust's \
+         configuration"
+    )]
+    Hidden {
+        volume: String,
+        destination: String,
+        other: String,
+    },
+    #[error("volume {volume}: {what}")]
+    Unsupported { volume: String, what: &'static str },
+}

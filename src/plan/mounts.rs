@@ -1,0 +1,71 @@
+//! A config's mounts of deferred volumes.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use crust_state::Config;
+
+use super::{Facts, PlanError, PlannedMount, Records};
+use crate::matching::match_source;
+use crate::oci::Mount;
+
+pub(super) fn matched(
+    facts: &Facts<'_>,
+    config: &Config,
+    records: &impl Records,
+) -> Result<Vec<PlannedMount>, PlanError> {
+    let mut mounts = Vec::new();
+    for mount in facts.mounts {
+        let Some(given) = &mount.source else {
+            continue;
+        };
+        // The delegate takes a relative bind source from the bundle.
+        let source = if is_bind(mount) && !given.starts_with('/') {
+            let path = facts.bundle.join(&**given);
+            Cow::Owned(path.to_string_lossy().into_owned())
+        } else {
+            Cow::Borrowed(&**given)
+        };
+        let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
+            destination: mount.destination.to_string(),
+            source,
+        })?;
+        let Some(found) = found else { continue };
+        if !is_bind(mount) {
+            let (volume, what) = (found.volume.volume_name(), "its mount isn't a bind mount");
+            return Err(PlanError::Unsupported { volume, what });
+        }
+        mounts.push(PlannedMount {
+            index: mount.index,
+            destination: PathBuf::from(&*mount.destination),
+            source: given.to_string(),
+            found,
+            read_only: is_read_only(mount),
+            maps_ids: mount.maps_ids || mount.options.iter().any(|option| is_id_map(option)),
+            options: mount.options.iter().map(ToString::to_string).collect(),
+        });
+    }
+    Ok(mounts)
+}
+
+/// The delegate binds a mount by its options, whatever its type (runtime-spec, "Mounts").
+fn is_bind(mount: &Mount<'_>) -> bool {
+    mount.kind.as_deref() == Some("bind")
+        || mount
+            .options
+            .iter()
+            .any(|option| option == "bind" || option == "rbind")
+}
+
+/// crun's option, and newer runc's: the delegate maps the mount itself.
+fn is_id_map(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    name == "idmap" || name == "ridmap"
+}
+
+/// Of options that contradict each other the last one counts.
+fn is_read_only(mount: &Mount<'_>) -> bool {
+    let mut options = mount.options.iter().rev();
+    let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));
+    last.is_some_and(|option| option.ends_with("ro"))
+}

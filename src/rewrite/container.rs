@@ -1,0 +1,126 @@
+//! What changes in the config of a container with volumes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use crust_mount::volume::Need;
+use crust_state::bundle::{RemovedMount, ReplacedSource};
+use crust_state::config::MountMode;
+use crust_state::hooked::HookedMount;
+use crust_state::{Config, TargetPath};
+
+use super::{Hooks, Rewrite, arguments, utf8};
+use crate::oci::{ArrayPath, Document, Edit};
+use crate::plan::{ContainerPlan, PlannedMount};
+
+/// What is known of a container's volumes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// Of each volume.
+    pub(crate) needs: &'a [(TargetPath, Need)],
+    /// The container's root file system on the host.
+    pub(crate) rootfs: &'a Path,
+    /// Volumes that nobody had when the create began.
+    pub(crate) first: &'a BTreeMap<&'a TargetPath, bool>,
+}
+
+/// A container's mounts get another source each, and keep their place and options; or they are the
+/// hook's, and the container gets their devices.
+pub(crate) fn container(
+    document: &Document<'_>,
+    plan: &ContainerPlan,
+    known: Known<'_>,
+    config: &Config,
+    hooks: &Hooks,
+) -> Result<Rewrite> {
+    let mut rewrite = Rewrite::default();
+    match plan.way {
+        MountMode::Bind => {
+            rewrite.replace_sources(document, plan, config)?;
+            let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
+            rewrite.pass_devices(wanted)?;
+        }
+        MountMode::Hook => {
+            rewrite.take_out(document, plan)?;
+            rewrite.pass_devices(known.needs)?;
+        }
+    }
+    let volumes: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
+    rewrite.push(
+        ArrayPath::CreateRuntimeHooks,
+        &hooks.hook("publish", &volumes, 30)?,
+    )?;
+    if plan.way == MountMode::Hook {
+        // Above the hook's own limit, below kubelet's for a container.
+        let mut mount = hooks.hook("mount", &[], 115)?;
+        let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
+        arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
+        for planned in &plan.mounts {
+            let told = serde_json::to_string(&hooked(planned, known)).context("hook's argument")?;
+            arguments(&mut mount, ["--mount", &told]);
+        }
+        rewrite.push(ArrayPath::CreateContainerHooks, &mount)?;
+    }
+    rewrite.push(
+        ArrayPath::PoststopHooks,
+        &hooks.hook("release", &volumes, 30)?,
+    )?;
+    Ok(rewrite)
+}
+
+impl Rewrite {
+    fn replace_sources(
+        &mut self,
+        document: &Document<'_>,
+        plan: &ContainerPlan,
+        config: &Config,
+    ) -> Result<()> {
+        let mounts = document.mounts()?;
+        for planned in &plan.mounts {
+            let attached = config.attach_directory().join(planned.index.to_string());
+            let attached = utf8(&attached)?.to_owned();
+            let original = mounts
+                .get(planned.index)
+                .and_then(|mount| mount.source_json);
+            self.edits.push(Edit::ReplaceMountSource {
+                index: planned.index,
+                source: attached.clone(),
+            });
+            self.sources.push(ReplacedSource {
+                attached,
+                original: original.unwrap_or("null").to_owned(),
+                destination: planned.destination.to_string_lossy().into_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn take_out(&mut self, document: &Document<'_>, plan: &ContainerPlan) -> Result<()> {
+        let mounts = document.mounts()?;
+        let planned = plan.mounts.iter().filter_map(|it| mounts.get(it.index));
+        for mount in planned {
+            self.edits.push(Edit::Remove {
+                array: ArrayPath::Mounts,
+                index: mount.index,
+            });
+            self.removed.push(RemovedMount {
+                index: mount.index,
+                json: mount.json.to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn hooked(planned: &PlannedMount, known: Known<'_>) -> HookedMount {
+    let volume = &planned.found.volume;
+    HookedMount {
+        volume: volume.as_path().to_owned(),
+        subpath: planned.found.subpath.clone(),
+        destination: planned.destination.clone(),
+        options: planned.options.clone(),
+        read_only: planned.read_only,
+        first: known.first.get(volume).copied().unwrap_or(false),
+    }
+}

@@ -1,0 +1,99 @@
+//! Rewritten configs: known again, and taken back.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use crust_mount::sandbox::CRUST;
+use crust_state::Config;
+use crust_state::bundle::{BundleRecord, RemovedMount};
+use oci_spec::runtime::Hook;
+
+use super::PROGRAM;
+use crate::oci::{ArrayPath, Document, DocumentError, Edit};
+
+/// Whether a config was rewritten before: its bundle is created again.
+pub(crate) fn is_rewritten(
+    document: &Document<'_>,
+    is_sandbox: bool,
+    config: &Config,
+) -> Result<bool, DocumentError> {
+    let attach = config.attach_directory();
+    let by_mount = document.mounts()?.iter().any(|mount| {
+        mount
+            .source
+            .as_deref()
+            .is_some_and(|source| Path::new(source).starts_with(&attach))
+            || (is_sandbox && mount.destination == CRUST)
+    });
+    let hooks = document.array(ArrayPath::CreateContainerHooks)?;
+    Ok(by_mount || hooks.into_iter().any(mounts_volumes))
+}
+
+/// Whether a hook is the one that mounts volumes in the container.
+fn mounts_volumes(hook: &str) -> bool {
+    let hook: Option<Hook> = serde_json::from_str(hook).ok();
+    let arguments = hook.as_ref().and_then(|hook| hook.args().as_deref());
+    matches!(arguments, Some([name, verb, ..]) if name == PROGRAM && verb == "mount")
+}
+
+/// The edits that take a rewrite back.
+pub(crate) fn undo(
+    document: &Document<'_>,
+    record: &BundleRecord,
+    config: &Config,
+) -> Result<Vec<Edit>> {
+    let mut edits = Vec::new();
+    for mount in document.mounts()? {
+        let Some(source) = mount.source.as_deref() else {
+            continue;
+        };
+        if !Path::new(source).starts_with(config.attach_directory()) {
+            continue;
+        }
+        let replaced = record.sources.iter().find(|replaced| {
+            replaced.attached == source && replaced.destination == mount.destination
+        });
+        let replaced = replaced.ok_or_else(|| unknown_source(source, &mount.destination))?;
+        let json = replaced.original.clone();
+        edits.push(Edit::ReplaceMountSourceJson {
+            index: mount.index,
+            json,
+        });
+    }
+    for array in ArrayPath::ALL {
+        let mut added: Vec<&serde_json::Value> = record
+            .added
+            .iter()
+            .filter(|added| added.array == array.name())
+            .map(|added| &added.element)
+            .collect();
+        for (index, element) in document.array(array)?.iter().enumerate() {
+            let Ok(value) = serde_json::from_str::<serde_json::Value>(element) else {
+                continue;
+            };
+            if let Some(at) = added.iter().position(|added| **added == value) {
+                added.swap_remove(at);
+                edits.push(Edit::Remove { array, index });
+            }
+        }
+    }
+    // Between those that are left, which kept their order.
+    let mut removed: Vec<&RemovedMount> = record.removed.iter().collect();
+    removed.sort_by_key(|mount| mount.index);
+    for (earlier, mount) in removed.into_iter().enumerate() {
+        edits.push(Edit::Insert {
+            array: ArrayPath::Mounts,
+            before: mount.index.saturating_sub(earlier),
+            json: mount.json.clone(),
+        });
+    }
+    Ok(edits)
+}
+
+/// A mount that names the attach directory without a record of what stood there before.
+fn unknown_source(source: &str, destination: &str) -> anyhow::Error {
+    anyhow!(
+        "mount {destination}: {source} was put there by an earlier create of this bundle, of which \
+         no record is left; hint: write the bundle's config.json anew"
+    )
+}

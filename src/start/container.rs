@@ -1,0 +1,144 @@
+//! A container with volumes: announced as their user, given its views of them, and handed over.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail};
+use crust_mount::volume::{self, Context, Need, NewContainer};
+use crust_state::config::MountMode;
+use crust_state::files::Directory;
+use crust_state::record::UserMount;
+use crust_state::{CrustDirectory, TargetPath};
+
+use super::Job;
+use super::bundle::Bundle;
+use crate::oci::Document;
+use crate::plan::{ContainerPlan, PlannedMount};
+use crate::rewrite::{self, Known};
+
+impl Job<'_> {
+    pub(super) fn container(
+        &self,
+        document: &Document<'_>,
+        bundle: &Bundle<'_>,
+        plan: &ContainerPlan,
+    ) -> Result<()> {
+        let crust = CrustDirectory::create(&self.config.crust_root)?;
+        let context = self.context(&crust, bundle.state());
+        let (id, hooks, rootfs) = (self.id()?, self.hooks()?, self.rootfs(document)?);
+        let needs = needs(&context, plan)?;
+        let mut users = Users::new(&context, plan, &id);
+        let mut first = BTreeMap::new();
+        match plan.way {
+            MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
+            MountMode::Hook => {
+                Directory::create(&self.config.attach_directory())?;
+                first = reserve(&mut users)?;
+            }
+        }
+        let known = Known {
+            needs: &needs,
+            rootfs: &rootfs,
+            first: &first,
+        };
+        let rewrite = rewrite::container(document, plan, known, self.config, &hooks)?;
+        bundle.commit(document, rewrite)?;
+        users.stay();
+        Ok(())
+    }
+}
+
+/// What each volume takes, as far as the container can have it.
+fn needs(context: &Context<'_>, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
+    let mut needs = Vec::new();
+    for volume in plan.volumes() {
+        let need = volume::needs(context, volume)?;
+        if need.device_node && plan.ids.is_some() {
+            bail!(
+                "volume {}: metadata.deviceNode or device_node = \"always\" gives the container the \
+                 raw device, and in a user namespace no device can be made; hint: unset them, or \
+                 leave hostUsers unset",
+                volume.volume_name()
+            );
+        }
+        needs.push((volume.clone(), need));
+    }
+    Ok(needs)
+}
+
+/// Announces the container to its volumes, which its hook will mount. True for those that nobody
+/// else has.
+fn reserve<'p>(users: &mut Users<'_, 'p>) -> Result<BTreeMap<&'p TargetPath, bool>> {
+    let mut first = BTreeMap::new();
+    for target in users.plan.volumes() {
+        for mount in users.plan.mounts_of(target) {
+            crust_mount::rootfs::attributes(&mount.options)
+                .with_context(|| format!("volume {}", target.volume_name()))?;
+        }
+        let locked = volume::lock(users.context, target)?;
+        let pod_uid = users.plan.pod.uid(target, users.id);
+        let (new, mounts) = users.announce(target, &pod_uid);
+        let reserved = volume::reserve(users.context, &locked, new, mounts)?;
+        first.insert(target, reserved);
+    }
+    Ok(first)
+}
+
+/// The container as a user of its volumes, taken back unless it [`stay`](Users::stay)s.
+pub(super) struct Users<'a, 'p> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) plan: &'p ContainerPlan,
+    pub(super) id: &'p str,
+    announced: Vec<&'p TargetPath>,
+}
+
+impl<'a, 'p> Users<'a, 'p> {
+    fn new(context: &'a Context<'a>, plan: &'p ContainerPlan, id: &'p str) -> Self {
+        Self {
+            context,
+            plan,
+            id,
+            announced: Vec::new(),
+        }
+    }
+
+    /// What a volume is told of the container. From here on it counts as announced.
+    pub(super) fn announce<'u>(
+        &mut self,
+        target: &'p TargetPath,
+        pod_uid: &'u str,
+    ) -> (NewContainer<'u>, Vec<UserMount>)
+    where
+        'p: 'u,
+    {
+        self.announced.push(target);
+        let new = NewContainer {
+            id: self.id,
+            sandbox: self.plan.pod.sandbox(self.id),
+            pod_uid,
+        };
+        let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
+        (new, mounts)
+    }
+
+    fn stay(mut self) {
+        self.announced.clear();
+    }
+}
+
+impl Drop for Users<'_, '_> {
+    fn drop(&mut self) {
+        for target in &self.announced {
+            // The first error is the one that counts; a dead process is no user anyhow.
+            if let Err(error) = volume::withdraw(self.context, target, self.id) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+}
+
+fn used(mount: &PlannedMount) -> UserMount {
+    UserMount {
+        destination: mount.destination.clone(),
+        source: mount.source.clone(),
+    }
+}

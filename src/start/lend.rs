@@ -1,0 +1,111 @@
+//! A container's volumes, mounted and attached where only the delegate finds them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use crust_mount::attach::{self, Attachments, DetachedMount};
+use crust_mount::sandbox::Sandbox;
+use crust_mount::view::View;
+use crust_mount::volume::{self, Host};
+use crust_state::TargetPath;
+use crust_state::files::Directory;
+use crust_state::lock::LockName;
+
+use super::Job;
+use super::container::Users;
+use crate::plan::{ContainerPlan, PlannedMount, Pod};
+
+impl Job<'_> {
+    /// From here on this process is in a mount namespace of its own.
+    pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
+        let plan = users.plan;
+        let sandbox = match &plan.pod {
+            Pod::Sandbox(record) => Some(Sandbox::of(record).with_context(|| volumes_of(plan))?),
+            Pod::Own { .. } => None,
+        };
+        let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
+        let ids = ids.transpose().with_context(|| volumes_of(plan))?.flatten();
+        let attachments = self.attachments(users).with_context(|| volumes_of(plan))?;
+        for target in plan.volumes() {
+            let mounts = plan.mounts_of(target);
+            let views = match (&plan.pod, &sandbox) {
+                (Pod::Sandbox(record), Some(sandbox)) => {
+                    let host = Host {
+                        sandbox,
+                        record,
+                        cli,
+                    };
+                    from_sandbox(users, target, host, &mounts, ids.as_ref())?
+                }
+                _ => own(users, target, &attachments, &mounts, ids.as_ref(), cli)?,
+            };
+            for (mount, view) in mounts.iter().zip(&views) {
+                attachments
+                    .add(&mount.index.to_string(), view)
+                    .with_context(|| volumes_of(plan))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attachments(&self, users: &Users<'_, '_>) -> Result<Attachments> {
+        let directory = self.config.attach_directory();
+        Directory::create(&directory)?;
+        if attach::is_held_privately(self.config.attach) {
+            let _lock = users.context.state.lock(LockName::Attach, self.deadline)?;
+            attach::hold_privately(&directory)?;
+        }
+        Ok(Attachments::new(&directory)?)
+    }
+}
+
+/// The volume is mounted in the pod's sandbox, once; the container gets copies from there.
+fn from_sandbox<'p>(
+    users: &mut Users<'_, 'p>,
+    target: &'p TargetPath,
+    host: Host<'_>,
+    mounts: &[&PlannedMount],
+    ids: Option<&OwnedFd>,
+) -> Result<Vec<DetachedMount>> {
+    let locked = volume::lock(users.context, target)?;
+    volume::ensure(users.context, &locked, host)?;
+    let views = mounts.iter().map(|mount| view(mount, ids));
+    let views = views.map(|view| volume::view(&locked, host.sandbox, view));
+    let views = views.collect::<Result<_, _>>()?;
+    let (new, used) = users.announce(target, &host.record.pod_uid);
+    volume::begin(&locked, new, used)?;
+    Ok(views)
+}
+
+/// The volume is mounted for the container alone.
+fn own<'p>(
+    users: &mut Users<'_, 'p>,
+    target: &'p TargetPath,
+    attachments: &Attachments,
+    mounts: &[&PlannedMount],
+    ids: Option<&OwnedFd>,
+    cli: &Path,
+) -> Result<Vec<DetachedMount>> {
+    let locked = volume::lock(users.context, target)?;
+    let pod_uid = users.plan.pod.uid(target, users.id);
+    let (new, used) = users.announce(target, &pod_uid);
+    let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
+    let views = mounts.iter().map(|mount| view(mount, ids));
+    let views = attachments.views(&mount, views);
+    views.with_context(|| format!("volume {}", target.volume_name()))
+}
+
+fn view<'a>(mount: &'a PlannedMount, ids: Option<&'a OwnedFd>) -> View<'a> {
+    View {
+        subpath: &mount.found.subpath,
+        read_only: mount.read_only,
+        ids: ids.filter(|_| !mount.maps_ids).map(AsFd::as_fd),
+    }
+}
+
+/// Names the volumes in an error that isn't of one of them.
+fn volumes_of(plan: &ContainerPlan) -> String {
+    let names = plan.volumes().into_iter().map(TargetPath::volume_name);
+    format!("volume {}", names.collect::<Vec<_>>().join(", "))
+}
