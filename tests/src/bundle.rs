@@ -173,6 +173,16 @@ impl Bundle {
         self
     }
 
+    /// Gives it a user namespace, a new one or that of a process, whose ids 0 to 65535 are the
+    /// host's from `first` on. Its rootfs is given to its root, as container managers do.
+    pub fn user_namespace(self, first: u32, of: Option<i32>) -> Self {
+        let mut bundle = self.namespace("user", of);
+        let mappings = json!([{"containerID": 0, "hostID": first, "size": 65536}]);
+        bundle.spec["linux"]["uidMappings"] = mappings.clone();
+        bundle.spec["linux"]["gidMappings"] = mappings;
+        bundle
+    }
+
     /// The spec itself, for whatever has no method.
     pub fn spec_mut(&mut self) -> &mut Value {
         &mut self.spec
@@ -245,6 +255,9 @@ impl Bundle {
     pub fn write_bytes(self, config: &[u8]) -> Self {
         if !self.rootfs().exists() {
             rootfs::make(&self.rootfs());
+        }
+        if let Some(root) = self.spec["linux"]["uidMappings"][0]["hostID"].as_u64() {
+            rootfs::give(&self.rootfs(), u32::try_from(root).expect("an id"));
         }
         // As containerd has it: others may pass through, not list.
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711)).expect("chmod 0711");

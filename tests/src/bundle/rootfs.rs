@@ -1,7 +1,7 @@
 //! A root file system: a static busybox and the directories that every container has.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 
 /// Debian's busybox-static.
@@ -39,5 +39,14 @@ pub(super) fn make(root: &Path) {
     }
     for (path, content) in FILES {
         fs::write(root.join(path), content).expect("a file in a rootfs");
+    }
+}
+
+/// Gives a rootfs's directories to a user, so that a runtime can make mountpoints in it as root of
+/// a user namespace.
+pub(super) fn give(root: &Path, user: u32) {
+    lchown(root, Some(user), Some(user)).expect("chown a rootfs");
+    for directory in DIRECTORIES {
+        lchown(root.join(directory), Some(user), Some(user)).expect("chown in a rootfs");
     }
 }

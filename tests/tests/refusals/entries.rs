@@ -181,7 +181,6 @@ cases! {
         e => e.set("metadata.fsGroupChangePolicy", json!("Sometimes"));
     Read "a bad access mode" ["{info}", "`metadata.accessMode`", "\"RWOP\""],
         e => e.set("metadata.accessMode", json!("RWOP"));
-    Read "a device node" ["metadata.deviceNode"], e => e.set("metadata.deviceNode", json!(true));
     Read "metadata that is none" ["{info}", "`metadata`"], e => e.set("metadata", json!([]));
     Read "another volume's path" ["{info}", "`metadata.targetPath`", "/elsewhere/mount"],
         e => e.set("metadata.targetPath", json!("/elsewhere/mount"));

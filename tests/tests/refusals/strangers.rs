@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{Node, on_each_delegate, process, wait_until};
 use serde_json::json;
 
 use crate::refusal::{self, mounted, stands_in};
@@ -100,13 +100,10 @@ on_each_delegate! {
         assert_eq!(stands_in(&target), <[String; 0]>::default());
     }
 
-    fn a_bundle_without_a_pod_is_refused(delegate: Delegate) {
+    fn a_sandboxs_own_mount_of_a_volume_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
         let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
-        // Nor is a pod's sandbox a place for its apps' mounts.
         let bundle = node.sandbox_bundle("pod-a").bind(&target, "/data", &[]).write();
         let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
         assert!(device.is_free());
@@ -132,18 +129,14 @@ on_each_delegate! {
         }
     }
 
-    fn a_volume_in_a_user_namespace_is_refused(delegate: Delegate) {
+    fn a_user_namespace_without_mappings_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
         let target = node.stage("pod-a", "pv-1", &device, &[]);
         let sandbox = node.sandbox("pod-a");
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
-        let mut bundle = bundle.namespace("user", None);
-        let map = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
-        bundle.spec_mut()["linux"]["uidMappings"] = map.clone();
-        bundle.spec_mut()["linux"]["gidMappings"] = map;
-        let refused = refusal::create(&node, &bundle.write());
-        let _ = refused.of_volume("pv-1").naming(&["user namespace"]).sentence();
+        let refused = refusal::create(&node, &bundle.namespace("user", None).write());
+        let _ = refused.of_volume("pv-1").naming(&["user namespace", "uidMappings"]).sentence();
     }
 
     fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {

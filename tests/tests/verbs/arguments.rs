@@ -103,16 +103,6 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_unimplemented() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.target("pod-a", "pv-1");
-    let run = node.try_stage(&target, device.path(), &["--device-node"]);
-    assert_error(run, "UNIMPLEMENTED", &["pv-1", "deviceNode"]);
-    assert_eq!(node.records(), <[std::path::PathBuf; 0]>::default());
-}
-
-#[test]
 fn a_node_that_is_not_in_order_is_internal() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();

@@ -1,0 +1,154 @@
+//! `mount_mode = "hook"`: a hook mounts the volume in each container, which has the device.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Container, Delegate, MountWatcher, Node, on_each_delegate};
+use serde_json::json;
+
+use super::end;
+
+const POD: &str = "77777777-2222-1111-4444-555555555555";
+
+pub(super) fn node(delegate: Delegate) -> Node {
+    let node = Node::new(delegate);
+    let log = node.dir().join("runcrust.log");
+    node.handler().reconfigure(&format!("mount_mode = \"hook\"\nlog = {log:?}"));
+    node
+}
+
+/// A volume's mountpoint has to be there: the delegate makes those of its own mounts only.
+pub(super) fn with_mountpoint(bundle: Bundle, path: &str) -> Bundle {
+    let bundle = bundle.write();
+    fs::create_dir_all(bundle.rootfs().join(path.trim_start_matches('/'))).unwrap();
+    bundle
+}
+
+/// What runcrust says of a create that fails in the hook: crun loses a hook's words, the log has
+/// them.
+pub(super) fn failure_of(node: &Node, container: &Container) -> String {
+    let _ = container.create().failure();
+    fs::read_to_string(node.dir().join("runcrust.log")).unwrap_or_default()
+}
+
+on_each_delegate! {
+    fn a_pod_has_its_volume_by_the_containers_own_hook(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
+        let target = node.stage(POD, "pv-1", &device, &options);
+        let watcher = MountWatcher::start(device.path());
+        let sandbox = node.sandbox(POD);
+        let app = |mounts: fn(Bundle, &Path) -> Bundle| {
+            let bundle = mounts(node.app_bundle(&sandbox), &target);
+            node.run(&with_mountpoint(bundle, "/data"))
+        };
+        let one = app(|bundle, target| bundle.bind(target, "/data", &[]));
+        let _ = one.sh("echo hello > /data/file; chgrp 7 /data/file");
+        assert_eq!(one.sh("stat -c '%g %a' /data"), "4242 2775");
+        let two = app(|bundle, target| bundle.bind(target.join("sub"), "/data", &["rbind", "ro", "noatime"]));
+        let _ = two.exec(&["/bin/touch", "/data/x"]).failure();
+        let mounted = two.sh("grep ' /data ' /proc/self/mountinfo");
+        assert!(mounted.contains(" /sub /data ro,noatime"), "{mounted}");
+        assert_eq!(one.sh("ls /data/sub | wc -l; stat -c %g /data/file"), "0\n7", "fsGroup once a pod");
+
+        let stats = node.stats(&target).success();
+        assert!(stats.stdout.contains("BYTES"), "{stats}");
+        watcher.assert_never_mounted();
+        end([one, two, sandbox]);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), [PathBuf::from("runcrust.log")][..0]);
+        let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
+        assert_eq!(file, b"hello\n");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    fn a_plain_bundle_works_too_and_can_be_created_again(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir())
+            .bind(&target, "/data", &[])
+            .bind(&target, "/data2", &[])
+            .bind("/etc", "/other", &["rbind", "ro"]);
+        let bundle = with_mountpoint(with_mountpoint(bundle, "/data"), "/data2");
+        let before = bundle.config();
+        let container = node.run(&bundle);
+        let _ = container.sh("echo x > /data/file; cat /data2/file");
+        let config = bundle.config();
+        let destinations = config["mounts"].as_array().unwrap().iter().map(|mount| &mount["destination"]);
+        assert!(destinations.into_iter().all(|destination| destination != "/data" && destination != "/data2"));
+        container.stop();
+        let _ = container.delete().success();
+        let again = node.run(&bundle);
+        assert_eq!(again.sh("cat /data/file"), "x");
+        assert_eq!(bundle.config(), config, "planned anew, with the same outcome");
+        assert_ne!(bundle.config(), before);
+    }
+
+    fn a_missing_mountpoint_is_refused(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/not/there", &[]).write();
+        let container = node.container(&bundle);
+        let log = failure_of(&node, &container);
+        assert!(log.contains("volume pv-1: mount /not/there: the container has no such"), "{log}");
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+
+    fn a_link_in_the_container_to_where_something_is_mounted_is_refused(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir())
+            .mount(json!({"destination": "/real/inner", "type": "tmpfs", "source": "tmpfs"}))
+            .bind(&target, "/link", &[]);
+        let bundle = with_mountpoint(bundle, "/real/inner");
+        std::os::unix::fs::symlink("/real", bundle.rootfs().join("link")).unwrap();
+        let log = failure_of(&node, &node.container(&bundle));
+        assert!(log.contains("volume pv-1: mount /link: ") && log.contains("/real/inner is mounted already"), "{log}");
+    }
+
+    fn what_the_form_cannot_do_is_refused_before_anything_is_changed(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let plain = || Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        for (bundle, named) in [
+            (plain().bind("/etc", "/data/etc", &[]), "/data/etc"),
+            (plain().bind("/etc", "/data", &[]), "/data"),
+            (plain().user_namespace(300_000, None), "user namespace"),
+            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]), "rshared"),
+            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "size=1m"]), "size=1m"),
+        ] {
+            let bundle = bundle.write();
+            let before = bundle.config_bytes();
+            let container = node.container(&bundle);
+            let _ = container.create().failure();
+            let error = container.last_log_error().unwrap();
+            assert!(error.starts_with("volume pv-1: ") && error.contains(named), "{error}");
+            assert!(error.contains("hint: "), "{error}");
+            assert_eq!(bundle.config_bytes(), before);
+        }
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+    }
+
+    fn another_pods_volume_is_refused(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let own = node.ext4();
+        let _own = node.stage("another-pod", "pv-2", &own, &[]);
+        let sandbox = node.sandbox("another-pod");
+        let bundle = with_mountpoint(node.app_bundle(&sandbox).bind(&target, "/data", &[]), "/data");
+        let container = node.container(&bundle);
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.contains("its target path is of pod"), "{error}");
+    }
+}

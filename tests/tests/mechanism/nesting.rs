@@ -1,0 +1,63 @@
+//! Volumes in volumes, and parts of volumes.
+
+use std::fs;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Node, on_each_delegate};
+
+use super::end;
+
+const POD: &str = "44444444-2222-1111-4444-555555555555";
+
+on_each_delegate! {
+    fn a_volume_is_mounted_inside_another(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (outer, inner) = (node.ext4(), node.ext4());
+        let outside = node.stage(POD, "pv-outer", &outer, &[]);
+        let inside = node.stage(POD, "pv-inner", &inner, &[]);
+        let sandbox = node.sandbox(POD);
+        let in_pod = node.app_bundle(&sandbox);
+        let app = node.run(&in_pod.bind(&outside, "/data", &[]).bind(&inside, "/data/deep/inner", &[]).write());
+        let _ = app.sh("echo outer > /data/mark; echo inner > /data/deep/inner/mark");
+        assert_eq!(app.sh("cat /data/mark /data/deep/inner/mark"), "outer\ninner");
+        end([app, sandbox]);
+        for device in [&outer, &inner] {
+            device.wait_until_free(PATIENCE);
+        }
+        let found = with_mounted(outer.path(), |root| {
+            (fs::read(root.join("mark")).unwrap(), fs::read_dir(root.join("deep/inner")).unwrap().count())
+        });
+        assert_eq!(found, (b"outer\n".to_vec(), 0), "the mountpoint is made in the outer volume");
+        let mark = with_mounted(inner.path(), |root| fs::read(root.join("mark")).unwrap());
+        assert_eq!(mark, b"inner\n");
+        // The same without a sandbox.
+        let plain = Bundle::plain(node.dir()).bind(&outside, "/data", &[]).bind(&inside, "/data/deep/inner", &[]);
+        let plain = node.run(&plain.write());
+        assert_eq!(plain.sh("cat /data/mark /data/deep/inner/mark"), "outer\ninner");
+    }
+
+    fn a_subpath_can_be_a_file(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            fs::create_dir(root.join("etc")).unwrap();
+            fs::write(root.join("etc/app.conf"), "setting").unwrap();
+            std::os::unix::fs::symlink("etc/app.conf", root.join("link")).unwrap();
+        });
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let mounts = |bundle: Bundle| {
+            bundle
+                .bind(target.join("etc/app.conf"), "/etc/app.conf", &[])
+                .bind(target.join("link"), "/etc/linked.conf", &["rbind", "ro"])
+        };
+        let app = node.run(&mounts(node.app_bundle(&sandbox)).write());
+        assert_eq!(app.sh("cat /etc/app.conf /etc/linked.conf"), "settingsetting");
+        let _ = app.sh("echo -n changed > /etc/app.conf");
+        let _ = app.exec(&["/bin/sh", "-c", "echo x > /etc/linked.conf"]).failure();
+        let plain = node.run(&mounts(Bundle::plain(node.dir())).write());
+        assert_eq!(plain.sh("cat /etc/app.conf"), "changed");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+    }
+}

@@ -1,0 +1,204 @@
+//! Containers without a sandbox: a plain bundle, as podman, docker or a person makes it, and
+//! CRI-O's, where the sandbox is no container.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::{fsck_ext4, with_mounted};
+use runcrust_tests::{Bundle, Container, MountWatcher, Node, on_each_delegate};
+
+use super::{end, kill};
+
+const POD: &str = "33333333-2222-1111-4444-555555555555";
+
+fn plain(node: &Node, source: &Path) -> Bundle {
+    Bundle::plain(node.dir()).bind(source, "/data", &[])
+}
+
+/// A container's config as CRI-O writes it: the pod is in the labels, the sandbox may be no
+/// container, and its namespaces are pinned files.
+fn crio(node: &Node, source: &Path, pod_uid: &str) -> Bundle {
+    let labels = format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
+    plain(node, source)
+        .annotation("io.kubernetes.cri-o.ContainerType", "container")
+        .annotation("io.kubernetes.cri-o.SandboxID", "5a4db0c5")
+        .annotation("io.kubernetes.cri-o.Labels", &labels)
+        .annotation("io.kubernetes.pod.uid", pod_uid)
+}
+
+fn run(node: &Node, bundle: Bundle) -> Container {
+    node.run(&bundle.write())
+}
+
+/// The error of a create that must be refused.
+fn refused(node: &Node, bundle: Bundle) -> String {
+    let bundle = bundle.write();
+    let before = bundle.config_bytes();
+    let container = node.container(&bundle);
+    let _ = container.create().failure();
+    assert_eq!(bundle.config_bytes(), before, "nothing is changed");
+    container.last_log_error().expect("an error in the log")
+}
+
+on_each_delegate! {
+    fn a_plain_bundle_has_its_volume_and_the_host_never_sees_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let watcher = MountWatcher::start(device.path());
+        let bundle = plain(&node, &target).bind(target.join("some/sub"), "/sub", &["rbind", "ro"]);
+        let container = run(&node, bundle);
+        let _ = container.sh("echo own > /data/file; echo sub > /data/some/sub/file");
+        assert_eq!(container.sh("cat /sub/file; stat -c '%g %a' /data"), "sub\n4242 2775");
+        let _ = container.exec(&["/bin/touch", "/sub/x"]).failure();
+        assert_eq!(container.sh("ls -d /dev/crust /.crust 2>/dev/null | wc -l"), "0");
+        let seen = container.sh("grep -c /data /proc/self/mountinfo");
+        assert_eq!(seen, "1", "the volume alone, nothing left of how it came");
+
+        let answer = node.stats(&target).success();
+        assert!(answer.stdout.contains("\"BYTES\""), "{answer}");
+        let entry = node.entry(&target);
+        assert!(entry.join("runtime-cli").exists());
+        let refused = node.unstage(&target).failure();
+        assert!(refused.stderr.contains(container.id()), "{refused}");
+
+        watcher.assert_never_mounted();
+        end([container]);
+        device.wait_until_free(PATIENCE);
+        assert!(!entry.join("runtime-cli").exists());
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<PathBuf>::new());
+        fsck_ext4(device.path());
+        let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
+        assert_eq!(file, b"own\n");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+    }
+
+    fn two_containers_of_a_pod_share_the_superblock_and_fsgroup_is_applied_once(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
+        let target = node.stage(POD, "pv-1", &device, &options);
+        let one = run(&node, plain(&node, &target));
+        let _ = one.sh("echo x > /data/file; chgrp 7 /data/file");
+        let two = run(&node, plain(&node, &target));
+        assert_eq!(two.sh("cat /data/file; stat -c %g /data/file"), "x\n7", "the data is live");
+        assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+        end([one]);
+        assert_eq!(two.sh("cat /data/file"), "x");
+        let _ = node.stats(&target).success();
+        end([two]);
+        device.wait_until_free(PATIENCE);
+        let three = run(&node, plain(&node, &target));
+        assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
+    }
+
+    fn without_a_pod_in_its_path_a_container_has_the_volume_for_itself(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.dir().subdir("somewhere");
+        let staged = node.try_stage(&target, device.path(), &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let _ = staged.success();
+        let one = run(&node, plain(&node, &target));
+        let error = refused(&node, plain(&node, &target));
+        assert!(error.contains("ReadWriteOncePod") && error.contains(one.id()), "{error}");
+        // The same container again, as podman restarts it: the old one has ended.
+        kill(one.pid());
+        let _ = one.delete_force();
+        let bundle = plain(&node, &target);
+        let two = run(&node, bundle);
+        let _ = two.sh("echo x > /data/file");
+    }
+
+    fn a_plain_container_killed_with_everything_frees_the_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let container = run(&node, plain(&node, &target));
+        kill(container.pid());
+        let _ = node.unstage(&target).success();
+        assert!(device.is_free(), "unstage waits for the device");
+    }
+
+    fn what_the_host_has_mounted_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
+        assert!(error.starts_with("volume pv-1: ") && error.contains("is in use"), "{error}");
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+        let _ = run(&node, plain(&node, &target)).sh("true");
+    }
+
+    fn a_subpath_that_leads_out_is_refused_and_leaves_no_user(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let error = refused(&node, plain(&node, &target.join("out")));
+        assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
+        device.wait_until_free(PATIENCE);
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+    }
+
+    fn a_bundle_is_created_again_after_its_container_has_gone(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = plain(&node, &target).write();
+        let container = node.run(&bundle);
+        let _ = container.sh("echo x > /data/file");
+        container.stop();
+        let _ = container.delete().success();
+        let first = bundle.config_bytes();
+        let again = node.run(&bundle);
+        assert_eq!(again.sh("cat /data/file"), "x");
+        assert_eq!(bundle.config_bytes(), first, "planned anew, with the same outcome");
+    }
+
+    fn crios_container_without_an_infra_container_has_its_pods_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let one = run(&node, crio(&node, &target, POD));
+        let _ = one.sh("echo x > /data/file");
+        let two = run(&node, crio(&node, &target.join("new"), POD));
+        assert_eq!(two.sh("ls /data | wc -l"), "0");
+        assert_eq!(one.sh("ls -d /data/new"), "/data/new");
+        let record = fs::read_to_string(node.entry(&target).join("runcrust.json")).unwrap();
+        assert!(record.contains("\"sandbox\":\"5a4db0c5\"") && record.contains(POD), "{record}");
+    }
+
+    fn crios_container_of_another_pod_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let error = refused(&node, crio(&node, &target, "another-pod"));
+        assert!(error.contains(&format!("its target path is of pod {POD}")), "{error}");
+        let forged = crio(&node, &target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
+        let error = refused(&node, forged);
+        assert!(error.contains("one of them isn't kubelet's word"), "{error}");
+        let unlabelled = crio(&node, &target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
+        let error = refused(&node, unlabelled);
+        assert!(error.contains("doesn't say whose pod's"), "{error}");
+    }
+
+    fn crios_infra_container_is_a_sandbox_like_any_other(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let labels = format!(r#"{{"io.kubernetes.pod.uid":"{POD}"}}"#);
+        let mut infra = Bundle::plain(node.dir())
+            .annotation("io.kubernetes.cri-o.ContainerType", "sandbox")
+            .annotation("io.kubernetes.cri-o.Labels", &labels);
+        let id = infra.id().to_owned();
+        infra = infra.annotation("io.kubernetes.cri-o.SandboxID", &id);
+        let sandbox = run(&node, infra);
+        assert_eq!(sandbox.sh("cat /.crust/id"), id);
+        let app = crio(&node, &target, POD).annotation("io.kubernetes.cri-o.SandboxID", &id);
+        let app = run(&node, app);
+        let device_of = |path: &str| format!("stat -c %d {path}");
+        assert_eq!(app.sh(&device_of("/data")), sandbox.sh(&device_of("/.crust/[0-9a-f]*[0-9a-f]")));
+    }
+}

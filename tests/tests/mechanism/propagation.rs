@@ -1,0 +1,134 @@
+//! Mount propagation: what a container shares with the host still is shared, and volumes never are.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until};
+use serde_json::json;
+
+use super::end;
+
+const POD: &str = "66666666-2222-1111-4444-555555555555";
+
+/// A directory that is a shared mount on the host, as kubelet's are.
+struct Shared<'a>(&'a Path);
+
+impl<'a> Shared<'a> {
+    fn new(path: &'a Path) -> Self {
+        let _ = Run::of(Command::new("mount").args(["--bind", "--make-shared"]).args([path, path])).success();
+        Self(path)
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        let _ = Run::of(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.0));
+    }
+}
+
+/// A privileged container's: it can mount.
+fn can_mount(bundle: Bundle) -> Bundle {
+    let mut bundle = bundle.all_capabilities();
+    bundle.spec_mut()["linux"].as_object_mut().unwrap().remove("seccomp");
+    bundle
+}
+
+/// Mounts a tmpfs below the container's `/shared` and sees whether the host gets it.
+fn reaches_the_host(container: &Container, directory: &Path) -> bool {
+    let _ = container.sh("mkdir -p /shared/inner; mount -t tmpfs inner /shared/inner");
+    let there = host::mounts_below(directory).contains(&directory.join("inner"));
+    let _ = container.sh("umount /shared/inner");
+    there
+}
+
+/// Both forms of keeping the attach directory out of the host's mount table.
+const ATTACH: [&str; 2] = ["attach = \"group\"", "attach = \"bind\""];
+
+on_each_delegate! {
+    fn a_bidirectional_mount_of_the_same_container_reaches_the_host(delegate: Delegate) {
+        for attach in ATTACH {
+            let node = Node::with(delegate, attach);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let directory = node.dir().subdir("shared");
+            let _shared = Shared::new(&directory);
+            let watcher = MountWatcher::start(device.path());
+            let sandbox = node.sandbox(POD);
+            let bidirectional = ["rbind", "rshared", "rw"];
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).bind(&directory, "/shared", &bidirectional);
+            let mut bundle = can_mount(bundle);
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+            let app = node.run(&bundle.write());
+            let _ = app.sh("echo x > /data/file");
+            assert!(reaches_the_host(&app, &directory), "{attach}");
+            watcher.assert_never_mounted();
+            end([app, sandbox]);
+            device.wait_until_free(PATIENCE);
+        }
+    }
+
+    fn a_mount_that_appears_on_the_host_reaches_the_container(delegate: Delegate) {
+        for attach in ATTACH {
+            let node = Node::with(delegate, attach);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let directory = node.dir().subdir("shared");
+            let shared = Shared::new(&directory);
+            let sandbox = node.sandbox(POD);
+            let to_container = ["rbind", "rslave", "rw"];
+            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).bind(&directory, "/shared", &to_container);
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
+            let app = node.run(&bundle.write());
+            let inner = directory.join("inner");
+            fs::create_dir(&inner).unwrap();
+            let _ = Run::of(Command::new("mount").args(["-t", "tmpfs", "late"]).arg(&inner)).success();
+            wait_until("the mount to reach the container", PATIENCE, || {
+                app.sh("grep -c ' /shared/inner ' /proc/self/mountinfo || true") == "1"
+            });
+            drop(shared);
+            end([app, sandbox]);
+        }
+    }
+
+    fn whatever_the_rootfs_propagation_volumes_stay_in_the_pod(delegate: Delegate) {
+        for propagation in ["private", "rprivate", "slave", "rslave", "shared", "rshared"] {
+            let node = Node::new(delegate);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let watcher = MountWatcher::start(device.path());
+            let mut sandbox = node.sandbox_bundle(POD);
+            sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
+            let sandbox = node.run(&sandbox.write());
+            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
+            let app = node.run(&bundle.write());
+            let _ = app.sh("echo x > /data/file");
+            let mut plain = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]);
+            plain.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
+            let plain = node.run(&plain.write());
+            assert_eq!(plain.sh("cat /data/file"), "x", "{propagation}");
+            watcher.assert_never_mounted();
+            end([plain, app, sandbox]);
+            device.wait_until_free(PATIENCE);
+            let leaked = host::mounts_below(&node.handler().state_dir());
+            assert_eq!(leaked, Vec::<std::path::PathBuf>::new(), "{propagation}");
+        }
+    }
+
+    fn the_fallback_leaves_one_private_mount_of_the_attach_directory(delegate: Delegate) {
+        let node = Node::with(delegate, "attach = \"bind\"");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let apps: Vec<Container> = (0..3).map(|_| node.app(&sandbox, &target, "/data")).collect();
+        let attach = node.handler().state_dir().join("attach");
+        assert_eq!(host::mounts_below(&attach), [attach.clone()]);
+        let line = host::mounts().into_iter().find(|mount| mount.point == attach).unwrap().line;
+        assert!(!line.contains("shared:"), "{line}");
+        assert_eq!(fs::read_dir(&attach).unwrap().count(), 0);
+        end(apps);
+        let _ = Run::of(Command::new("umount").arg(&attach)).success();
+    }
+}

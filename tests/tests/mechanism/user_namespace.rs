@@ -1,0 +1,103 @@
+//! Containers in user namespaces: the volume's files are shown with the container's ids, and keep
+//! on disk those that the workload sees.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+
+use super::end;
+
+const POD: &str = "55555555-2222-1111-4444-555555555555";
+const FIRST: u32 = 200_000;
+
+fn plain(node: &Node, source: &Path) -> Bundle {
+    let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]);
+    bundle.user_namespace(FIRST, None)
+}
+
+/// What the container and the device have for owners of a file that its root makes.
+fn owners(container: &Container) -> String {
+    let _ = container.sh("echo x > /data/own; chown 7:8 /data/own");
+    container.sh("cat /proc/self/uid_map | tr -s ' '; stat -c '%u:%g' /data /data/own")
+}
+
+on_each_delegate! {
+    fn root_in_a_user_namespace_owns_what_root_owns_in_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let container = node.run(&plain(&node, &target).write());
+        let owners = owners(&container);
+        let expected = format!("0 {FIRST} 65536\n0:4242\n7:8");
+        assert_eq!(owners, expected);
+        end([container]);
+        device.wait_until_free(PATIENCE);
+        let on_disk = with_mounted(device.path(), |root| {
+            let file = fs::metadata(root.join("own")).unwrap();
+            (file.uid(), file.gid())
+        });
+        assert_eq!(on_disk, (7, 8), "the workload's own ids, whatever the host's are");
+    }
+
+    fn a_pod_in_a_user_namespace_shares_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        // The pod's network namespace belongs to its user namespace, as CRI runtimes make it.
+        let bundle = node.sandbox_bundle(POD).namespace("network", None).user_namespace(FIRST, None);
+        let sandbox = node.run(&bundle.write());
+        let devices = format!("/proc/{}/root/dev/crust", sandbox.pid());
+        assert!(!Path::new(&devices).exists(), "no device can be made there");
+        let app = |mounts: fn(Bundle, &Path) -> Bundle| {
+            let bundle = node.app_bundle(&sandbox).user_namespace(FIRST, Some(sandbox.pid()));
+            node.run(&mounts(bundle, &target).write())
+        };
+        let one = app(|bundle, target| bundle.bind(target, "/data", &[]));
+        assert_eq!(owners(&one), format!("0 {FIRST} 65536\n0:4242\n7:8"));
+        let two = app(|bundle, target| {
+            bundle.bind(target.join("sub"), "/data", &[]).bind(target, "/ro", &["rbind", "ro"])
+        });
+        let _ = two.sh("echo sub > /data/file");
+        let _ = two.exec(&["/bin/touch", "/ro/x"]).failure();
+        assert_eq!(one.sh("cat /data/sub/file"), "sub");
+        assert_eq!(two.sh("stat -c %u:%g /ro/own"), "7:8");
+        // Root there isn't the host's root: it can't even see into the sandbox's place.
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        end([one, two, sandbox]);
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+
+    fn a_user_namespace_that_is_the_hosts_changes_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let own = serde_json::json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
+        bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
+        // The delegates themselves can't join the namespace they are in; runcrust has no say there.
+        let app = node.container(&bundle.write());
+        let _ = app.create().failure();
+        let error = app.last_log_error().unwrap();
+        assert!(!error.contains("volume pv-1"), "{error}");
+    }
+
+    fn mappings_that_no_kernel_takes_are_named(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut bundle = plain(&node, &target);
+        let range = serde_json::json!({"containerID": 0, "hostID": 5, "size": 10});
+        bundle.spec_mut()["linux"]["uidMappings"] = serde_json::json!([range, range]);
+        let container = node.container(&bundle.write());
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.starts_with("volume pv-1: write(uid_map, ") && error.contains("EINVAL"), "{error}");
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+    }
+}
