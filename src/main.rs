@@ -13,6 +13,7 @@ mod report;
 mod rewrite;
 mod role;
 mod start;
+mod update;
 mod verbs;
 
 use std::convert::Infallible;
@@ -63,8 +64,13 @@ fn become_delegate(
     config: Result<Config, ConfigError>,
     delegate: Result<Delegate>,
 ) -> Result<Infallible> {
-    let Command::Start(start) = invocation.command? else {
-        return Ok(delegate?.exec(argv)?);
+    let start = match invocation.command? {
+        Command::Start(start) => start,
+        Command::Update(update) => {
+            let kept = update::keep_rules(argv, &update, &invocation.globals, config);
+            return Ok(delegate?.exec(kept.as_deref().unwrap_or(argv))?);
+        }
+        Command::Crust { .. } | Command::PassOn => return Ok(delegate?.exec(argv)?),
     };
     let (config, delegate) = (config?, delegate?);
     logging::start(config.log.as_deref());

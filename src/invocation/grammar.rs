@@ -14,6 +14,7 @@ pub(super) enum Role {
     LogFormat,
     Bundle,
     Config,
+    Resources,
     /// Ends the call with a text on stdout: help, usage, version.
     Help,
     /// Only whether it takes a value matters.
@@ -38,6 +39,8 @@ pub(super) enum Scope {
     Global,
     /// After it.
     Verb(Verb),
+    /// After `update`.
+    Update,
 }
 
 impl Scope {
@@ -47,6 +50,7 @@ impl Scope {
             Self::Verb(Verb::Create) => CREATE,
             Self::Verb(Verb::Run) => RUN,
             Self::Verb(Verb::Restore) => RESTORE,
+            Self::Update => UPDATE,
         }
     }
 }
@@ -72,6 +76,7 @@ const GLOBAL: u8 = 1;
 const CREATE: u8 = 2;
 const RUN: u8 = 4;
 const RESTORE: u8 = 8;
+const UPDATE: u8 = 16;
 const VERBS: u8 = CREATE | RUN | RESTORE;
 const ALL: u8 = GLOBAL | VERBS;
 
@@ -144,11 +149,11 @@ pub(super) const CRUN: &[Flag] = &[
     flag("log", b"", Takes::Value, Role::Log, GLOBAL),
     flag("log-format", b"", Takes::Value, Role::LogFormat, GLOBAL),
     flag("config", b"f", Takes::Value, Role::Config, CREATE | RUN),
-    flag("help", b"?", Takes::Nothing, Role::Help, ALL),
-    flag("usage", b"", Takes::Nothing, Role::Help, ALL),
+    flag("help", b"?", Takes::Nothing, Role::Help, ALL | UPDATE),
+    flag("usage", b"", Takes::Nothing, Role::Help, ALL | UPDATE),
     flag("version", b"vV", Takes::Nothing, Role::Help, GLOBAL),
-    flag("HANG", b"", Takes::Optional, Role::Other, ALL),
-    value("program-name", ALL),
+    flag("HANG", b"", Takes::Optional, Role::Other, ALL | UPDATE),
+    value("program-name", ALL | UPDATE),
     value("log-level", GLOBAL),
     value("cgroup-manager", GLOBAL),
     value("rootless", GLOBAL),
@@ -171,4 +176,21 @@ pub(super) const CRUN: &[Flag] = &[
     switch("ext-unix-sk", RESTORE),
     switch("shell-job", RESTORE),
     switch("file-locks", RESTORE),
+    flag("resources", b"r", Takes::Value, Role::Resources, UPDATE),
+    value("blkio-weight", UPDATE),
+    value("cpu-period", UPDATE),
+    value("cpu-quota", UPDATE),
+    value("cpu-rt-period", UPDATE),
+    value("cpu-rt-runtime", UPDATE),
+    value("cpu-share", UPDATE),
+    value("cpuset-cpus", UPDATE),
+    value("cpuset-mems", UPDATE),
+    value("kernel-memory", UPDATE),
+    value("kernel-memory-tcp", UPDATE),
+    value("l3-cache-schema", UPDATE),
+    value("mem-bw-schema", UPDATE),
+    value("memory", UPDATE),
+    value("memory-reservation", UPDATE),
+    value("memory-swap", UPDATE),
+    value("pids-limit", UPDATE),
 ];

@@ -94,6 +94,15 @@ pub(crate) struct Start {
     pub(crate) id: OsString,
 }
 
+/// crun's `update` with a file of resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Update {
+    /// The file; `-` is standard input.
+    pub(crate) resources: OsString,
+    /// The index of the container's id in argv.
+    pub(crate) at: usize,
+}
+
 /// What to do with the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -104,6 +113,8 @@ pub(crate) enum Command {
         /// Index in argv.
         at: usize,
     },
+    /// A container's resources change.
+    Update(Update),
     /// Nothing that could make a container: the delegate gets it untouched.
     PassOn,
 }

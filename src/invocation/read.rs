@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::grammar::{Flag, Role, Scope};
 use super::scan::{self, Step, Walk};
 use super::{
-    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Start, Verb, getopt, goflag,
+    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Start, Update, Verb, getopt,
+    goflag,
 };
 
 pub(super) fn command(
@@ -41,7 +42,31 @@ pub(super) fn command(
     }
     match Verb::from_word(word) {
         Some(verb) => read_start(flavour, verb, walk, globals),
+        None if flavour == Flavour::Crun && word == "update" => Ok(read_update(walk)),
         None => Ok(Command::PassOn),
+    }
+}
+
+/// Only crun's forgets a rule. What isn't understood is between the caller and crun: no container
+/// comes of it.
+fn read_update(mut walk: Walk<'_>) -> Command {
+    let (mut resources, mut id) = (None, None);
+    loop {
+        match getopt::step(&mut walk, Scope::Update) {
+            Step::Flag(flag, _) if flag.role == Role::Help => return Command::PassOn,
+            Step::Flag(flag, value) if flag.role == Role::Resources => resources = value,
+            Step::Flag(..) => {}
+            Step::Word(at) if id.is_none() => id = Some(at),
+            Step::End => break,
+            Step::Word(_) | Step::Rejected | Step::Doubt(..) => return Command::PassOn,
+        }
+    }
+    match (resources, id) {
+        (Some(resources), Some(at)) => Command::Update(Update {
+            resources: resources.to_os_string(),
+            at,
+        }),
+        _ => Command::PassOn,
     }
 }
 
@@ -122,7 +147,7 @@ impl Globals {
                 self.log_format = LogFormat::Json;
             }
             Role::LogFormat => self.log_format = LogFormat::Text,
-            Role::Help | Role::Bundle | Role::Config | Role::Other => {}
+            Role::Help | Role::Bundle | Role::Config | Role::Resources | Role::Other => {}
         }
     }
 }

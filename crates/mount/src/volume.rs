@@ -26,7 +26,7 @@ pub use plan::{Need, needs};
 pub use release::{release, release_sandbox, sweep};
 pub use stage::{stage, unstage};
 pub use stats::{Condition, Stats, stats};
-pub use users::{NewContainer, begin, publish, withdraw};
+pub use users::{NewContainer, begin, has_device, publish, withdraw};
 
 /// What every step works with.
 #[derive(Debug, Clone, Copy)]

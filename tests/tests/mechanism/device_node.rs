@@ -1,0 +1,136 @@
+//! `metadata.deviceNode` and `device_node`: the raw device in the workload's hands, where it was
+//! asked for.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
+use serde_json::json;
+
+const POD: &str = "88888888-2222-1111-4444-555555555555";
+
+fn device_path(node: &Node, target: &Path) -> String {
+    let digest = node
+        .entry(target)
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    format!("/dev/crust/{}", &digest[..12])
+}
+
+/// Whether the container can read, and write, the device: at its path if there is one, or else by
+/// making a node for it.
+fn access(container: &Container, device: &LoopDevice, path: &str) -> String {
+    let (major, minor) = device.number().split_once(':').unwrap();
+    container.sh(&format!(
+        "node={path}; [ -e $node ] || {{ node=/raw; [ -e /raw ] || mknod /raw b {major} {minor}; }}
+         dd if=$node of=/dev/null count=1 2>/dev/null && echo -n read
+         (: >>$node) 2>/dev/null && echo -n write; true"
+    ))
+}
+
+/// What containerd's shim sends: the resources as they were, by standard input.
+fn update(container: &Container, resources: &serde_json::Value) {
+    let mut command = container.command(&["update", "--resources=-", container.id()]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(resources.to_string().as_bytes())
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+on_each_delegate! {
+    fn a_workload_has_the_device_only_where_it_was_asked_for(delegate: Delegate) {
+        for (setting, staged, expected) in [
+            ("metadata", "", ""),
+            ("metadata", "--device-node", "readwrite"),
+            ("always", "", "readwrite"),
+            ("never", "--device-node", ""),
+        ] {
+            let node = Node::with(delegate, &format!("device_node = {setting:?}"));
+            let device = node.ext4();
+            let options: Vec<&str> = [staged].into_iter().filter(|option| !option.is_empty()).collect();
+            let target = node.stage(POD, "pv-1", &device, &options);
+            let sandbox = node.sandbox(POD);
+            let path = device_path(&node, &target);
+            let in_pod = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+            let plain = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
+            for bundle in [in_pod, plain] {
+                let container = node.run(&bundle.write());
+                let _ = container.sh("echo x > /data/file");
+                let found = access(&container, &device, &path);
+                assert_eq!(found, expected, "{setting} {staged}: {}", container.id());
+                assert_eq!(container.sh(&format!("[ -b {path} ] && echo yes || true")) == "yes", !expected.is_empty());
+            }
+        }
+    }
+
+    fn the_device_of_a_read_only_volume_can_only_be_read(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node", "--read-only"]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+        let app = node.run(&bundle.write());
+        assert_eq!(access(&app, &device, &device_path(&node, &target)), "read");
+    }
+
+    fn an_update_of_the_resources_leaves_the_device_where_it_is(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let _unasked = node.stage(POD, "pv-2", &other, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+        let resources = bundle.spec()["linux"]["resources"].clone();
+        let app = node.run(&bundle.write());
+        let path = device_path(&node, &target);
+        assert_eq!(access(&app, &device, &path), "readwrite");
+        update(&app, &resources);
+        assert_eq!(access(&app, &device, &path), "readwrite");
+        let file = app.bundle().join("resources.json");
+        std::fs::write(&file, resources.to_string()).unwrap();
+        let mut command = app.command(&["update", "-r", file.to_str().unwrap(), app.id()]);
+        assert!(command.status().unwrap().success());
+        assert_eq!(access(&app, &device, &path), "readwrite");
+        assert_eq!(access(&app, &other, "/dev/none"), "", "and no other device came with it");
+    }
+
+    fn an_update_gives_a_later_container_of_the_same_id_no_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let bundle = |name: &str| Bundle::plain(node.dir()).with_id(name).all_capabilities();
+        let first = bundle("same-id").bind(&target, "/data", &[]).write();
+        let container = node.run(&first);
+        container.stop();
+        let _ = container.delete().success();
+        // Another bundle, the same id: what was recorded for the first isn't the second's.
+        let mut second = bundle("other-bundle");
+        second.spec_mut()["linux"]["resources"]["devices"] = json!([{"allow": false, "access": "rwm"}]);
+        let second = second.write();
+        let mut create = container.command(&["create", "--bundle", second.path().to_str().unwrap(), "--pid-file"]);
+        create.arg(first.path().join("init.pid")).arg("same-id");
+        let _ = container.create_with(create).success();
+        let _ = container.start().success();
+        update(&container, &second.spec()["linux"]["resources"]);
+        assert_eq!(access(&container, &device, "/dev/none"), "");
+    }
+
+    fn a_device_in_a_user_namespace_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).user_namespace(400_000, None);
+        let container = node.container(&bundle.write());
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.starts_with("volume pv-1: ") && error.contains("in a user namespace no device"), "{error}");
+    }
+}

@@ -15,7 +15,8 @@ const POD: &str = "77777777-2222-1111-4444-555555555555";
 pub(super) fn node(delegate: Delegate) -> Node {
     let node = Node::new(delegate);
     let log = node.dir().join("runcrust.log");
-    node.handler().reconfigure(&format!("mount_mode = \"hook\"\nlog = {log:?}"));
+    node.handler()
+        .reconfigure(&format!("mount_mode = \"hook\"\nlog = {log:?}"));
     node
 }
 

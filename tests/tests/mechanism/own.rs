@@ -19,7 +19,8 @@ fn plain(node: &Node, source: &Path) -> Bundle {
 /// A container's config as CRI-O writes it: the pod is in the labels, the sandbox may be no
 /// container, and its namespaces are pinned files.
 fn crio(node: &Node, source: &Path, pod_uid: &str) -> Bundle {
-    let labels = format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
+    let labels =
+        format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
     plain(node, source)
         .annotation("io.kubernetes.cri-o.ContainerType", "container")
         .annotation("io.kubernetes.cri-o.SandboxID", "5a4db0c5")

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until};
+use runcrust_tests::{
+    Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
+};
 use serde_json::json;
 
 use super::end;
@@ -17,21 +19,33 @@ struct Shared<'a>(&'a Path);
 
 impl<'a> Shared<'a> {
     fn new(path: &'a Path) -> Self {
-        let _ = Run::of(Command::new("mount").args(["--bind", "--make-shared"]).args([path, path])).success();
+        let _ = Run::of(
+            Command::new("mount")
+                .args(["--bind", "--make-shared"])
+                .args([path, path]),
+        )
+        .success();
         Self(path)
     }
 }
 
 impl Drop for Shared<'_> {
     fn drop(&mut self) {
-        let _ = Run::of(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.0));
+        let _ = Run::of(
+            Command::new("umount")
+                .args(["--recursive", "--lazy"])
+                .arg(self.0),
+        );
     }
 }
 
 /// A privileged container's: it can mount.
 fn can_mount(bundle: Bundle) -> Bundle {
     let mut bundle = bundle.all_capabilities();
-    bundle.spec_mut()["linux"].as_object_mut().unwrap().remove("seccomp");
+    bundle.spec_mut()["linux"]
+        .as_object_mut()
+        .unwrap()
+        .remove("seccomp");
     bundle
 }
 

@@ -1,7 +1,7 @@
 //! Containers as users of a volume: announced before the delegate runs, real once they exist.
 
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
-use crust_state::{Process, TargetPath};
+use crust_state::{DeviceNumber, Process, TargetPath};
 
 use super::error::{Cause, VolumeError};
 use super::{Context, Locked};
@@ -102,4 +102,16 @@ pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<
         Ok(locked.volume.write_record(&record)?)
     };
     withdrawn().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Whether a live container has a volume of a device.
+pub fn has_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
+    let volumes = context.state.owners_of(device).unwrap_or_default();
+    volumes.iter().any(|target| {
+        let record = context.crust.record(target).ok().flatten();
+        let user = record
+            .as_ref()
+            .and_then(|it| it.user(UserKind::Container, id));
+        user.is_some_and(|user| user.process.is_alive())
+    })
 }
