@@ -1,1 +1,178 @@
+//! What sets the ways of mounting a volume apart (docs/design.md, "Why this and not a simpler
+//! way"), a test a row: by the sandbox and a bind, and by a hook in the container, which does what
+//! it can and refuses the rest.
 
+use std::fs;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
+
+use super::hook::{self, failure_of, with_mountpoint};
+use super::{end, kill};
+
+const POD: &str = "99999999-2222-1111-4444-555555555555";
+
+/// Whether root in the container, with every capability, reads the volume's raw blocks.
+fn reads_the_raw_device(container: &Container, device: &LoopDevice) -> bool {
+    let (major, minor) = device.number().split_once(':').unwrap();
+    let _ = container
+        .exec(&["/bin/mknod", "/raw", "b", major, minor])
+        .success();
+    let read = container.exec(&["/bin/dd", "if=/raw", "of=/dev/null", "count=1"]);
+    assert!(
+        read.status.success() || read.stderr.contains("not permitted"),
+        "{read}"
+    );
+    read.status.success()
+}
+
+fn nested(bundle: Bundle, node: &Node) -> Bundle {
+    let below = node.dir().subdir("below");
+    fs::write(below.join("mark"), "below").unwrap();
+    bundle.bind(below, "/data/inner", &[])
+}
+
+on_each_delegate! {
+    fn raw_device_not_with_a_bind(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
+            let bundle = bundle.bind(&target, "/data", &[]).all_capabilities();
+            let container = node.run(&bundle.write());
+            assert!(!reads_the_raw_device(&container, &device), "{}", container.id());
+        }
+    }
+
+    fn raw_device_with_a_hook(delegate: Delegate) {
+        let node = hook::node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
+        let container = node.run(&with_mountpoint(bundle, "/data"));
+        assert!(reads_the_raw_device(&container, &device), "the price of this form");
+    }
+
+    fn mounts_nested_below_the_volume_are_seen_with_a_bind(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
+            let container = node.run(&nested(bundle.bind(&target, "/data", &[]), &node).write());
+            assert_eq!(container.sh("cat /data/inner/mark"), "below");
+        }
+    }
+
+    fn mounts_nested_below_the_volume_are_refused_with_a_hook(delegate: Delegate) {
+        let node = hook::node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = nested(Bundle::plain(node.dir()).bind(&target, "/data", &[]), &node);
+        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.contains("mount /data/inner is at or below /data"), "{error}");
+    }
+
+    fn a_missing_mountpoint_in_a_read_only_rootfs_is_made_with_a_bind(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
+            let bundle = bundle.bind(&target, "/missing/here", &[]).readonly_rootfs();
+            let container = node.run(&bundle.write());
+            let _ = container.sh("echo x > /missing/here/file");
+            let _ = container.exec(&["/bin/touch", "/x"]).failure();
+        }
+    }
+
+    fn a_missing_mountpoint_in_a_read_only_rootfs_is_refused_with_a_hook(delegate: Delegate) {
+        let node = hook::node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let plain = || Bundle::plain(node.dir()).bind(&target, "/missing/here", &[]).readonly_rootfs();
+        let log = failure_of(&node, &node.container(&plain().write()));
+        assert!(log.contains("mount /missing/here: the container has no such"), "{log}");
+        // What is there can be mounted on, read-only or not.
+        let container = node.run(&with_mountpoint(plain(), "/missing/here"));
+        let _ = container.sh("echo x > /missing/here/file");
+        let _ = container.exec(&["/bin/touch", "/x"]).failure();
+    }
+
+    fn a_user_namespace_has_its_volume_with_a_bind(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let container = node.run(&bundle.user_namespace(500_000, None).write());
+        assert_eq!(container.sh("echo x > /data/file; stat -c %u /data/file"), "0");
+    }
+
+    fn a_user_namespace_is_refused_with_a_hook(delegate: Delegate) {
+        let node = hook::node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).user_namespace(500_000, None);
+        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.contains("in a user namespace a hook can't mount a device"), "{error}");
+    }
+
+    fn one_superblock_a_pod_survives_restarts_with_a_bind(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("echo x > /data/file; chgrp 7 /data/file");
+        kill(app.pid());
+        let _ = app.delete_force();
+        assert!(!device.is_free(), "the sandbox has it");
+        let again = node.app(&sandbox, &target, "/data");
+        assert_eq!(again.sh("stat -c %g /data/file"), "7", "nothing was done to it again");
+    }
+
+    fn a_superblock_a_container_ends_with_it_with_a_hook(delegate: Delegate) {
+        let node = hook::node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let sandbox = node.sandbox(POD);
+        let app = || node.run(&with_mountpoint(node.app_bundle(&sandbox).bind(&target, "/data", &[]), "/data"));
+        let first = app();
+        let _ = first.sh("echo x > /data/file; chgrp 7 /data/file");
+        end([first]);
+        device.wait_until_free(PATIENCE);
+        let again = app();
+        assert_eq!(again.sh("cat /data/file; stat -c %g /data/file"), "x\n4242", "mounted and prepared anew");
+    }
+}
+
+#[test]
+#[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
+fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
+    let node = hook::node(runcrust_tests::Delegate::Crun);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+    let container = node.container(&with_mountpoint(bundle, "/data"));
+    let _ = container.create().failure();
+    assert!(
+        !node.entry(&target).join("runtime-cli").exists(),
+        "nothing was mounted"
+    );
+}
+
+#[test]
+#[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
+fn a_delegate_that_has_pivoted_already_is_fine_with_a_bind() {
+    let node = Node::new(runcrust_tests::Delegate::Crun);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    let _ = app.sh("echo x > /data/file");
+}
