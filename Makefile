@@ -12,7 +12,7 @@ CARGO_NEXTEST_VERSION := 0.9.143
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
-TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs
+TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman
 
 # Only what is missing is installed, so that nothing is upgraded under anybody's hands.
 define debian

@@ -28,7 +28,7 @@ pub(crate) const FILES: [(&str, &str); 2] = [
 ];
 
 /// Makes a rootfs; each container has its own, so that none sees another's traces.
-pub(super) fn make(root: &Path) {
+pub(crate) fn make(root: &Path) {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory)).expect("mkdir in a rootfs");
     }
@@ -44,7 +44,7 @@ pub(super) fn make(root: &Path) {
 
 /// Gives a rootfs's directories to a user, so that a runtime can make mountpoints in it as root of
 /// a user namespace.
-pub(super) fn give(root: &Path, user: u32) {
+pub(crate) fn give(root: &Path, user: u32) {
     lchown(root, Some(user), Some(user)).expect("chown a rootfs");
     for directory in DIRECTORIES {
         lchown(root.join(directory), Some(user), Some(user)).expect("chown in a rootfs");

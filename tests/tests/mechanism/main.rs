@@ -5,6 +5,7 @@ mod hook;
 mod nesting;
 mod own;
 mod propagation;
+mod restore;
 mod rows;
 mod user_namespace;
 

@@ -1,0 +1,89 @@
+//! podman, with storage and state of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bundle::rootfs;
+use crate::cleanup::Cleanup;
+use crate::{Run, Runtime, TestDir};
+
+/// podman with a runtime. Dropped, its containers and volumes are removed.
+#[derive(Debug)]
+pub struct Podman {
+    base: PathBuf,
+    runtime: PathBuf,
+    _cleanup: Cleanup,
+}
+
+impl Podman {
+    /// podman with its files below the test's directory.
+    pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
+        let base = dir.subdir("podman");
+        let owned = (base.clone(), runtime.program().to_owned());
+        Self {
+            base,
+            runtime: owned.1.clone(),
+            _cleanup: Cleanup::register(move || remove(&owned.0, &owned.1)),
+        }
+    }
+
+    /// Runs podman.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(command(&self.base, &self.runtime).args(arguments))
+    }
+
+    /// Starts a container that sleeps, detached, in a rootfs of its own whose root is the host's
+    /// user `owner`. Limits are some that a container without privileges may set.
+    pub fn start(&self, name: &str, flags: &[&str], owner: u32) -> Run {
+        let root = self.rootfs(name, owner);
+        let mut podman = command(&self.base, &self.runtime);
+        podman.args(["run", "--detach", "--name", name, "--network", "none"]);
+        podman.args(["--log-driver", "k8s-file"]);
+        podman.args(["--ulimit", "nofile=512:512", "--ulimit", "nproc=512:512"]);
+        podman.args(flags).arg("--rootfs").arg(root);
+        Run::of(podman.args(crate::bundle::IDLE))
+    }
+
+    /// The trimmed output of a shell script in a container.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't end with 0.
+    #[track_caller]
+    pub fn sh(&self, name: &str, script: &str) -> String {
+        let run = self.run(&["exec", name, "/bin/sh", "-ec", script]);
+        run.success().stdout.trim().to_owned()
+    }
+
+    fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
+        let root = self.base.join("rootfs").join(name);
+        rootfs::make(&root);
+        rootfs::give(&root, owner);
+        root
+    }
+}
+
+fn command(base: &Path, runtime: &Path) -> Command {
+    let mut podman = Command::new("podman");
+    for (flag, name) in [
+        ("--root", "root"),
+        ("--runroot", "run"),
+        ("--tmpdir", "tmp"),
+    ] {
+        podman.arg(flag).arg(base.join(name));
+    }
+    podman.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]);
+    podman.args(["--events-backend", "none", "--runtime"]);
+    podman.arg(runtime);
+    podman
+}
+
+fn remove(base: &Path, runtime: &Path) -> Vec<String> {
+    let steps: [&[&str]; 2] = [
+        &["rm", "--all", "--force", "--time", "0"],
+        &["volume", "prune", "--force"],
+    ];
+    let runs = steps.map(|step| Run::of(command(base, runtime).args(step)));
+    let failed = runs.into_iter().filter(|run| !run.status.success());
+    failed.map(|run| run.to_string()).collect()
+}

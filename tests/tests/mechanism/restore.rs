@@ -1,0 +1,80 @@
+//! `checkpoint` and `restore` of a container with a volume.
+
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Container, Delegate, Node, Run, on_each_delegate, wait_until};
+
+use super::end;
+
+const POD: &str = "aaaaaaaa-2222-1111-4444-555555555555";
+
+fn restore(container: &Container, images: &Path) -> Command {
+    let mut command = container.command(&["restore", "--detach", "--image-path"]);
+    command.arg(images).arg("--bundle").arg(container.bundle());
+    command
+        .arg("--pid-file")
+        .arg(container.bundle().join("init.pid"));
+    command.arg(container.id());
+    command
+}
+
+on_each_delegate! {
+    fn the_delegate_restores_from_a_config_that_has_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let container = node.container(&bundle);
+        let nothing = node.dir().subdir("images");
+        // There is nothing to restore from: what fails is the delegate.
+        let failed = container.create_with(restore(&container, &nothing)).failure();
+        let log = container.last_log_error().unwrap_or_default();
+        assert!(!log.contains("volume pv-1") && !failed.stderr.contains("volume pv-1"), "{failed} {log}");
+        let attached = node.handler().state_dir().join("attach");
+        let sources = bundle.config()["mounts"].to_string();
+        assert!(sources.contains(attached.to_str().unwrap()), "{sources}");
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+}
+
+/// With runc: Debian 12's crun is built without criu.
+#[test]
+#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
+fn a_container_comes_back_with_its_volume() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let script = "i=0; while :; do i=$((i+1)); echo $i > /data/count; sleep 0.1; done";
+    let bundle = Bundle::plain(node.dir())
+        .bind(&target, "/data", &[])
+        .script(script)
+        .write();
+    let container = node.run(&bundle);
+    let count = || container.sh("cat /data/count").parse::<u64>().unwrap_or(0);
+    wait_until("the container to count", PATIENCE, || count() > 3);
+    let images = node.dir().subdir("images");
+    let checkpoint = [
+        "checkpoint",
+        "--image-path",
+        images.to_str().unwrap(),
+        container.id(),
+    ];
+    let _ = Run::of(&mut container.command(&checkpoint)).success();
+    let _ = container.delete_force();
+    device.wait_until_free(PATIENCE);
+    let _ = container
+        .create_with(restore(&container, &images))
+        .success();
+    let before = count();
+    wait_until("the container to count on", PATIENCE, || {
+        count() > before + 3
+    });
+    let _ = node.stats(&target).success();
+    let _ = node.unstage(&target).failure();
+    end([container]);
+    device.wait_until_free(PATIENCE);
+    let _ = node.unstage(&target).success();
+}
