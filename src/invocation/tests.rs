@@ -38,6 +38,10 @@ fn spelled(invocation: &Invocation) -> String {
         Err(_) => return "refuse".into(),
         Ok(Command::PassOn) => vec!["pass".to_owned()],
         Ok(Command::Crust { at }) => vec![format!("crust {at}")],
+        Ok(Command::Update(update)) => {
+            let resources = update.resources.display();
+            vec![format!("update at={} resources={resources}", update.at)]
+        }
         Ok(Command::Start(start)) => {
             let mut fields = vec![start.verb.name().to_owned()];
             if start.bundle.as_os_str() != "." {

@@ -179,16 +179,15 @@ impl<'e> Plan<'e> {
                     let gap = spans[index - 1].end..element.end;
                     splices.replace(gap, inserts.unwrap_or_default());
                 }
-                Some(Change::Removed) => match inserts {
-                    Some(inserts) => {
+                Some(Change::Removed) => {
+                    if let Some(inserts) = inserts {
                         kept = true;
                         splices.replace(element.clone(), inserts);
-                    }
-                    None => {
+                    } else {
                         let end = spans.get(index + 1).map_or(element.end, |next| next.start);
                         splices.delete(element.start..end);
                     }
-                },
+                }
                 other => {
                     kept = true;
                     if let Some(inserts) = inserts {
@@ -200,13 +199,13 @@ impl<'e> Plan<'e> {
                 }
             }
         }
-        let last = edits.at_the_end(spans.len());
-        if !last.is_empty() {
+        let appended = edits.at_the_end(spans.len());
+        if !appended.is_empty() {
             let comma = if kept { "," } else { "" };
             let end = spans
                 .last()
                 .map_or(span(text, raw).start + 1, |last| last.end);
-            splices.insert(end, format!("{comma}{}", last.join(",")));
+            splices.insert(end, format!("{comma}{}", appended.join(",")));
         }
         Ok(())
     }

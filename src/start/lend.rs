@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use crust_mount::attach::{self, Attachments, DetachedMount};
+use crust_mount::attach::{self, Attachments};
 use crust_mount::sandbox::Sandbox;
-use crust_mount::view::View;
+use crust_mount::view::{DetachedMount, View};
 use crust_mount::volume::{self, Host};
 use crust_state::TargetPath;
 use crust_state::files::Directory;

@@ -15,7 +15,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, ope
 use crate::errno::Name;
 use crate::mountinfo;
 use crate::subpath::Kind;
-use crate::view::{self, View, ViewError};
+use crate::view::{self, DetachedMount, View, ViewError};
 use crate::{sys, tmpfs};
 
 /// Why the volumes can't be handed to the delegate.
@@ -49,15 +49,6 @@ pub(crate) const ONTO: MoveMountFlags =
 
 /// Where a whole volume is while views of it are taken; the views' names are numbers.
 const WHOLE: &str = "volume";
-
-/// A mount that is attached nowhere yet, and what its root is.
-#[derive(Debug)]
-pub struct DetachedMount {
-    /// From `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`.
-    pub fd: OwnedFd,
-    /// Directories are mounted on directories, files on files.
-    pub kind: Kind,
-}
 
 /// The attach directory in the transient namespace.
 #[derive(Debug)]

@@ -6,9 +6,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use crate::attach::DetachedMount;
 use crate::errno::Name;
-use crate::subpath::{self, Missing, SubpathError};
+use crate::subpath::{self, Kind, Missing, SubpathError};
 use crate::sys;
 
 /// What a container's mount shows of a volume.
@@ -20,6 +19,15 @@ pub struct View<'a> {
     pub read_only: bool,
     /// The user namespace whose ids the files' owners are shown as.
     pub ids: Option<BorrowedFd<'a>>,
+}
+
+/// A mount that is attached nowhere yet, and what its root is.
+#[derive(Debug)]
+pub struct DetachedMount {
+    /// From `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`.
+    pub fd: OwnedFd,
+    /// Directories are mounted on directories, files on files.
+    pub kind: Kind,
 }
 
 /// Why a container can't be given a volume.

@@ -138,7 +138,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let apps: Vec<Container> = (0..3).map(|_| node.app(&sandbox, &target, "/data")).collect();
         let attach = node.handler().state_dir().join("attach");
-        assert_eq!(host::mounts_below(&attach), [attach.clone()]);
+        assert_eq!(host::mounts_below(&attach), std::slice::from_ref(&attach));
         let line = host::mounts().into_iter().find(|mount| mount.point == attach).unwrap().line;
         assert!(!line.contains("shared:"), "{line}");
         assert_eq!(fs::read_dir(&attach).unwrap().count(), 0);

@@ -10,9 +10,8 @@ use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
 use super::{Context, Locked};
-use crate::attach::DetachedMount;
 use crate::sandbox::Sandbox;
-use crate::view::{self, View};
+use crate::view::{self, DetachedMount, View};
 
 /// The sandbox that a volume is mounted in.
 #[derive(Debug, Clone, Copy)]

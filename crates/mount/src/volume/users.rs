@@ -105,6 +105,7 @@ pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<
 }
 
 /// Whether a live container has a volume of a device.
+#[must_use]
 pub fn has_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
     let volumes = context.state.owners_of(device).unwrap_or_default();
     volumes.iter().any(|target| {
