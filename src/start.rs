@@ -80,7 +80,10 @@ impl Job<'_> {
 
     fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let id_mappings = [document.uid_mappings()?, document.gid_mappings()?];
+        let mut id_mappings = [vec![], vec![]];
+        if namespaces.iter().any(|namespace| namespace.kind == "user") {
+            id_mappings = [document.uid_mappings()?, document.gid_mappings()?];
+        }
         let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
