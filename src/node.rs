@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crust_mount::bare;
+use crust_mount::mountinfo::MountInfoError;
+use crust_mount::place::{self, Place};
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::sandbox::SandboxRecord;
@@ -13,7 +15,7 @@ use crust_state::target::pod_csi_directory;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
-use crate::matching::Node;
+use crate::matching::{Node, PodError};
 use crate::plan::{PlanError, Records};
 
 /// This node.
@@ -51,8 +53,51 @@ impl Node for ThisNode<'_> {
         (real.as_path() != path).then_some(real)
     }
 
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+        let mut volumes = Vec::new();
+        if self.crust.is_none() {
+            return Ok(volumes);
+        }
+        let failed = |source| PodError::Listing {
+            directory: csi_directory.to_owned(),
+            source,
+        };
+        let entries = match std::fs::read_dir(csi_directory) {
+            Ok(entries) => entries,
+            // A pod without CSI volumes has no such directory.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(volumes),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
+                continue;
+            };
+            // Behind a link there are two entries: one of them alone is an error, not nothing.
+            let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
+            for spelling in [Some(path), resolved].into_iter().flatten() {
+                let staged = self.staged(&spelling);
+                volumes.extend(staged.map_err(|source| PodError::Staged {
+                    volume: spelling.volume_name(),
+                    source,
+                })?);
+            }
+        }
+        volumes.sort();
+        volumes.dedup();
+        Ok(volumes)
+    }
+
+    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        place::places(paths)
+    }
+
     fn is_bare_directory(&self, directory: &Path) -> bool {
         bare::is_bare_directory(directory)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
     }
 }
 
@@ -60,36 +105,8 @@ impl Records for ThisNode<'_> {
     /// The one listing that a sandbox's create makes.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
         let mut volumes = Vec::new();
-        if self.crust.is_none() {
-            return Ok(volumes);
-        }
         for kubelet_dir in &self.config.kubelet_dirs {
-            let directory = pod_csi_directory(kubelet_dir, pod_uid);
-            let failed = |source| PlanError::Listing {
-                directory: directory.clone(),
-                source,
-            };
-            let entries = match std::fs::read_dir(&directory) {
-                Ok(entries) => entries,
-                // A pod without CSI volumes has no such directory.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed(error)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(failed)?;
-                let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
-                    continue;
-                };
-                // Behind a link there are two entries: one of them alone is an error, not nothing.
-                let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
-                for spelling in [Some(path), resolved].into_iter().flatten() {
-                    let staged = self.staged(&spelling);
-                    volumes.extend(staged.map_err(|source| PlanError::Staged {
-                        volume: spelling.volume_name(),
-                        source,
-                    })?);
-                }
-            }
+            volumes.extend(self.staged_in(&pod_csi_directory(kubelet_dir, pod_uid))?);
         }
         volumes.sort();
         volumes.dedup();

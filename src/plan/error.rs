@@ -1,11 +1,8 @@
 //! Why a container isn't created.
 
-use std::path::PathBuf;
-
-use crust_state::crust::EntryError;
 use crust_state::state_directory::StateError;
 
-use crate::matching::MatchError;
+use crate::matching::{MatchError, PodError};
 use crate::role::RoleError;
 
 /// Why a container isn't created.
@@ -16,13 +13,8 @@ pub(crate) enum PlanError {
         destination: String,
         source: MatchError,
     },
-    #[error("volume {volume}: {source}")]
-    Staged { volume: String, source: EntryError },
-    #[error("getdents64 {}: {source}", directory.display())]
-    Listing {
-        directory: PathBuf,
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Pod(#[from] PodError),
     #[error("sandbox {id}: {source}")]
     Sandbox { id: String, source: StateError },
     #[error(

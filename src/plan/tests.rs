@@ -1,10 +1,13 @@
 use std::path::Path;
 
+use crust_mount::mountinfo::MountInfoError;
+use crust_mount::place::Place;
 use crust_state::Process;
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
 
 use super::*;
+use crate::matching::PodError;
 use crate::oci::Document;
 
 const UID: &str = "uid-1";
@@ -25,7 +28,19 @@ impl Node for Table {
         None
     }
 
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+        Ok(vec![])
+    }
+
+    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        Ok(vec![None; paths.len()])
+    }
+
     fn is_bare_directory(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn exists(&self, _: &Path) -> bool {
         false
     }
 }

@@ -17,6 +17,7 @@
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`volume`] | a staged volume's life, and who uses it |
+//! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
 //!
@@ -33,6 +34,7 @@ pub mod ids;
 pub mod mountinfo;
 pub mod namespace;
 pub mod options;
+pub mod place;
 pub mod probe;
 pub mod rootfs;
 pub mod sandbox;

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+mod subpath_bind;
+
+pub use subpath_bind::SubpathBind;
+
 /// Why a path can't be a target path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TargetPathError {
@@ -146,27 +150,10 @@ impl TargetPath {
         }
     }
 
-    /// The CSI volume that a path of kubelet's subPath binds,
-    /// `…/pods/<uid>/volume-subpaths/<pv>/<container>/<n>`, is of.
+    /// What the path says where it is of a stock kubelet's bind of a subPath, at it or below it.
     #[must_use]
-    pub fn kubelet_subpath_volume(&self) -> Option<TargetPath> {
-        let mut names = self.0.split(|byte| *byte == b'/').skip(1);
-        let mut pod = Vec::new();
-        let mut last = [names.next()?, names.next()?];
-        loop {
-            pod.push(b'/');
-            pod.extend_from_slice(last[0]);
-            let next = names.next()?;
-            if last[0] == b"pods" && next == b"volume-subpaths" {
-                pod.push(b'/');
-                pod.extend_from_slice(last[1]);
-                pod.extend_from_slice(b"/volumes/kubernetes.io~csi/");
-                pod.extend_from_slice(names.next()?);
-                pod.extend_from_slice(b"/mount");
-                return Some(Self(pod));
-            }
-            last = [last[1], next];
-        }
+    pub fn subpath_bind(&self) -> Option<SubpathBind> {
+        SubpathBind::of(self)
     }
 
     /// How a message calls this volume: its CSI name where the path has one.
@@ -216,7 +203,7 @@ impl CsiVolume<'_> {
 
 /// The directory below a kubelet's root that holds the CSI volumes of one pod.
 #[must_use]
-pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: &str) -> PathBuf {
+pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: impl AsRef<Path>) -> PathBuf {
     let mut path = kubelet_dir.join("pods");
     path.push(pod_uid);
     path.push("volumes");

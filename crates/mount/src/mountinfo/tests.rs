@@ -103,9 +103,6 @@ fn an_empty_source_stays_empty() {
 }
 
 #[test]
-fn a_mount_whose_directory_was_removed_is_recognised() {}
-
-#[test]
 fn a_bad_line_is_named_with_its_field() {
     for (line, field) in [
         ("x 0 0:1 / /m rw - tmpfs t rw", "mount id"),

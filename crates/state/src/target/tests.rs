@@ -95,16 +95,33 @@ fn other_paths_name_no_csi_volume() {
 }
 
 #[test]
-fn kubelets_subpath_binds_lead_to_their_volume() {
-    let bind = target("/var/lib/kubelet/pods/u/volume-subpaths/pv-1/app/0");
-    assert_eq!(
-        bind.kubelet_subpath_volume(),
-        Some(target(
-            "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv-1/mount"
-        ))
-    );
-    for other in ["/pods/u/volume-subpaths", "/pods/u/volumes/x/y", "/a", "/"] {
-        assert_eq!(target(other).kubelet_subpath_volume(), None, "{other}");
+fn kubelets_subpath_binds_name_their_pod_and_volume() {
+    let csi = "/k/pods/u/volumes/kubernetes.io~csi";
+    for below in [
+        "",
+        "/app",
+        "/app/0",
+        "/app/0/deeper",
+        "/pods/x/volume-subpaths/y/z",
+    ] {
+        let bind = target(&format!("/k/pods/u/volume-subpaths/pv-1{below}"));
+        let bind = bind.subpath_bind().unwrap();
+        assert_eq!(bind.volume(), "pv-1");
+        assert_eq!(bind.csi_directory(), Path::new(csi));
+        assert_eq!(bind.target(), target(&format!("{csi}/pv-1/mount")));
+    }
+    let at_root = target("/pods/u/volume-subpaths/v/c/0").subpath_bind();
+    let volumes = "/pods/u/volumes/kubernetes.io~csi";
+    assert_eq!(at_root.unwrap().csi_directory(), Path::new(volumes));
+    for other in [
+        "/k/pods/u/volume-subpaths",
+        "/k/pods/volume-subpaths/v/c/0",
+        "/k/pod/u/volume-subpaths/v/c/0",
+        "/pods/u/volumes/x/y",
+        "/a",
+        "/",
+    ] {
+        assert_eq!(target(other).subpath_bind(), None, "{other}");
     }
 }
 

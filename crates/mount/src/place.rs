@@ -1,0 +1,217 @@
+//! Where a directory or file is within its file system: the same wherever and however often that
+//! is mounted, so it tells what a bind mount is a bind of.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crust_state::DeviceNumber;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
+
+use crate::mountinfo::{self, Mount, MountInfoError};
+
+/// A directory or file, by its file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// mountinfo's device: `st_dev` is another one in each of btrfs's subvolumes.
+    pub device: DeviceNumber,
+    /// From the root of the file system.
+    pub path: PathBuf,
+    /// It is mounted, but has been removed from where the path says.
+    pub deleted: bool,
+}
+
+impl Place {
+    /// What is left of this place's path below a directory of the same file system; empty for the
+    /// directory itself.
+    #[must_use]
+    pub fn below(&self, directory: &Self) -> Option<&Path> {
+        let rest = self.path.strip_prefix(&directory.path).ok()?;
+        (self.device == directory.device).then_some(rest)
+    }
+}
+
+/// What the kernel says of an open directory or file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// The id of the mount that it was reached by.
+    pub mount: u64,
+    /// Its path in this mount namespace; `None` for the mount's own root.
+    pub path: Option<PathBuf>,
+}
+
+impl Position {
+    /// The place, by the mounts of the namespace. `None` when the mount isn't among them, or its
+    /// file system doesn't tell what is mounted.
+    #[must_use]
+    pub fn place(&self, mounts: &[Mount]) -> Option<Place> {
+        let mount = mounts.iter().find(|it| u64::from(it.id) == self.mount)?;
+        // NFS writes `/` for every root (nfs_show_path).
+        if matches!(mount.fstype.as_bytes(), b"nfs" | b"nfs4") {
+            return None;
+        }
+        let root = mount.root.as_os_str().as_bytes();
+        let (root, deleted) = match root.strip_suffix(b"//deleted") {
+            Some(root) => (root, true),
+            None => (root, false),
+        };
+        let mut path = PathBuf::from(OsStr::from_bytes(root));
+        if let Some(whole) = &self.path {
+            path.extend(whole.strip_prefix(&mount.mount_point).ok()?);
+        }
+        Some(Place {
+            device: mount.device,
+            path,
+            deleted,
+        })
+    }
+}
+
+/// The places that paths lead to, links followed; `None` for what isn't there, or isn't known.
+pub fn places(paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+    // All are held before the mounts are read: an id is given to another mount once its own is gone.
+    let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
+    let mounts = mountinfo::read_own()?;
+    let places = held.iter().map(|held| held.as_ref()?.1.place(&mounts));
+    Ok(places.collect())
+}
+
+fn hold(path: &Path) -> Option<(OwnedFd, Position)> {
+    // For the path alone: no device is opened, and no named pipe waited for.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let held = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+    // And no server asked.
+    let as_known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&held, "", as_known, StatxFlags::MNT_ID).ok()?;
+    let is_root = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    let path = if is_root {
+        None
+    } else {
+        let link = format!("/proc/self/fd/{}", held.as_raw_fd());
+        Some(std::fs::read_link(link).ok()?)
+    };
+    let mount = stat.stx_mnt_id;
+    Some((held, Position { mount, path }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = r"
+        20 1 8:1 / / rw - ext4 /dev/sda1 rw
+        21 20 8:2 / /var/lib rw - ext4 /dev/sda2 rw
+        22 21 8:2 /kubelet /srv/kubelet rw - ext4 /dev/sda2 rw
+        23 21 0:40 /@data/k /var/lib/btrfs rw - btrfs /dev/sdc rw
+        24 21 8:2 /kubelet/pods/u/v/sub /var/lib/bind rw - ext4 /dev/sda2 rw
+        25 21 8:2 /kubelet/gone//deleted /var/lib/gone rw - ext4 /dev/sda2 rw
+        26 21 8:2 /a\040b\012c\134040 /var/lib/odd\040place rw - ext4 /dev/sda2 rw
+        27 21 0:50 / /var/lib/nfs rw - nfs4 server:/export rw
+        28 21 8:2 /conf/app.ini /var/lib/file rw - ext4 /dev/sda2 rw";
+
+    fn place(mount: u64, path: Option<&str>) -> Option<Place> {
+        let lines: Vec<&str> = MOUNTS.trim().lines().map(str::trim).collect();
+        let mounts = mountinfo::parse(lines.join("\n").as_bytes()).unwrap();
+        let path = path.map(PathBuf::from);
+        Position { mount, path }.place(&mounts)
+    }
+
+    fn on(device: &str, path: &str, deleted: bool) -> Place {
+        let (device, path) = (device.parse().unwrap(), path.into());
+        Place {
+            device,
+            path,
+            deleted,
+        }
+    }
+
+    #[test]
+    fn a_place_is_the_mounts_root_and_what_is_below_the_mount_point() {
+        for (mount, path, expected) in [
+            (20, Some("/etc/hosts"), on("8:1", "/etc/hosts", false)),
+            (20, None, on("8:1", "/", false)),
+            (
+                21,
+                Some("/var/lib/kubelet/pods"),
+                on("8:2", "/kubelet/pods", false),
+            ),
+            (
+                22,
+                Some("/srv/kubelet/pods"),
+                on("8:2", "/kubelet/pods", false),
+            ),
+            (22, None, on("8:2", "/kubelet", false)),
+            (
+                23,
+                Some("/var/lib/btrfs/pods"),
+                on("0:40", "/@data/k/pods", false),
+            ),
+            (24, None, on("8:2", "/kubelet/pods/u/v/sub", false)),
+            (28, None, on("8:2", "/conf/app.ini", false)),
+        ] {
+            assert_eq!(place(mount, path), Some(expected), "{mount} {path:?}");
+        }
+    }
+
+    #[test]
+    fn odd_names_are_the_bytes_they_stand_for() {
+        assert_eq!(place(26, None), Some(on("8:2", "/a b\nc\\040", false)));
+        let below = place(26, Some("/var/lib/odd place/x\ny z"));
+        assert_eq!(below, Some(on("8:2", "/a b\nc\\040/x\ny z", false)));
+    }
+
+    #[test]
+    fn what_was_removed_is_known_as_that() {
+        assert_eq!(place(25, None), Some(on("8:2", "/kubelet/gone", true)));
+        let below = place(25, Some("/var/lib/gone/x"));
+        assert_eq!(below, Some(on("8:2", "/kubelet/gone/x", true)));
+    }
+
+    #[test]
+    fn what_nothing_is_known_of_has_no_place() {
+        assert_eq!(place(99, None), None, "no such mount");
+        assert_eq!(place(22, Some("/elsewhere")), None, "not below its mount");
+        assert_eq!(place(27, None), None, "NFS doesn't tell");
+    }
+
+    #[test]
+    fn a_directory_holds_what_is_on_its_device_and_path() {
+        let below = |place: &str, directory: &str| {
+            let [place, directory] = [place, directory].map(|text| {
+                let (device, path) = text.split_once(' ').unwrap();
+                on(device, path, false)
+            });
+            place
+                .below(&directory)
+                .map(|rest| rest.to_str().unwrap().to_owned())
+        };
+        assert_eq!(below("8:2 /v/a/b", "8:2 /v"), Some("a/b".to_owned()));
+        assert_eq!(below("8:2 /v", "8:2 /v"), Some(String::new()));
+        assert_eq!(below("8:2 /v/a", "8:2 /"), Some("v/a".to_owned()));
+        assert_eq!(below("8:2 /va", "8:2 /v"), None);
+        assert_eq!(below("8:3 /v/a", "8:2 /v"), None);
+    }
+
+    #[test]
+    fn the_kernels_answers_lead_to_a_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("a b/c")).unwrap();
+        std::os::unix::fs::symlink("a b", real.join("link")).unwrap();
+        let paths = [
+            real.clone(),
+            real.join("link/c"),
+            real.join("missing"),
+            "/proc".into(),
+        ];
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let places = places(&paths).unwrap();
+        let [Some(whole), Some(below), None, Some(proc)] = &places[..] else {
+            panic!("{places:?}");
+        };
+        assert_eq!(below.below(whole), Some(Path::new("a b/c")));
+        assert_eq!(proc.path, Path::new("/"));
+        assert_eq!(proc.below(whole), None);
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+
+const MOUNT: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
+
+/// A node with some volumes, one link, and CSI directories that are all bare.
+struct Table<'a> {
+    staged: &'a [&'a str],
+    link: Option<(&'a str, &'a str)>,
+    bare: bool,
+}
+
+impl Node for Table<'_> {
+    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
+        if path.as_path().ends_with("broken") {
+            return Err(EntryError::NoInfo("/run/crust/0/mountInfo.json".into()));
+        }
+        let here = |staged: &&&str| Path::new(staged) == path.as_path();
+        Ok(self.staged.iter().find(here).map(|_| path.clone()))
+    }
+
+    fn resolved(&self, path: &Path) -> Option<TargetPath> {
+        let (from, to) = self.link?;
+        let rest = path.strip_prefix(from).ok()?;
+        TargetPath::new(Path::new(to).join(rest)).ok()
+    }
+
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+        Ok(vec![])
+    }
+
+    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        Ok(vec![None; paths.len()])
+    }
+
+    fn is_bare_directory(&self, _: &Path) -> bool {
+        self.bare
+    }
+
+    fn exists(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {
+    let node = Table {
+        staged,
+        link: None,
+        bare: false,
+    };
+    let config = Config {
+        match_roots: vec!["/data".into()],
+        ..Config::default()
+    };
+    let found = match_source(source, &config, &node).unwrap()?;
+    Some((
+        found.volume.to_string(),
+        found.subpath.display().to_string(),
+    ))
+}
+
+#[test]
+fn the_exact_source_matches_anywhere() {
+    for source in [MOUNT, "/data", "/data/x", "/srv/anything", "/"] {
+        assert_eq!(
+            matched(&[source], source),
+            Some((source.into(), String::new()))
+        );
+    }
+    assert_eq!(
+        matched(&["/srv/a"], "//srv/./a/"),
+        Some(("/srv/a".into(), String::new()))
+    );
+}
+
+#[test]
+fn what_is_below_a_volume_is_its_subpath() {
+    let sub = format!("{MOUNT}/db/main");
+    assert_eq!(
+        matched(&[MOUNT], &sub),
+        Some((MOUNT.into(), "db/main".into()))
+    );
+    assert_eq!(
+        matched(&["/data/v"], "/data/v/a"),
+        Some(("/data/v".into(), "a".into()))
+    );
+}
+
+#[test]
+fn the_nearest_volume_wins() {
+    let inner = format!("{MOUNT}/inner");
+    let sub = format!("{MOUNT}/inner/x");
+    let found = matched(&[MOUNT, &inner], &sub);
+    assert_eq!(found, Some((inner.clone(), "x".into())));
+}
+
+#[test]
+fn no_parent_above_the_volume_layer_ever_matches() {
+    let above = Path::new(MOUNT)
+        .ancestors()
+        .skip(1)
+        .map(|path| path.to_str().unwrap());
+    let above: Vec<&str> = above.collect();
+    assert_eq!(matched(&above, &format!("{MOUNT}/sub")), None);
+    assert_eq!(matched(&["/", "/etc"], "/etc/hosts"), None);
+    assert_eq!(
+        matched(&["/data"], "/data/v/a"),
+        None,
+        "a root is no volume of what is in it"
+    );
+}
+
+#[test]
+fn what_is_no_absolute_path_is_left_alone() {
+    for source in ["proc", "", "./a", "tmpfs"] {
+        assert_eq!(matched(&["/"], source), None, "{source}");
+    }
+}
+
+#[test]
+fn a_link_does_not_lead_past_a_volume() {
+    let (staged, link) = ([MOUNT], Some(("/alias", MOUNT)));
+    let node = Table {
+        staged: &staged,
+        link,
+        bare: false,
+    };
+    for (source, subpath) in [("/alias", ""), ("/alias/a/b", "a/b")] {
+        let found = match_source(source, &Config::default(), &node).unwrap();
+        assert_eq!(found.unwrap().subpath, Path::new(subpath), "{source}");
+    }
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_fails_the_create() {
+    let node = Table {
+        staged: &[],
+        link: None,
+        bare: false,
+    };
+    let error = match_source("/srv/broken", &Config::default(), &node)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("volume /srv/broken: /run/crust/0/mountInfo.json"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
+    let node = Table {
+        staged: &[],
+        link: None,
+        bare: true,
+    };
+    for source in [MOUNT.to_owned(), format!("{MOUNT}/sub")] {
+        let error = match_source(&source, &Config::default(), &node)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("volume pv-1: nothing is staged for /var/lib"),
+            "{error}"
+        );
+        let pass = Config {
+            unstaged: Unstaged::Pass,
+            ..Config::default()
+        };
+        assert_eq!(match_source(&source, &pass, &node).unwrap(), None);
+    }
+    assert_eq!(
+        match_source("/srv/plain", &Config::default(), &node).unwrap(),
+        None
+    );
+    let used = Table {
+        staged: &[],
+        link: None,
+        bare: false,
+    };
+    assert_eq!(
+        match_source(MOUNT, &Config::default(), &used).unwrap(),
+        None
+    );
+}
