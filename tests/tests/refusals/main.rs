@@ -5,5 +5,6 @@ mod configuration;
 mod entries;
 mod lost;
 mod mount_info;
-mod refusal;
 mod strangers;
+
+use runcrust_tests::refusal;

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
+use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::{Bundle, Container, Node, Run, Runtime, on_each_delegate};
 
 use crate::strace::{Part, Trace};
@@ -92,6 +93,30 @@ on_each_delegate! {
         assert_eq!(part.listed(), <[String; 0]>::default());
         let (_app, part) = pass_through(&node, &node.app_bundle(&sandbox).write());
         assert_eq!(part.listed(), <[String; 0]>::default());
+    }
+
+    fn a_stock_kubelets_subpath_of_an_ordinary_volume_reads_no_mount_table(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _device = stage_for_another(&node);
+        let target = node.target("pod-a", "pv-1");
+        let nothing: Option<&str> = None;
+        mount(Some("none"), &target, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+        let bind = |volume, directory| {
+            let of_app = SubPath { pod_uid: "pod-a", volume, directory, path: "db", index: 0 };
+            of_app.bind(node.handler())
+        };
+        let cache = node.dir().subdir("kubelet/pods/pod-a/volumes/kubernetes.io~empty-dir/cache");
+        let (csi, empty) = (bind("pv-1", &target), bind("cache", &cache));
+        let (sandbox, _) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
+        let bundle = node.app_bundle(&sandbox).bind(&csi, "/csi", &[]).bind(&empty, "/empty", &[]);
+        let (app, part) = pass_through(&node, &bundle.write());
+        assert_eq!(part.opened("mountinfo"), 0, "{part:#?}");
+        let directory = target.parent().and_then(Path::parent).unwrap();
+        assert_eq!(part.listed(), [directory.to_str().unwrap()], "for what is staged of the pod");
+        let _ = app.sh("echo hello | tee /csi/file /empty/file");
+        for host in [&target, &cache] {
+            assert_eq!(fs::read_to_string(host.join("db/file")).unwrap(), "hello\n");
+        }
     }
 
     fn a_node_where_nothing_was_ever_staged_lists_nothing(delegate: Delegate) {

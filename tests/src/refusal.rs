@@ -4,21 +4,23 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use runcrust_tests::{Bundle, LoopDevice, Node, host};
 use serde_json::Value;
 
+use crate::{Bundle, LoopDevice, Node, host};
+
 /// What came of a create that should have been refused.
+#[derive(Debug)]
 #[must_use]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The last line of the log; empty where it is no error.
-    pub(crate) sentence: String,
+    pub sentence: String,
     /// What isn't as it should be after a refusal.
-    pub(crate) complaints: Vec<String>,
+    pub complaints: Vec<String>,
 }
 
 impl Refusal {
     /// The sentence has to name something.
-    pub(crate) fn naming(mut self, wanted: &[&str]) -> Self {
+    pub fn naming(mut self, wanted: &[&str]) -> Self {
         for text in wanted {
             if !self.sentence.contains(text) {
                 self.complaints.push(format!("doesn't name {text:?}"));
@@ -28,7 +30,7 @@ impl Refusal {
     }
 
     /// The sentence has to name the volume, once: each layer adds what it alone knows.
-    pub(crate) fn of_volume(mut self, name: &str) -> Self {
+    pub fn of_volume(mut self, name: &str) -> Self {
         let count = self.sentence.matches(&format!("volume {name}")).count();
         if count != 1 {
             self.complaints
@@ -43,7 +45,7 @@ impl Refusal {
     ///
     /// With all complaints, if there are any.
     #[track_caller]
-    pub(crate) fn sentence(self) -> String {
+    pub fn sentence(self) -> String {
         assert!(
             self.complaints.is_empty(),
             "{:#?} of: {}",
@@ -55,7 +57,7 @@ impl Refusal {
 }
 
 /// Creates what must be refused without a trace.
-pub(crate) fn create(node: &Node, bundle: &Bundle) -> Refusal {
+pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
     let container = node.container(bundle);
     let (records, config) = (node.records(), bundle.config_bytes());
     let mounts = host::mounts_below(node.dir().path());
@@ -99,7 +101,7 @@ pub(crate) fn create(node: &Node, bundle: &Bundle) -> Refusal {
 }
 
 /// What stands in a directory, which may be missing, that nothing must stand in.
-pub(crate) fn stands_in(directory: &Path) -> Vec<String> {
+pub fn stands_in(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         entries => entries.expect("a directory"),
@@ -112,7 +114,7 @@ pub(crate) fn stands_in(directory: &Path) -> Vec<String> {
 }
 
 /// Where the device is mounted, on the host and in a process's namespace.
-pub(crate) fn mounted(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
+pub fn mounted(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
     let inside = pid.map(host::mounts_of).unwrap_or_default();
     let inside = inside
         .into_iter()

@@ -1,0 +1,72 @@
+//! What a kubelet without the KEP does on the host before it asks for a container with a subPath.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::mount::{MsFlags, mount};
+
+use crate::Handler;
+
+/// A container's `volumeMounts[].subPath`, as kubelet sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct SubPath<'a> {
+    /// The pod.
+    pub pod_uid: &'a str,
+    /// The volume: its directory's name, which kubelet gives the bind too.
+    pub volume: &'a str,
+    /// Its directory on the host.
+    pub directory: &'a Path,
+    /// `subPath`.
+    pub path: &'a str,
+    /// The mount's index in the container.
+    pub index: u32,
+}
+
+impl SubPath<'_> {
+    /// Where kubelet binds it, for a container called `app`. Nothing is made.
+    pub fn place(&self, handler: &Handler) -> PathBuf {
+        let pod = handler.kubelet_dir().join("pods").join(self.pod_uid);
+        let volume = pod.join("volume-subpaths").join(self.volume);
+        volume.join("app").join(self.index.to_string())
+    }
+
+    /// Makes the directory in the volume's on the host where nothing is there (`SafeMakeDir`) and
+    /// binds it (`doBindSubPath`): the place that the container's config will name. The bind goes
+    /// with the test's directory.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be made.
+    #[track_caller]
+    pub fn bind(&self, handler: &Handler) -> PathBuf {
+        let source = self.directory.join(self.path);
+        let make_all = |path: &Path| {
+            let made = DirBuilder::new().recursive(true).mode(0o750).create(path);
+            made.unwrap_or_else(|error| panic!("mkdir -p {}: {error}", path.display()));
+        };
+        if !source.exists() {
+            make_all(&source);
+        }
+        let place = self.place(handler);
+        make_all(place.parent().expect("a container's directory"));
+        if source.is_dir() {
+            make_all(&place);
+        } else {
+            fs::write(&place, "").expect("touch");
+        }
+        let path_only = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+        let source = File::options()
+            .read(true)
+            .custom_flags(path_only.bits())
+            .open(&source)
+            .expect("open a subPath");
+        let link = format!("/proc/self/fd/{}", source.as_raw_fd());
+        let nothing: Option<&str> = None;
+        mount(Some(&*link), &place, nothing, MsFlags::MS_BIND, nothing)
+            .unwrap_or_else(|error| panic!("bind {}: {error}", place.display()));
+        place
+    }
+}

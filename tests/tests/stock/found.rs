@@ -1,0 +1,201 @@
+//! A bind of a staged volume's subPath shows the volume.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{LoopDevice, MountWatcher, Run, on_each_delegate};
+
+use super::*;
+
+fn bind_mount(from: &Path, to: &Path) {
+    let nothing: Option<&str> = None;
+    mount(Some(from), to, nothing, MsFlags::MS_BIND, nothing).expect("a bind mount");
+}
+
+fn mount_at(source: &Path, at: &Path, fstype: &str, options: &str) {
+    mount(
+        Some(source),
+        at,
+        Some(fstype),
+        MsFlags::empty(),
+        Some(options),
+    )
+    .expect("a mount");
+}
+
+/// What every one of them comes to: the container sees the volume at its subPath, and writes there;
+/// on the host nothing comes to stand.
+#[track_caller]
+fn assert_shows_the_volume(pod: &Pod, path: &str) {
+    let watcher = MountWatcher::start(pod.device.path());
+    let whole = pod.node.app(&pod.sandbox, &pod.target, "/data");
+    let make = format!("mkdir -p '/data/{path}'; echo volume > '/data/{path}/mark'");
+    let _ = whole.sh(&make);
+    let source = pod.bind(path, 0);
+    let host = pod.target.join(path);
+    assert_eq!(
+        fs::read_dir(&host).unwrap().count(),
+        0,
+        "kubelet made an empty directory"
+    );
+
+    let app = pod.app(&source);
+    assert_eq!(app.sh("cat /data/mark"), "volume");
+    let _ = app.sh("echo written > /data/file");
+    assert_eq!(whole.sh(&format!("cat '/data/{path}/file'")), "written");
+    assert_eq!(app.sh("stat -c %d /data"), whole.sh("stat -c %d /data"));
+    assert_eq!(
+        fs::read_dir(&host).unwrap().count(),
+        0,
+        "nothing stands on the host"
+    );
+    watcher.assert_never_mounted();
+}
+
+on_each_delegate! {
+    fn in_a_plain_directory(delegate: Delegate) {
+        assert_shows_the_volume(&Pod::new(delegate), "db/main");
+    }
+
+    fn behind_a_link(delegate: Delegate) {
+        let pod = Pod::on(delegate, |node| {
+            let _ = node.dir().subdir("srv/data");
+            symlink("srv/data", node.handler().kubelet_dir()).unwrap();
+        });
+        assert_shows_the_volume(&pod, "db");
+        // containerd gives sources resolved.
+        let resolved = pod.bind("db", 1).canonicalize().unwrap();
+        assert!(resolved.starts_with(pod.node.dir().join("srv/data")));
+        assert_eq!(pod.app(&resolved).sh("cat /data/mark"), "volume");
+    }
+
+    fn in_a_kubelet_directory_that_is_a_mount(delegate: Delegate) {
+        let pod = Pod::on(delegate, |node| {
+            let _ = node.dir().subdir("kubelet");
+            mount_at(Path::new("none"), &node.handler().kubelet_dir(), "tmpfs", "size=1m");
+        });
+        assert_shows_the_volume(&pod, "db");
+    }
+
+    fn in_a_kubelet_directory_that_is_a_bind(delegate: Delegate) {
+        let pod = Pod::on(delegate, |node| {
+            let _ = node.dir().subdir("kubelet");
+            bind_mount(&node.dir().subdir("elsewhere/k"), &node.handler().kubelet_dir());
+        });
+        assert_shows_the_volume(&pod, "db");
+    }
+
+    /// Each subvolume has a `st_dev` of its own.
+    fn in_a_subvolume_of_btrfs(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let disk = LoopDevice::new(node.dir(), 128);
+        let _ = Run::of(std::process::Command::new("mkfs.btrfs").arg("-q").arg(disk.path())).success();
+        let whole = node.dir().subdir("btrfs");
+        mount_at(disk.path(), &whole, "btrfs", "");
+        for subvolume in ["@other", "@k", "@k/pods"] {
+            let mut create = std::process::Command::new("btrfs");
+            let _ = Run::of(create.args(["subvolume", "create"]).arg(whole.join(subvolume))).success();
+        }
+        let _ = node.dir().subdir("kubelet");
+        mount_at(disk.path(), &node.handler().kubelet_dir(), "btrfs", "subvol=@k");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut create = std::process::Command::new("btrfs");
+        let _ = Run::of(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
+        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        assert_shows_the_volume(&pod, "sv/db");
+        assert_shows_the_volume_again(&pod, "db", 1);
+    }
+
+    /// Some drivers mount something of the host's there (Kata's does).
+    fn where_the_target_path_is_a_mount_of_its_own(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let target = node.target(POD, "pv-1");
+        bind_mount(&node.dir().subdir("staging/pv-1"), &target);
+        let device = node.ext4();
+        let _ = node.try_stage(&target, device.path(), &[]).success();
+        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        assert_shows_the_volume(&pod, "db");
+    }
+
+    fn with_spaces_and_newlines_in_names(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv 1\n\\040", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let whole = node.app(&sandbox, &target, "/data");
+        let path = "my db\n\\040é";
+        let _ = whole.sh(&format!("mkdir '/data/{path}'; echo volume > '/data/{path}/mark'"));
+        let source = subpath("pv 1\n\\040", &target, path, 0).bind(node.handler());
+        let app = node.app(&sandbox, &source, "/data");
+        assert_eq!(app.sh("cat /data/mark"), "volume");
+    }
+
+    fn a_subpath_that_the_volume_lacks_is_created_in_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4321"]);
+        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        let app = pod.app(&pod.bind("new/and/deep", 0));
+        assert_eq!(app.sh("stat -c '%a %g' /data"), "2775 4321", "the volume root's mode and group");
+        let _ = app.sh("echo new > /data/mark");
+        assert_eq!(fs::read_dir(pod.target.join("new/and/deep")).unwrap().count(), 0);
+        drop(app);
+        pod.sandbox.stop();
+        let _ = pod.sandbox.delete();
+        pod.device.wait_until_free(PATIENCE);
+        let mark = with_mounted(pod.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
+        assert_eq!(mark, b"new\n");
+    }
+
+    /// The host's directory can't hold the file, so kubelet makes a directory of that name.
+    fn a_file_in_the_volume_is_mounted_as_a_file(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let whole = pod.app(&pod.target);
+        let _ = whole.sh("mkdir /data/conf; echo volume > /data/conf/app.ini; echo two > /data/conf/b.ini");
+        let directory = pod.bind("conf/app.ini", 0);
+        assert!(directory.is_dir());
+        // A file on the host can only be somebody's mistake: it isn't what is shown either.
+        fs::write(pod.target.join("conf/b.ini"), "host\n").unwrap();
+        let file = pod.bind("conf/b.ini", 1);
+        assert!(file.is_file());
+        let bundle = pod.node.app_bundle(&pod.sandbox);
+        let bundle = bundle.bind(&directory, "/etc/app.ini", &[]).bind(&file, "/etc/b.ini", &[]);
+        let app = pod.node.run(&bundle.write());
+        assert_eq!(app.sh("cat /etc/app.ini /etc/b.ini"), "volume\ntwo");
+        let _ = app.sh("echo changed > /etc/b.ini");
+        assert_eq!(whole.sh("cat /data/conf/b.ini"), "changed");
+        assert_eq!(fs::read_to_string(pod.target.join("conf/b.ini")).unwrap(), "host\n");
+    }
+
+    fn two_containers_and_a_read_only_mount_share_one_volume(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let (one, two) = (pod.bind("a", 0), pod.bind("b", 1));
+        let first = pod.app(&one);
+        let bundle = pod.node.app_bundle(&pod.sandbox);
+        let bundle = bundle.bind(&one, "/a", &["rbind", "rprivate", "ro"]).bind(&two, "/b", &[]);
+        let second = pod.node.run(&bundle.write());
+        let _ = first.sh("echo a > /data/file");
+        assert_eq!(second.sh("cat /a/file; ls /b"), "a");
+        let refused = second.exec(&["/bin/touch", "/a/new"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        let _ = second.sh("echo b > /b/file");
+        assert_eq!(first.sh("stat -c %d /data"), second.sh("stat -c %d /b"));
+        // Stopped and made again, as kubelet restarts it.
+        first.stop();
+        let _ = first.delete().success();
+        fs::remove_dir_all(first.bundle()).unwrap();
+        assert_eq!(pod.app(&one).sh("cat /data/file"), "a");
+    }
+}
+
+#[track_caller]
+fn assert_shows_the_volume_again(pod: &Pod, path: &str, index: u32) {
+    let app = pod.app(&pod.bind(path, index));
+    let _ = app.sh("echo again > /data/mark");
+    assert_eq!(fs::read_dir(pod.target.join(path)).unwrap().count(), 0);
+}

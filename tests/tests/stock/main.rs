@@ -1,0 +1,61 @@
+//! Kubelets that know nothing of deferral: they bind a subPath of the volume's directory on the
+//! host, and give the runtime that bind.
+
+mod found;
+mod passed;
+mod refused;
+
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::kubelet::SubPath;
+use runcrust_tests::{Container, Delegate, LoopDevice, Node};
+
+const POD: &str = "11111111-2222-3333-4444-555555555555";
+
+/// A pod with a staged volume, `pv-1`, and its sandbox.
+struct Pod {
+    node: Node,
+    device: LoopDevice,
+    target: PathBuf,
+    sandbox: Container,
+}
+
+impl Pod {
+    /// On a node whose kubelet directory is prepared first.
+    fn on(delegate: Delegate, prepare: impl FnOnce(&Node)) -> Self {
+        let node = Node::new(delegate);
+        prepare(&node);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        Self {
+            sandbox: node.sandbox(POD),
+            node,
+            device,
+            target,
+        }
+    }
+
+    fn new(delegate: Delegate) -> Self {
+        Self::on(delegate, |_| {})
+    }
+
+    /// kubelet's bind of a subPath of `pv-1`.
+    fn bind(&self, path: &str, index: u32) -> PathBuf {
+        subpath("pv-1", &self.target, path, index).bind(self.node.handler())
+    }
+
+    /// A running app with this source on `/data`.
+    fn app(&self, source: &Path) -> Container {
+        self.node.app(&self.sandbox, source, "/data")
+    }
+}
+
+fn subpath<'a>(volume: &'a str, directory: &'a Path, path: &'a str, index: u32) -> SubPath<'a> {
+    SubPath {
+        pod_uid: POD,
+        volume,
+        directory,
+        path,
+        index,
+    }
+}

@@ -1,0 +1,68 @@
+//! A bind of a volume that isn't deferred is the delegate's own affair.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::on_each_delegate;
+
+use super::*;
+
+/// Runs an app with the bind; its config must stay as it was, byte for byte.
+#[track_caller]
+fn passes(node: &Node, sandbox: &Container, source: &Path) -> Container {
+    let bundle = node.app_bundle(sandbox).bind(source, "/data", &[]).write();
+    let before = bundle.config_bytes();
+    let app = node.run(&bundle);
+    assert_eq!(bundle.config_bytes(), before);
+    app
+}
+
+fn empty_dir(node: &Node, name: &str) -> PathBuf {
+    let pod = node.handler().kubelet_dir().join("pods").join(POD);
+    let directory = pod.join("volumes/kubernetes.io~empty-dir").join(name);
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+on_each_delegate! {
+    fn an_ordinary_volumes_subpath_beside_a_staged_volume(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let cache = empty_dir(&pod.node, "cache");
+        let source = subpath("cache", &cache, "db", 0).bind(pod.node.handler());
+        let app = passes(&pod.node, &pod.sandbox, &source);
+        let _ = app.sh("echo host > /data/file");
+        assert_eq!(fs::read_to_string(cache.join("db/file")).unwrap(), "host\n");
+    }
+
+    fn an_ordinary_volumes_subpath_in_a_pod_without_staged_volumes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let sandbox = node.sandbox(POD);
+        let config = empty_dir(&node, "config");
+        fs::write(config.join("app.ini"), "host\n").unwrap();
+        let source = subpath("config", &config, "app.ini", 0).bind(node.handler());
+        assert_eq!(passes(&node, &sandbox, &source).sh("cat /data"), "host");
+    }
+
+    fn a_mounted_csi_volumes_subpath(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let ordinary = pod.node.target(POD, "pv-2");
+        let nothing: Option<&str> = None;
+        mount(Some("none"), &ordinary, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+        let source = subpath("pv-2", &ordinary, "db", 0).bind(pod.node.handler());
+        let app = passes(&pod.node, &pod.sandbox, &source);
+        let _ = app.sh("echo host > /data/file");
+        assert_eq!(fs::read_to_string(ordinary.join("db/file")).unwrap(), "host\n");
+    }
+
+    /// An emptyDir may be called as the pod's persistent volume is, in a pod whose own is lost.
+    fn another_volume_of_the_same_name_as_a_bare_directory(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _ = node.target(POD, "pv-1");
+        let sandbox = node.sandbox(POD);
+        let cache = empty_dir(&node, "pv-1");
+        let source = subpath("pv-1", &cache, "db", 0).bind(node.handler());
+        let _ = passes(&node, &sandbox, &source).sh("echo host > /data/file");
+        assert!(cache.join("db/file").exists());
+    }
+}

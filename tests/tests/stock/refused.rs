@@ -1,0 +1,99 @@
+//! A bind that should be of a staged volume and isn't is refused: it would write to the node's disk.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MntFlags, umount2};
+use runcrust_tests::refusal::{self, Refusal, mounted};
+use runcrust_tests::{Bundle, on_each_delegate};
+
+use super::*;
+
+fn bundle(pod: &Pod, source: &Path) -> Bundle {
+    pod.node
+        .app_bundle(&pod.sandbox)
+        .bind(source, "/data", &[])
+        .write()
+}
+
+fn refused(pod: &Pod, source: &Path) -> Refusal {
+    refusal::create(&pod.node, &bundle(pod, source))
+}
+
+on_each_delegate! {
+    fn a_bind_whose_source_was_removed(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let source = pod.bind("db", 0);
+        fs::remove_dir(pod.target.join("db")).unwrap();
+        let removed = refused(&pod, &source).of_volume("pv-1");
+        let _ = removed.naming(&[source.to_str().unwrap(), "which has been removed"]).sentence();
+        // Another directory of that name isn't what is bound.
+        fs::create_dir(pod.target.join("db")).unwrap();
+        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["which has been removed"]).sentence();
+        // kubelet finds that out, and binds it anew.
+        umount2(&source, MntFlags::empty()).unwrap();
+        let again = pod.bind("db", 0);
+        let app = pod.app(&again);
+        let _ = app.sh("echo x > /data/file");
+        assert_eq!(fs::read_dir(pod.target.join("db")).unwrap().count(), 0);
+    }
+
+    fn a_place_where_nothing_is_mounted(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let source = pod.bind("db", 0);
+        umount2(&source, MntFlags::empty()).unwrap();
+        let gone = refused(&pod, &source).of_volume("pv-1").naming(&["isn't in its directory"]).sentence();
+        assert!(gone.contains("hint: is kubelet's bind mounted there?"), "{gone}");
+        fs::remove_dir(&source).unwrap();
+        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["nothing that is known"]).sentence();
+    }
+
+    fn a_bind_of_something_else(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let elsewhere = pod.node.dir().subdir("elsewhere");
+        let source = subpath("pv-1", &elsewhere, "db", 0).bind(pod.node.handler());
+        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["/elsewhere/db", "isn't in its"]).sentence();
+        assert!(!elsewhere.join("db/file").exists());
+    }
+
+    fn a_bind_under_another_volumes_name(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let other = subpath("pv-2", &pod.target, "db", 0).bind(pod.node.handler());
+        let staged_alone = refused(&pod, &other).of_volume("pv-1");
+        let _ = staged_alone.naming(&["named after another", other.to_str().unwrap()]).sentence();
+        let device = pod.node.ext4();
+        let second = pod.node.stage(POD, "pv-2", &device, &[]);
+        let _ = refused(&pod, &other).of_volume("pv-1").naming(&["named after another"]).sentence();
+        let _ = pod.node.unstage(&second).success();
+    }
+
+    fn another_pods_volume(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let device = pod.node.ext4();
+        let theirs = pod.node.stage("pod-b", "pv-2", &device, &[]);
+        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(pod.node.handler());
+        let _ = refused(&pod, &source).of_volume("pv-2").naming(&["of pod pod-b"]).sentence();
+        assert_eq!(mounted(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
+    }
+
+    fn a_target_path_that_is_gone(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let source = pod.bind("db", 0);
+        fs::remove_dir_all(pod.target.parent().unwrap()).unwrap();
+        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["isn't there"]).sentence();
+    }
+
+    fn a_bind_into_a_bare_directory_whose_metadata_was_lost(delegate: Delegate) {
+        let pod = Pod::new(delegate);
+        let source = pod.bind("db", 0);
+        let running = pod.app(&source);
+        fs::remove_dir_all(pod.node.entry(&pod.target)).unwrap();
+        let lost = refused(&pod, &source).of_volume("pv-1");
+        let _ = lost.naming(&["nothing is staged", pod.target.to_str().unwrap(), "unstaged"]).sentence();
+        assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
+        pod.node.handler().reconfigure("unstaged = \"pass\"");
+        let app = pod.app(&source);
+        let _ = app.sh("echo host > /data/file");
+        assert_eq!(fs::read_to_string(pod.target.join("db/file")).unwrap(), "host\n");
+    }
+}
