@@ -28,10 +28,9 @@ pub(crate) struct ThisNode<'a> {
 
 impl<'a> ThisNode<'a> {
     pub(crate) fn new(config: &'a Config) -> Result<Self, FileError> {
-        Ok(Self {
-            config,
-            crust: CrustDirectory::open(&config.crust_root)?,
-        })
+        let crust = CrustDirectory::new(config);
+        let crust = crust.exists()?.then_some(crust);
+        Ok(Self { config, crust })
     }
 }
 

@@ -110,7 +110,7 @@ impl Job<'_> {
         bundle: &Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
-        let crust = CrustDirectory::create(&self.config.crust_root)?;
+        let crust = CrustDirectory::new(self.config);
         let context = self.context(&crust, bundle.state());
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()

@@ -61,7 +61,7 @@ fn rules(
     let record = state
         .bundle(BundleRecord::name(globals.root.as_deref(), id))
         .ok()??;
-    let crust = CrustDirectory::open(&config.crust_root).ok()??;
+    let crust = CrustDirectory::new(config);
     let context = Context {
         config,
         crust: &crust,

@@ -114,8 +114,7 @@ fn plain(error: &clap::Error) -> String {
 fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Failure> {
     let config = config.map_err(|error| Failure::internal(&error))?;
     logging::start(config.log.as_deref());
-    let crust =
-        CrustDirectory::create(&config.crust_root).map_err(|error| Failure::internal(&error))?;
+    let crust = CrustDirectory::new(&config);
     let state =
         StateDirectory::create(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.

@@ -43,7 +43,7 @@ fn run() -> Result<()> {
         None => Config::default(),
     };
     logging::start(config.log.as_deref());
-    let crust = CrustDirectory::create(&config.crust_root)?;
+    let crust = CrustDirectory::new(&config);
     let state = StateDirectory::create(&config.state_dir)?;
     let deadline = Deadline::after(time_limit(&arguments.verb));
     let context = Context {

@@ -22,7 +22,7 @@ impl Job<'_> {
         bundle: &Bundle<'_>,
         plan: &ContainerPlan,
     ) -> Result<()> {
-        let crust = CrustDirectory::create(&self.config.crust_root)?;
+        let crust = CrustDirectory::new(self.config);
         let context = self.context(&crust, bundle.state());
         let (id, hooks, rootfs) = (self.id()?, self.hooks()?, self.rootfs(document)?);
         let needs = needs(&context, plan)?;

@@ -21,6 +21,7 @@ mod delegate;
 mod dir;
 mod handler;
 pub mod host;
+pub mod kata;
 pub mod kubelet;
 mod loopdev;
 pub mod node;

@@ -1,10 +1,14 @@
 //! The same pod through a real containerd's CRI, with the handler `crust`.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use runcrust_tests::kata::KataEntry;
+use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Containerd, Cri, MountWatcher, Node, on_each_delegate, process, wait_until};
+use serde_json::json;
 
 const POD: &str = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee";
 
@@ -59,6 +63,31 @@ on_each_delegate! {
         let left = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
         assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
+    }
+
+    /// containerd resolves sources: neither the bind nor the entry is where it says.
+    fn behind_a_link_a_stock_kubelets_subpath_and_katas_layout_are_found_through_cri(delegate: Delegate) {
+        let node = Node::with(delegate, "kata_layout = true");
+        let _ = node.dir().subdir("data/kubelet");
+        symlink("data/kubelet", node.handler().kubelet_dir()).unwrap();
+        let (device, katas) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let for_kata = node.target(POD, "pv-2");
+        let info = json!({"volume-type": "block", "device": katas.path(), "fstype": "ext4"});
+        let _entry = KataEntry::add(&for_kata, &info);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        for (index, (volume, target)) in (0..).zip([("pv-1", &target), ("pv-2", &for_kata)]) {
+            let subpath = SubPath { pod_uid: POD, volume, directory: target, path: "db", index };
+            let bind = subpath.bind(node.handler());
+            let whole = app(&containerd, &pod, POD, &format!("whole-{index}"), target);
+            let part = app(&containerd, &pod, POD, &format!("part-{index}"), &bind);
+            let _ = cri.sh(&part, "echo hello > /data/file");
+            assert_eq!(cri.sh(&whole, "cat /data/db/file").trim(), "hello");
+            assert_eq!(fs::read_dir(target.join("db")).unwrap().count(), 0);
+        }
+        remove_pod(cri, &pod);
     }
 
     fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {

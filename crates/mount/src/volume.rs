@@ -23,7 +23,7 @@ use error::Cause;
 pub use error::{Code, VolumeError};
 pub use own::{instantiate, mount_reserved, reserve};
 pub use plan::{Need, needs};
-pub use release::{release, release_sandbox, sweep};
+pub use release::{SweepError, release, release_sandbox, sweep};
 pub use stage::{stage, unstage};
 pub use stats::{Condition, Stats, stats};
 pub use users::{NewContainer, begin, has_device, publish, withdraw};

@@ -119,6 +119,8 @@ pub struct Config {
     pub device_node: DeviceNode,
     /// How the attach directory is kept out of the host's mount table.
     pub attach: Attach,
+    /// Whether volumes are also looked for where CSI drivers stage them for Kata Containers.
+    pub kata_layout: bool,
     /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
     pub log: Option<PathBuf>,
 }
@@ -141,6 +143,7 @@ impl Default for Config {
             mount_mode: MountMode::default(),
             device_node: DeviceNode::default(),
             attach: Attach::default(),
+            kata_layout: false,
             log: None,
         }
     }
@@ -347,7 +350,7 @@ mod tests {
         let config = parse(
             "delegate = \"/usr/bin/crun\"\nsandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
              crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]\n\
-             mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"",
+             mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"\nkata_layout = true",
         )
         .unwrap();
         assert_eq!(config.delegate, Some("/usr/bin/crun".into()));
@@ -361,6 +364,7 @@ mod tests {
             (config.mount_mode, config.device_node, config.attach),
             (MountMode::Hook, DeviceNode::Always, Attach::Bind)
         );
+        assert!(config.kata_layout && !Config::default().kata_layout);
     }
 
     #[test]

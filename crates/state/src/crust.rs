@@ -2,10 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::files::{Directory, FileError};
+use crate::config::Config;
+use crate::files::FileError;
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
-use crate::record::{RECORD, VolumeRecord};
-use crate::target::{Digest, TargetPath};
+use crate::record::VolumeRecord;
+use crate::target::TargetPath;
+
+mod entry;
+mod kata;
+mod late;
+mod volume;
+
+use entry::{Entry, Layout};
+use kata::KataDirectory;
+use late::LateDirectory;
+pub use volume::Volume;
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
 pub const RUNTIME_CLI: &str = "runtime-cli";
@@ -17,7 +28,7 @@ pub enum EntryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The entry's directory is there, its `mountInfo.json` isn't.
-    #[error("{} is missing; hint: is crust_ops running? stage the volume again", .0.display())]
+    #[error("{} is missing; hint: is crust_ops, or the CSI driver, running? stage the volume again", .0.display())]
     NoInfo(PathBuf),
     /// `mountInfo.json` can't be understood.
     #[error("{}: {source}", path.display())]
@@ -43,6 +54,14 @@ pub enum EntryError {
         /// The one that is: of the target path as given, or of its resolved form.
         twin: PathBuf,
     },
+    /// Staged in the crust directory and for Kata Containers, with another content.
+    #[error("{} and {} say different things; hint: stage the volume in one of the two layouts", crust.display(), kata.display())]
+    TwoLayouts {
+        /// The crust directory's file.
+        crust: PathBuf,
+        /// Kata's file.
+        kata: PathBuf,
+    },
     /// `runcrust.json` can't be understood.
     #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
     Record {
@@ -53,24 +72,60 @@ pub enum EntryError {
     },
 }
 
-/// The crust directory, `/run/crust` unless configured otherwise. Root's, mode 0700.
+/// What is staged on this node: the crust directory, `/run/crust` unless configured otherwise, which
+/// is root's, mode 0700; and, where that is configured, Kata's.
 #[derive(Debug)]
-pub struct CrustDirectory(Directory);
+pub struct CrustDirectory {
+    root: LateDirectory,
+    kata: Option<KataDirectory>,
+}
 
 impl CrustDirectory {
-    /// Opens it; `None` if nothing was ever staged on this node.
-    pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
-        Ok(Directory::open(path)?.map(Self))
+    /// Where the configuration says. Nothing is made before something is staged.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self::with_katas(config, Path::new(kata::ROOT))
     }
 
-    /// Opens it, made where it is missing.
-    pub fn create(path: &Path) -> Result<Self, FileError> {
-        Directory::create(path).map(Self)
+    fn with_katas(config: &Config, kata: &Path) -> Self {
+        let kata = || KataDirectory::new(kata, &config.kubelet_dirs);
+        Self {
+            root: LateDirectory::new(&config.crust_root),
+            kata: config.kata_layout.then(kata),
+        }
+    }
+
+    /// Whether something may have been staged on this node; fails where the directory isn't root's.
+    pub fn exists(&self) -> Result<bool, FileError> {
+        let kata = self
+            .kata
+            .as_ref()
+            .map_or(Ok(false), KataDirectory::exists)?;
+        Ok(self.root.get()?.is_some() || kata)
     }
 
     /// The volume that `path` is the target path of, or the resolved form of the target path of;
     /// `None` where none is staged.
+    ///
+    /// What is in the crust directory counts; a driver may stage every volume in both layouts, so
+    /// the same in Kata's is no matter, and something else is an error.
     pub fn volume(&self, path: &TargetPath) -> Result<Option<Volume>, EntryError> {
+        let crust = self.crust_volume(path)?;
+        let Some(kata) = &self.kata else {
+            return Ok(crust);
+        };
+        match (crust, kata.volume(path)?) {
+            (Some(crust), Some(kata)) if !crust.info.agrees_with(&kata.info) => {
+                Err(EntryError::TwoLayouts {
+                    crust: crust.info_path(),
+                    kata: kata.info_path(),
+                })
+            }
+            (crust, kata) => Ok(crust.or(kata)),
+        }
+    }
+
+    fn crust_volume(&self, path: &TargetPath) -> Result<Option<Volume>, EntryError> {
         let Some(entry) = self.entry(path)? else {
             return Ok(None);
         };
@@ -99,7 +154,7 @@ impl CrustDirectory {
         };
         let Some(twin) = twin.filter(|_| same) else {
             return Err(EntryError::HalfStaged {
-                missing: self.0.path().join(twin_path.digest().to_string()),
+                missing: self.root.path().join(twin_path.digest().to_string()),
                 twin: entry.directory.path().to_owned(),
             });
         };
@@ -115,37 +170,66 @@ impl CrustDirectory {
     }
 
     /// Stages a volume under its target path and that path's resolved form. The latter is written
-    /// first, so that a crash in between leaves what isn't staged.
+    /// first, so that a crash in between leaves what isn't staged. In Kata's layout nothing is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
+        if let Some(kata) = &self.kata
+            && let Some(staged) = kata.volume(target)?
+            && !info.agrees_with(&staged.info)
+        {
+            let entry = self.root.path().join(target.digest().to_string());
+            return Err(EntryError::TwoLayouts {
+                crust: entry.join(MOUNT_INFO),
+                kata: staged.info_path(),
+            });
+        }
+        let root = self.root.create()?;
         let content = info.to_json();
         for path in spellings(target).into_iter().rev() {
             let name = path.digest().to_string();
-            match self.0.open_directory(&name)? {
+            match root.open_directory(&name)? {
                 Some(there) if there.read(MOUNT_INFO)?.as_deref() == Some(&content) => {}
                 Some(there) => there.write(MOUNT_INFO, &content)?,
-                None => self.0.add_directory(&name, &[(MOUNT_INFO, &content)])?,
+                None => root.add_directory(&name, &[(MOUNT_INFO, &content)])?,
             }
         }
         Ok(())
     }
 
-    /// Removes every entry of a volume; that there is none is fine.
+    /// Removes every entry of a volume, whoever staged it; that there is none is fine.
     pub fn unstage(&self, target: &TargetPath) -> Result<(), FileError> {
         // The given path's first: what is left by a crash is a half that isn't staged.
         for path in spellings(target) {
-            self.0.remove_directory(&path.digest().to_string())?;
+            self.root.remove_directory(&path.digest().to_string())?;
         }
-        Ok(())
+        self.kata
+            .as_ref()
+            .map_or(Ok(()), |kata| kata.remove(target))
+    }
+
+    /// Whether there is an entry of a path, whatever it is worth.
+    pub fn has_entry(&self, path: &TargetPath) -> Result<bool, FileError> {
+        Ok(self.any_entry(path)?.is_some())
     }
 
     /// The record of the entry at `path`, whatever became of its `mountInfo.json`.
     pub fn record(&self, path: &TargetPath) -> Result<Option<VolumeRecord>, EntryError> {
-        self.entry(path)?.map_or(Ok(None), |entry| entry.record())
+        self.any_entry(path)?
+            .map_or(Ok(None), |entry| entry.record())
+    }
+
+    fn any_entry(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
+        match (self.entry(path)?, &self.kata) {
+            (None, Some(kata)) => Ok(kata.entry(path)?.map(|(_, entry)| entry)),
+            (entry, _) => Ok(entry),
+        }
     }
 
     fn entry(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
-        let directory = self.0.open_directory(&path.digest().to_string())?;
-        Ok(directory.map(|directory| Entry { directory }))
+        let directory = self.root.open_directory(&path.digest().to_string())?;
+        Ok(directory.map(|directory| Entry {
+            directory,
+            layout: Layout::Crust,
+        }))
     }
 }
 
@@ -154,113 +238,6 @@ fn spellings(target: &TargetPath) -> Vec<TargetPath> {
     let mut paths = vec![target.clone()];
     paths.extend(target.resolved().ok().filter(|resolved| resolved != target));
     paths
-}
-
-#[derive(Debug)]
-struct Entry {
-    directory: Directory,
-}
-
-impl Entry {
-    fn path(&self, file: &str) -> PathBuf {
-        self.directory.path().join(file)
-    }
-
-    fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        let Some(bytes) = self.directory.read_record(RECORD)? else {
-            return Ok(None);
-        };
-        serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|source| EntryError::Record {
-                path: self.path(RECORD),
-                source,
-            })
-    }
-
-    fn info(&self) -> Result<MountInfo, EntryError> {
-        let path = self.path(MOUNT_INFO);
-        let Some(bytes) = self.directory.read(MOUNT_INFO)? else {
-            return Err(EntryError::NoInfo(path));
-        };
-        MountInfo::parse(&bytes).map_err(|source| EntryError::Info { path, source })
-    }
-}
-
-/// A staged volume: what was staged, and the entries where the runtime keeps its files.
-#[derive(Debug)]
-pub struct Volume {
-    target: TargetPath,
-    info: MountInfo,
-    /// The given target path's entry, then that of its resolved form where there is one.
-    entries: Vec<Entry>,
-}
-
-impl Volume {
-    /// The target path as it was given. Its digest is the volume's name in locks and records.
-    #[must_use]
-    pub fn target(&self) -> &TargetPath {
-        &self.target
-    }
-
-    /// [`TargetPath::digest`] of the target path.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        self.target.digest()
-    }
-
-    /// What was staged.
-    #[must_use]
-    pub fn info(&self) -> &MountInfo {
-        &self.info
-    }
-
-    /// Who uses it; `None` if nobody does.
-    pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        self.entries.first().map_or(Ok(None), Entry::record)
-    }
-
-    /// Writes who uses it; a record without users is removed, and `runtime-cli` with it.
-    pub fn write_record(&self, record: &VolumeRecord) -> Result<(), EntryError> {
-        if record.users.is_empty() {
-            return self.forget_users();
-        }
-        self.write(RECORD, &to_json(record)?)
-    }
-
-    /// Says who answers for the volume now that it is in use (KEP-2857: `runtime-cli`).
-    pub fn publish_cli(&self, cli: &Path) -> Result<(), EntryError> {
-        let mut line = cli.as_os_str().as_encoded_bytes().to_vec();
-        line.push(b'\n');
-        self.write(RUNTIME_CLI, &line)
-    }
-
-    /// Removes the runtime's files: nobody uses the volume any more.
-    pub fn forget_users(&self) -> Result<(), EntryError> {
-        for entry in &self.entries {
-            // The record last: without `runtime-cli` it still says that somebody was there.
-            entry.directory.remove(RUNTIME_CLI)?;
-            entry.directory.remove(RECORD)?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, name: &str, content: &[u8]) -> Result<(), EntryError> {
-        for entry in &self.entries {
-            if entry.directory.read_record(name)?.as_deref() != Some(content) {
-                entry.directory.write(name, content)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
-    let json = serde_json::to_vec(record);
-    json.map_err(|source| EntryError::Record {
-        path: RECORD.into(),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -296,9 +296,10 @@ fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
     Ok(())
 }
 
-/// A dot-name of our own beside `name`.
+/// A dot-name of our own beside `name`. Of a name that is almost as long as names can be, a part.
 fn temporary_name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = name.get(..100).unwrap_or(name);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     // A crash may have left one under a pid that is ours now.
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed();

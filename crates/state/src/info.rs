@@ -10,6 +10,7 @@ use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
 
 mod decode;
+mod kata;
 
 /// The file's name in an entry.
 pub const MOUNT_INFO: &str = "mountInfo.json";

@@ -119,6 +119,20 @@ on_each_delegate! {
         }
     }
 
+    fn katas_layout_is_looked_into_only_where_that_is_configured(delegate: Delegate) {
+        let katas = Path::new("/run/kata-containers");
+        for (extra, opens) in [("", 0), ("kata_layout = true", 1)] {
+            let node = Node::with(delegate, extra);
+            let _device = stage_for_another(&node);
+            let data = node.dir().subdir("data");
+            let bundle = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
+            let (_container, part) = pass_through(&node, &bundle);
+            let named = part.naming(katas);
+            assert_eq!(named.len().min(1), opens, "{named:#?}");
+            assert_eq!(part.listed(), <[String; 0]>::default());
+        }
+    }
+
     fn a_node_where_nothing_was_ever_staged_lists_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
         let target = node.target("pod-a", "pv-1");

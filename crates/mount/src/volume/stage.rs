@@ -35,7 +35,11 @@ pub fn stage(
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
         // An entry that can't be read has no content that a user could rely on.
-        let same = matches!(context.crust.volume(target), Ok(Some(there)) if *there.info() == info);
+        // Nor is what a driver staged for Kata the same: users of that have their record there.
+        let same = matches!(
+            context.crust.volume(target),
+            Ok(Some(there)) if !there.is_katas() && *there.info() == info
+        );
         if !same && let Some(record) = context.crust.record(target)? {
             in_use(record)?;
         }

@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::Process;
-use crate::record::{Superblock, User, UserKind, Version};
+use crate::record::{RECORD, Superblock, User, UserKind, Version};
 
 struct Node {
     crust: CrustDirectory,
@@ -16,8 +16,12 @@ impl Node {
         let root = guard.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("data/pods")).unwrap();
         symlink("data", root.join("kubelet")).unwrap();
+        let config = Config {
+            crust_root: root.join("crust"),
+            ..Config::default()
+        };
         Self {
-            crust: CrustDirectory::create(&root.join("crust")).unwrap(),
+            crust: CrustDirectory::new(&config),
             root,
             _guard: guard,
         }
@@ -49,7 +53,7 @@ fn info(target: &TargetPath) -> MountInfo {
     }
 }
 
-fn record() -> VolumeRecord {
+pub(super) fn record() -> VolumeRecord {
     let user = User {
         kind: UserKind::Sandbox,
         id: "s".into(),
@@ -201,4 +205,17 @@ fn staging_the_same_again_touches_nothing_and_other_content_replaces_it() {
         node.crust.volume(&target).unwrap().unwrap().info(),
         &changed
     );
+}
+
+#[test]
+fn a_directory_that_comes_later_is_found_by_whoever_looked_before() {
+    let node = Node::new();
+    let target = node.target("data/pods/a");
+    assert!(!node.crust.exists().unwrap());
+    assert!(node.crust.volume(&target).unwrap().is_none());
+    node.crust.unstage(&target).unwrap();
+    assert!(!node.root.join("crust").exists(), "looking makes nothing");
+    node.stage("data/pods/a");
+    assert!(node.crust.exists().unwrap());
+    assert!(node.crust.volume(&target).unwrap().is_some());
 }

@@ -51,6 +51,94 @@ fn katas_spelling_is_read() {
     assert_eq!(info.options, ["noatime", "discard"]);
 }
 
+fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
+    MountInfo::parse_katas(with("metadata", metadata).as_bytes())
+}
+
+#[test]
+fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
+    // As encoding/json of Go writes Kata's MountInfo.
+    let info = MountInfo::parse_katas(
+        br#"{"volume-type":"block","device":"/dev/sdf","fstype":"ext4","metadata":{"fsGroup":"3000","fsGroupChangePolicy":"OnRootMismatch"},"options":["ro","noatime"]}"#,
+    )
+    .unwrap();
+    assert_eq!(info.fs_group, Some(3000));
+    assert_eq!(
+        info.fs_group_change_policy,
+        FsGroupChangePolicy::OnRootMismatch
+    );
+    assert_eq!(info.options, ["ro", "noatime"]);
+    // Attributes of the volume, as drivers pass them on.
+    let attributes = json!({
+        "fsGroup": "7", "deviceNode": "true", "readOnly": "true", "accessMode": "RWO",
+        "targetPath": "/elsewhere", "csi.storage.k8s.io/pod.uid": "u", "size": 5,
+    });
+    let info = katas(&attributes).unwrap();
+    let expected = MountInfo {
+        fs_group: Some(7),
+        ..parse(GOOD).unwrap()
+    };
+    assert_eq!(info, expected);
+    assert_eq!(katas(&Value::Null).unwrap(), parse(GOOD).unwrap());
+    assert_eq!(
+        katas(&json!({"createFilesystem": "false"})).unwrap(),
+        parse(GOOD).unwrap()
+    );
+}
+
+#[test]
+fn what_katas_guest_would_do_and_we_do_not_is_refused() {
+    for (metadata, expected) in [
+        (
+            json!({"fsGroup": "wheel"}),
+            "field `metadata.fsGroup`: \"wheel\" isn't",
+        ),
+        (
+            json!({"fsGroupChangePolicy": "Never"}),
+            "`metadata.fsGroupChangePolicy`: \"Never\"",
+        ),
+        (
+            json!({"encryptionKey": "k"}),
+            "`metadata.encryptionKey`: an encrypted volume isn't",
+        ),
+        (
+            json!({"createFilesystem": "true"}),
+            "`metadata.createFilesystem`: making a file system",
+        ),
+        (json!([]), "`metadata`: expected an object"),
+    ] {
+        let error = katas(&metadata).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let spdk = with("volume-type", &json!("spdkvol"));
+    let error = MountInfo::parse_katas(spdk.as_bytes())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("\"spdkvol\" isn't a volume type"), "{error}");
+}
+
+#[test]
+fn two_files_agree_by_what_katas_can_say() {
+    let (one, gid) = (
+        parse(GOOD).unwrap(),
+        katas(&json!({"fsGroup": "7"})).unwrap(),
+    );
+    let ours = MountInfo {
+        target_path: Some(TargetPath::new("/k").unwrap()),
+        access_mode: Some(AccessMode::SingleNodeWriter),
+        ..one.clone()
+    };
+    assert!(ours.agrees_with(&one));
+    assert!(!ours.agrees_with(&gid));
+    let policy = katas(&json!({"fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
+    assert!(
+        one.agrees_with(&policy),
+        "without a group there is no policy"
+    );
+    let both = katas(&json!({"fsGroup": "7", "fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
+    assert!(!gid.agrees_with(&both));
+}
+
 #[test]
 fn unknown_fields_are_tolerated() {
     parse(&with("nested", &json!({"deep": [1, 2]}))).unwrap();

@@ -1,0 +1,51 @@
+//! One directory of a layout.
+
+use std::path::PathBuf;
+
+use super::EntryError;
+use crate::files::Directory;
+use crate::info::{MOUNT_INFO, MountInfo};
+use crate::record::{RECORD, VolumeRecord};
+
+/// Who wrote an entry, and so what its `mountInfo.json` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    Crust,
+    Kata,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) directory: Directory,
+    pub(super) layout: Layout,
+}
+
+impl Entry {
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    pub(super) fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
+        let Some(bytes) = self.directory.read_record(RECORD)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| EntryError::Record {
+                path: self.path(RECORD),
+                source,
+            })
+    }
+
+    pub(super) fn info(&self) -> Result<MountInfo, EntryError> {
+        let path = self.path(MOUNT_INFO);
+        let Some(bytes) = self.directory.read(MOUNT_INFO)? else {
+            return Err(EntryError::NoInfo(path));
+        };
+        let info = match self.layout {
+            Layout::Crust => MountInfo::parse(&bytes),
+            Layout::Kata => MountInfo::parse_katas(&bytes),
+        };
+        info.map_err(|source| EntryError::Info { path, source })
+    }
+}

@@ -1,0 +1,133 @@
+//! Where CSI drivers stage volumes for Kata Containers (its `src/runtime/pkg/direct-volume`): one
+//! directory a target path, named by the path itself in padded base64url.
+
+use std::path::{Path, PathBuf};
+
+use super::entry::{Entry, Layout};
+use super::late::LateDirectory;
+use super::{EntryError, Volume, spellings};
+use crate::files::FileError;
+use crate::info::MountInfo;
+use crate::target::TargetPath;
+
+/// Kata's own constant.
+pub(super) const ROOT: &str = "/run/kata-containers/shared/direct-volumes";
+
+/// The longest name that a directory's entry can have.
+const NAME_MAX: usize = 255;
+
+/// Kata's directory of volumes. Drivers write it; of the runtime's there are only the files that it
+/// keeps in an entry.
+#[derive(Debug)]
+pub(super) struct KataDirectory {
+    root: LateDirectory,
+    /// Kubelet's directories that lie behind symbolic links, and where those lead.
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl KataDirectory {
+    pub(super) fn new(root: &Path, kubelet_dirs: &[PathBuf]) -> Self {
+        let links = kubelet_dirs.iter().filter_map(|given| {
+            let real = given.canonicalize().ok()?;
+            (real != *given).then(|| (given.clone(), real))
+        });
+        Self {
+            root: LateDirectory::new(root),
+            links: links.collect(),
+        }
+    }
+
+    /// Whether a driver ever staged a volume for Kata.
+    pub(super) fn exists(&self) -> Result<bool, FileError> {
+        Ok(self.root.get()?.is_some())
+    }
+
+    /// The volume that `path` is the target path of, or the resolved form of the target path of.
+    pub(super) fn volume(&self, path: &TargetPath) -> Result<Option<Volume>, EntryError> {
+        let Some((target, entry)) = self.entry(path)? else {
+            return Ok(None);
+        };
+        let info = MountInfo {
+            target_path: Some(target.clone()),
+            ..entry.info()?
+        };
+        let entries = vec![entry];
+        Ok(Some(Volume {
+            target,
+            info,
+            entries,
+        }))
+    }
+
+    /// The entry of a path, and the target path that it was staged with. Drivers know no other
+    /// form of it, while containerd and CRI-O hand on the resolved one.
+    pub(super) fn entry(
+        &self,
+        path: &TargetPath,
+    ) -> Result<Option<(TargetPath, Entry)>, FileError> {
+        if let Some(entry) = self.exactly(path)? {
+            return Ok(Some((path.clone(), entry)));
+        }
+        for target in self.unresolved(path) {
+            if let Some(entry) = self.exactly(&target)? {
+                return Ok(Some((target, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes a volume's entry, as Kata's own `direct-volume remove` does.
+    pub(super) fn remove(&self, target: &TargetPath) -> Result<(), FileError> {
+        let paths = spellings(target).into_iter().chain(self.unresolved(target));
+        for name in paths.filter_map(|path| name(&path)) {
+            self.root.remove_directory(&name)?;
+        }
+        Ok(())
+    }
+
+    /// What a path was before it was resolved, where that went over the link to a kubelet's
+    /// directory: of other links nothing is known.
+    fn unresolved(&self, path: &TargetPath) -> impl Iterator<Item = TargetPath> {
+        self.links.iter().filter_map(|(given, real)| {
+            let below = path.as_path().strip_prefix(real).ok()?;
+            let target = TargetPath::new(given.join(below)).ok()?;
+            let resolved = target.resolved().ok()?;
+            (resolved == *path).then_some(target)
+        })
+    }
+
+    fn exactly(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
+        let Some(name) = name(path) else {
+            return Ok(None);
+        };
+        let directory = self.root.open_directory(&name)?;
+        Ok(directory.map(|directory| Entry {
+            directory,
+            layout: Layout::Kata,
+        }))
+    }
+}
+
+/// What a path's entry is called; `None` for a path that is too long to have one.
+fn name(path: &TargetPath) -> Option<String> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bytes = path.as_path().as_os_str().as_encoded_bytes();
+    let mut name = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut three = [0; 3];
+        three[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
+            name.push(if place <= chunk.len() {
+                digit.into()
+            } else {
+                '='
+            });
+        }
+    }
+    (name.len() <= NAME_MAX).then_some(name)
+}
+
+#[cfg(test)]
+mod tests;

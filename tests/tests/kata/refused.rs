@@ -1,0 +1,115 @@
+//! Entries that must not be believed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+use runcrust_tests::on_each_delegate;
+use runcrust_tests::refusal;
+
+use super::*;
+
+/// A way to spoil an entry, and what the sentence must name; `INFO` and `ENTRY` are its paths.
+type Case = (&'static [&'static str], fn(&Staged));
+
+fn set(staged: &Staged, field: &str, value: Value) {
+    let mut info = info(&staged.device);
+    info[field] = value;
+    staged.entry.write(&info.to_string());
+}
+
+const CASES: &[Case] = &[
+    (&["INFO", "missing"], |it| {
+        fs::remove_file(it.entry.info()).unwrap();
+    }),
+    (&["INFO", "JSON"], |it| it.entry.write("")),
+    (&["INFO", "object"], |it| it.entry.write("[]")),
+    (&["INFO", "`volume-type`", "spdkvol"], |it| {
+        set(it, "volume-type", json!("spdkvol"));
+    }),
+    (&["INFO", "`device`"], |it| set(it, "device", json!(""))),
+    // Kata's own driver gives the guest an image file.
+    (&["ENOTBLK", "losetup"], |it| {
+        set(it, "device", json!(it.device.file()));
+    }),
+    (&["\"vfat\"", "fstypes"], |it| {
+        set(it, "fstype", json!("vfat"));
+    }),
+    // And once gave it the options of its own bind mount.
+    (&["bind"], |it| set(it, "options", json!(["bind", "rw"]))),
+    (&["INFO", "`metadata.fsGroup`", "wheel"], |it| {
+        set(it, "metadata", json!({"fsGroup": "wheel"}));
+    }),
+    (&["INFO", "`metadata.encryptionKey`"], |it| {
+        set(it, "metadata", json!({"encryptionKey": "k"}));
+    }),
+    (&["INFO", "`metadata.createFilesystem`"], |it| {
+        set(it, "metadata", json!({"createFilesystem": "true"}));
+    }),
+    (&["INFO", "root"], |it| {
+        chown(it.entry.info(), Some(1000), None).unwrap();
+    }),
+    (&["INFO", "written"], |it| {
+        fs::set_permissions(it.entry.info(), Permissions::from_mode(0o620)).unwrap();
+    }),
+    (&["ENTRY", "written"], |it| {
+        fs::set_permissions(it.entry.path(), Permissions::from_mode(0o707)).unwrap();
+    }),
+    (&["ENTRY", "root"], |it| {
+        chown(it.entry.path(), Some(1000), None).unwrap();
+    }),
+    (&["INFO", "symbolic link"], |it| {
+        let aside = it.node.dir().join("aside");
+        fs::rename(it.entry.info(), &aside).unwrap();
+        symlink(&aside, it.entry.info()).unwrap();
+    }),
+    (&["ENTRY", "link"], |it| {
+        let aside = it.node.dir().subdir("elsewhere");
+        it.entry.remove();
+        fs::write(aside.join("mountInfo.json"), info(&it.device).to_string()).unwrap();
+        symlink(&aside, it.entry.path()).unwrap();
+    }),
+];
+
+on_each_delegate! {
+    fn a_bad_entry_fails_the_create_with_its_reason(delegate: Delegate) {
+        let staged = Staged::new(delegate, Value::Null);
+        let sandbox = staged.node.sandbox(POD);
+        let restore = || {
+            if staged.entry.path().is_symlink() {
+                fs::remove_file(staged.entry.path()).unwrap();
+            } else {
+                staged.entry.remove();
+            }
+            staged.entry.write(&info(&staged.device).to_string());
+        };
+        for (names, spoil) in CASES {
+            spoil(&staged);
+            let bundle = staged.node.app_bundle(&sandbox).bind(&staged.target, "/data", &[]);
+            let refused = refusal::create(&staged.node, &bundle.write()).of_volume("pv-1");
+            let (info, entry) = (staged.entry.info(), staged.entry.path());
+            let fill = |name: &&str| {
+                let name = name.replace("INFO", info.to_str().unwrap());
+                name.replace("ENTRY", entry.to_str().unwrap())
+            };
+            let names: Vec<String> = names.iter().map(fill).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let _ = refused.naming(&names).sentence();
+            restore();
+        }
+        let app = staged.node.app(&sandbox, &staged.target, "/data");
+        let _ = app.sh("echo works > /data/file");
+        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0);
+    }
+
+    fn another_pods_volume_is_refused(delegate: Delegate) {
+        let staged = Staged::new(delegate, Value::Null);
+        let other = staged.node.target("pod-b", "pv-2");
+        let device = staged.node.ext4();
+        let _entry = KataEntry::add(&other, &info(&device));
+        let sandbox = staged.node.sandbox(POD);
+        let bundle = staged.node.app_bundle(&sandbox).bind(&other, "/data", &[]).write();
+        let refused = refusal::create(&staged.node, &bundle).of_volume("pv-2");
+        let _ = refused.naming(&["of pod pod-b"]).sentence();
+        assert!(device.is_free());
+    }
+}
