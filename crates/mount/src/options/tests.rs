@@ -258,6 +258,7 @@ fn superblocks_are_compared_without_order_and_without_attributes() {
         ),
         (&["device=/dev/a,device=/dev/b"], &["device=/dev/b"], false),
         (&["sync,async"], &["async"], true),
+        (&["nouuid,logbufs=4"], &["logbufs=4"], true),
         (&["sync"], &["discard,sync"], false),
     ] {
         let superblock = |list| {

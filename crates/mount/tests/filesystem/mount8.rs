@@ -1,0 +1,1 @@
+//! Options as mount(8) takes them.
