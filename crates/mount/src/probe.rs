@@ -89,8 +89,10 @@ impl fmt::Display for Uuid {
     }
 }
 
+type Understand = fn(&[u8]) -> Option<Signature>;
+
 /// Where a superblock is, how much of it is needed, and who understands it.
-const SUPERBLOCKS: &[(u64, usize, fn(&[u8]) -> Option<Signature>)] = &[
+const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
     (0x400, 0x154, ext),
     (0, 0x30, xfs),
     (0x1_0000, 0x100, btrfs),

@@ -69,7 +69,7 @@ fn of_ro_and_rw_the_last_one_counts() {
 #[test]
 fn what_is_for_fstab_is_dropped() {
     let list = [
-        "defaults,_netdev,nofail,auto,noauto,silent,loud,comment=by hand",
+        "defaults,_netdev,nofail,auto,noauto,silent,loud,iversion,noiversion,comment=by hand",
         "x-systemd.device-timeout=30s,X-fstrim.notrim,x-mount.mkdir,uhelper=udisks2",
     ];
     assert_eq!(valid(&list), MountOptions::default());

@@ -144,10 +144,11 @@ fn fsid(on: &Loop) -> String {
 fn refused_as_a_twin(clone: &Loop, options: &[&str], other: &Path) {
     let error = mount(clone, "btrfs", options, true).expect_err("it is refused");
     let expected = format!(
-        "btrfs on {:?}: its file-system id {} is that of {other:?}, which is mounted \
+        "btrfs on \"{}\": its file-system id {} is that of \"{}\", which is mounted \
          (/sys/fs/btrfs); hint: ",
-        clone.path(),
+        clone.path().display(),
         fsid(clone),
+        other.display(),
     );
     let sentence = error.to_string();
     assert!(sentence.starts_with(&expected), "{sentence}");

@@ -239,12 +239,14 @@ impl Mounted {
     }
 
     /// By mount(8); without `-n` it would note what only fstab knows in the host's /run.
-    pub fn device(device: &Path, on: &Path, fstype: &str, options: &str) -> Self {
+    pub fn device(device: &Path, on: &Path, fstype: &str, options: &str) -> Result<Self, String> {
         let mut command = Command::new("mount");
-        run(command
-            .args(["-n", "-t", fstype, "-o", options])
-            .args([device, on]));
-        Self(on.into())
+        command.args(["-n", "-t", fstype, "-o", options]);
+        let output = command.args([device, on]).output().expect("mount(8)");
+        if output.status.success() {
+            return Ok(Self(on.into()));
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// A mount that is attached nowhere yet.
