@@ -4,3 +4,4 @@ mod clones;
 mod errors;
 mod life;
 mod options;
+mod ways;
