@@ -68,15 +68,6 @@ impl LoopDevice {
         }
     }
 
-    /// A device on a copy of this one's file: what cloning a volume gives.
-    #[must_use]
-    pub fn clone_in(&self, dir: &TestDir) -> Self {
-        let file = dir.join(format!("{}.img", unique("clone")));
-        let mut copy = Command::new("cp");
-        let _ = Run::of(copy.arg("--sparse=always").args([&self.file, &file])).success();
-        Self::on(&file)
-    }
-
     /// `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
@@ -87,7 +78,7 @@ impl LoopDevice {
         &self.file
     }
 
-    /// The type of the file system on it; ext4 where there is none.
+    /// The type of what was made on it; ext4 where nothing was.
     pub fn fstype(&self) -> &'static str {
         self.fstype
     }
@@ -105,6 +96,15 @@ impl LoopDevice {
     /// The mounts of it that process `pid` sees, as lines of mountinfo.
     pub fn mounts_of(&self, pid: i32) -> Vec<String> {
         host::mentions(host::mounts_of(pid), &self.path)
+    }
+
+    /// A device on a copy of this one's file: what cloning a volume gives.
+    #[must_use]
+    pub fn clone_in(&self, dir: &TestDir) -> Self {
+        let file = dir.join(format!("{}.img", unique("clone")));
+        let mut copy = Command::new("cp");
+        let _ = Run::of(copy.arg("--sparse=always").args([&self.file, &file])).success();
+        Self::on(&file)
     }
 
     /// Whether nothing on the machine, in any mount namespace, holds the device.

@@ -13,25 +13,6 @@ use crate::Run;
 use crate::cleanup::Working;
 use crate::dir::new_directory;
 
-/// The smallest that mkfs makes of each type by itself, in MiB.
-pub fn smallest(fstype: &str) -> u64 {
-    match fstype {
-        "xfs" => 300,
-        "btrfs" => 128,
-        _ => 32,
-    }
-}
-
-/// The type of the file system on a device or image, where it is one that suites make.
-pub fn type_on(device: &Path) -> Option<&'static str> {
-    let mut blkid = Command::new("blkid");
-    let blkid = blkid.args(["-p", "-s", "TYPE", "-o", "value"]).arg(device);
-    let found = Run::of(blkid).stdout;
-    ["ext2", "ext3", "ext4", "xfs", "btrfs"]
-        .into_iter()
-        .find(|fstype| *fstype == found.trim_end())
-}
-
 /// Makes a file system on the device, with further arguments; what is there is overwritten.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
     let force = match fstype {
@@ -67,8 +48,8 @@ pub fn fsck(fstype: &str, device: &Path) {
     let _ = Run::of(Command::new(program).args(arguments).arg(device)).success();
 }
 
-/// Mounts the device's file system for the time of `work`, which gets the path of its root, in a mount
-/// namespace of a thread's own: neither the host nor another test sees it.
+/// Mounts the device's file system for the time of `work`, which gets the path of its root, in a
+/// mount namespace of a thread's own: neither the host nor another test sees it.
 ///
 /// # Panics
 ///
@@ -92,4 +73,23 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
             .unwrap_or_else(|panic| resume_unwind(panic))
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The smallest that mkfs makes of each type by itself, in MiB.
+pub fn smallest(fstype: &str) -> u64 {
+    match fstype {
+        "xfs" => 300,
+        "btrfs" => 128,
+        _ => 32,
+    }
+}
+
+/// The type of the file system on a device or image, where it is one that suites make.
+pub fn type_on(device: &Path) -> Option<&'static str> {
+    let mut blkid = Command::new("blkid");
+    let blkid = blkid.args(["-p", "-s", "TYPE", "-o", "value"]).arg(device);
+    let found = Run::of(blkid).stdout;
+    ["ext2", "ext3", "ext4", "xfs", "btrfs"]
+        .into_iter()
+        .find(|fstype| *fstype == found.trim_end())
 }
