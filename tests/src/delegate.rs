@@ -71,3 +71,38 @@ macro_rules! on_each_delegate {
         }
     )+};
 }
+
+/// The same for each file system but ext4, which all the other suites use: `<name>::xfs::runc`, ….
+///
+/// ```text
+/// on_each_file_system! {
+///     fn a_volume_is_mounted(delegate: Delegate, fstype: &'static str) { … }
+/// }
+/// ```
+#[macro_export]
+macro_rules! on_each_file_system {
+    ($($(#[$attribute:meta])* fn $name:ident($delegate:ident: Delegate, $fstype:ident: &'static str) $body:block)+) => {$(
+        mod $name {
+            #[allow(unused_imports, clippy::wildcard_imports)]
+            use super::*;
+
+            $(#[$attribute])*
+            fn on($delegate: $crate::Delegate, $fstype: &'static str) $body
+
+            $crate::on_each_file_system!(@ ext3 xfs btrfs);
+        }
+    )+};
+    (@ $($fstype:ident)+) => {$(
+        mod $fstype {
+            #[test]
+            fn runc() {
+                super::on($crate::Delegate::Runc, stringify!($fstype));
+            }
+
+            #[test]
+            fn crun() {
+                super::on($crate::Delegate::Crun, stringify!($fstype));
+            }
+        }
+    )+};
+}

@@ -120,8 +120,13 @@ pub fn mounts_below(root: &Path) -> Vec<PathBuf> {
 /// The host's mounts of the file system on `device`, as lines of mountinfo. A deferred volume
 /// must never be there.
 pub fn mountinfo_mentions(device: &Path) -> Vec<String> {
+    mentions(mounts(), device)
+}
+
+/// The mounts among these of the file system on `device`, as lines of mountinfo.
+pub fn mentions(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
     let device = Device::of(device);
-    mounts()
+    mounts
         .into_iter()
         .filter(|mount| mount.is_of(&device))
         .map(|mount| mount.line)

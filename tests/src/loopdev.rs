@@ -18,6 +18,7 @@ pub struct LoopDevice {
     path: PathBuf,
     file: PathBuf,
     number: String,
+    fstype: &'static str,
     _cleanup: Cleanup,
 }
 
@@ -33,19 +34,35 @@ impl LoopDevice {
 
     /// A device with an empty ext4.
     pub fn ext4(dir: &TestDir, mebibytes: u64) -> Self {
-        let device = Self::new(dir, mebibytes);
-        volume::mkfs_ext4(device.path());
+        Self::made(dir, "ext4", mebibytes)
+    }
+
+    /// A device with an empty file system.
+    pub fn made(dir: &TestDir, fstype: &'static str, mebibytes: u64) -> Self {
+        let mut device = Self::new(dir, mebibytes);
+        volume::mkfs(fstype, device.path(), &[]);
+        device.fstype = fstype;
         device
     }
 
     /// A device on an existing file, which may have another one already: its alias.
     pub fn on(file: &Path) -> Self {
+        Self::attached(file, &[])
+    }
+
+    /// A device on an existing file that refuses writes.
+    pub fn read_only_on(file: &Path) -> Self {
+        Self::attached(file, &["--read-only"])
+    }
+
+    fn attached(file: &Path, arguments: &[&str]) -> Self {
         let _working = Working::begin();
-        let path = attach(file);
+        let path = attach(file, arguments);
         let owned = (path.clone(), file.to_owned());
         Self {
             number: Device::of(&path).number().to_owned(),
             _cleanup: Cleanup::register(move || detach(&owned.0, &owned.1)),
+            fstype: volume::type_on(&path).unwrap_or("ext4"),
             path,
             file: file.to_owned(),
         }
@@ -61,6 +78,11 @@ impl LoopDevice {
         &self.file
     }
 
+    /// The type of what was made on it; ext4 where nothing was.
+    pub fn fstype(&self) -> &'static str {
+        self.fstype
+    }
+
     /// `major:minor`.
     pub fn number(&self) -> &str {
         &self.number
@@ -69,6 +91,20 @@ impl LoopDevice {
     /// The host's mounts of it, as lines of mountinfo.
     pub fn host_mounts(&self) -> Vec<String> {
         host::mountinfo_mentions(&self.path)
+    }
+
+    /// The mounts of it that process `pid` sees, as lines of mountinfo.
+    pub fn mounts_of(&self, pid: i32) -> Vec<String> {
+        host::mentions(host::mounts_of(pid), &self.path)
+    }
+
+    /// A device on a copy of this one's file: what cloning a volume gives.
+    #[must_use]
+    pub fn clone_in(&self, dir: &TestDir) -> Self {
+        let file = dir.join(format!("{}.img", unique("clone")));
+        let mut copy = Command::new("cp");
+        let _ = Run::of(copy.arg("--sparse=always").args([&self.file, &file])).success();
+        Self::on(&file)
     }
 
     /// Whether nothing on the machine, in any mount namespace, holds the device.
@@ -98,10 +134,12 @@ impl LoopDevice {
 }
 
 /// Between finding a free number and taking it, another process may take it.
-fn attach(file: &Path) -> PathBuf {
+fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     let mut last = None;
     let attached = comes_true(Duration::from_secs(10), || {
-        let run = Run::of(Command::new("losetup").args(["--find", "--show"]).arg(file));
+        let mut losetup = Command::new("losetup");
+        let losetup = losetup.args(["--find", "--show"]).args(arguments);
+        let run = Run::of(losetup.arg(file));
         let worked = run.status.success();
         last = Some(run);
         worked

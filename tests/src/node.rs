@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir};
+use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, volume};
 
 /// Longer than any wait in a test should take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,6 +33,14 @@ impl Node {
         }
     }
 
+    /// With its own log.
+    pub fn logging(delegate: Delegate) -> Self {
+        let node = Self::new(delegate);
+        let line = format!("log = {:?}", node.log_path());
+        node.handler.reconfigure(&line);
+        node
+    }
+
     /// The directory.
     pub fn dir(&self) -> &TestDir {
         &self.dir
@@ -48,6 +56,11 @@ impl Node {
         LoopDevice::ext4(&self.dir, 32)
     }
 
+    /// A device with an empty file system, as small as that can be.
+    pub fn made(&self, fstype: &'static str) -> LoopDevice {
+        LoopDevice::made(&self.dir, fstype, volume::smallest(fstype))
+    }
+
     /// A volume's target path, as an empty directory; kubelet makes it before it publishes.
     pub fn target(&self, pod_uid: &str, volume: &str) -> PathBuf {
         let target = self.handler.target_path(pod_uid, volume);
@@ -57,8 +70,19 @@ impl Node {
 
     /// Stages a device for a target path; `options` as on the command line.
     pub fn try_stage(&self, target: &Path, device: &Path, options: &[&str]) -> Run {
+        self.try_stage_as("ext4", target, device, options)
+    }
+
+    /// The same with another file system.
+    pub fn try_stage_as(
+        &self,
+        fstype: &str,
+        target: &Path,
+        device: &Path,
+        options: &[&str],
+    ) -> Run {
         let (target, device) = (utf8(target), utf8(device));
-        let mut arguments = vec!["stage", target, "--device", device, "--fstype", "ext4"];
+        let mut arguments = vec!["stage", target, "--device", device, "--fstype", fstype];
         arguments.extend(options);
         self.handler.crust(&arguments)
     }
@@ -73,7 +97,8 @@ impl Node {
         options: &[&str],
     ) -> PathBuf {
         let target = self.target(pod_uid, volume);
-        let staged = self.try_stage(&target, device.path(), options).success();
+        let staged = self.try_stage_as(device.fstype(), &target, device.path(), options);
+        let staged = staged.success();
         assert_eq!(staged.stdout, "{}\n", "{staged}");
         target
     }
@@ -121,6 +146,16 @@ impl Node {
     /// A container of a written bundle, not created yet.
     pub fn container(&self, bundle: &Bundle) -> Container {
         Container::new(&self.handler.runtime(), bundle)
+    }
+
+    /// What runcrust and its hook logged, where the configuration names [`Self::log_path`].
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// A place for runcrust's own log.
+    pub fn log_path(&self) -> PathBuf {
+        self.dir.join("runcrust.log")
     }
 
     /// The crust directory's entry of a target path.

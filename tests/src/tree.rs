@@ -3,8 +3,10 @@
 
 mod generate;
 mod kubelet;
+mod many;
 mod snapshot;
 
 pub use generate::{Outside, generate};
 pub use kubelet::{Policy, set_volume_ownership};
+pub use many::many;
 pub use snapshot::{Entry, Snapshot};

@@ -13,9 +13,14 @@ use crate::Run;
 use crate::cleanup::Working;
 use crate::dir::new_directory;
 
-/// Makes an ext4 on the device.
-pub fn mkfs_ext4(device: &Path) {
-    let _ = Run::of(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(device)).success();
+/// Makes a file system on the device, with further arguments; what is there is overwritten.
+pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
+    let force = match fstype {
+        "xfs" | "btrfs" => "-f",
+        _ => "-F",
+    };
+    let mut mkfs = Command::new(format!("mkfs.{fstype}"));
+    let _ = Run::of(mkfs.args(["-q", force]).args(arguments).arg(device)).success();
 }
 
 /// Checks an unmounted ext4, changing nothing.
@@ -25,11 +30,26 @@ pub fn mkfs_ext4(device: &Path) {
 /// When it isn't clean and sound.
 #[track_caller]
 pub fn fsck_ext4(device: &Path) {
-    let _ = Run::of(Command::new("e2fsck").args(["-f", "-n"]).arg(device)).success();
+    fsck("ext4", device);
 }
 
-/// Mounts the device's ext4 for the time of `work`, which gets the path of its root, in a mount
-/// namespace of a thread's own: neither the host nor another test sees it.
+/// Checks an unmounted file system, changing nothing.
+///
+/// # Panics
+///
+/// When it isn't clean and sound.
+#[track_caller]
+pub fn fsck(fstype: &str, device: &Path) {
+    let (program, arguments): (_, &[&str]) = match fstype {
+        "xfs" => ("xfs_repair", &["-n"]),
+        "btrfs" => ("btrfs", &["check", "--readonly"]),
+        _ => ("e2fsck", &["-f", "-n"]),
+    };
+    let _ = Run::of(Command::new(program).args(arguments).arg(device)).success();
+}
+
+/// Mounts the device's file system for the time of `work`, which gets the path of its root, in a
+/// mount namespace of a thread's own: neither the host nor another test sees it.
 ///
 /// # Panics
 ///
@@ -43,7 +63,8 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
         mount(nothing, "/", nothing, private, nothing).expect("make / private");
         let _working = Working::begin();
         let at = new_directory("volume");
-        let result = mount(Some(device), &at, Some("ext4"), MsFlags::empty(), nothing)
+        let fstype = type_on(device);
+        let result = mount(Some(device), &at, fstype, MsFlags::empty(), nothing)
             .map(|()| catch_unwind(AssertUnwindSafe(|| work(&at))));
         let _ = umount2(&at, MntFlags::UMOUNT_NOFOLLOW);
         let _ = fs::remove_dir(&at);
@@ -52,4 +73,23 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
             .unwrap_or_else(|panic| resume_unwind(panic))
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The smallest that mkfs makes of each type by itself, in MiB.
+pub fn smallest(fstype: &str) -> u64 {
+    match fstype {
+        "xfs" => 300,
+        "btrfs" => 128,
+        _ => 32,
+    }
+}
+
+/// The type of the file system on a device or image, where it is one that suites make.
+pub fn type_on(device: &Path) -> Option<&'static str> {
+    let mut blkid = Command::new("blkid");
+    let blkid = blkid.args(["-p", "-s", "TYPE", "-o", "value"]).arg(device);
+    let found = Run::of(blkid).stdout;
+    ["ext2", "ext3", "ext4", "xfs", "btrfs"]
+        .into_iter()
+        .find(|fstype| *fstype == found.trim_end())
 }

@@ -3,10 +3,11 @@
 mod cause;
 mod context;
 mod error;
+mod twin;
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
@@ -15,7 +16,7 @@ pub use error::{Call, MountError, Refusal};
 
 use crate::device::{Device, DeviceNumber};
 use crate::options::{FsOption, MountOptions};
-use crate::probe;
+use crate::probe::{self, Signature};
 use cause::{Circumstances, Found};
 use context::Context;
 
@@ -39,9 +40,50 @@ pub struct Request<'a> {
 /// namespace where the device's path means the device.
 ///
 /// A read-only mount of a read-only device is made without replaying the journal
-/// ([`MountOptions::without_journal_replay`]).
+/// ([`MountOptions::without_journal_replay`]). A clone of an xfs that is mounted gets `nouuid`, a
+/// clone of a btrfs that is mounted is refused.
 pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
-    let refuse = |call, errno, log| refusal(request, call, errno, log);
+    let options = effective_options(request);
+    let is_btrfs = request.fstype == "btrfs";
+    if is_btrfs {
+        twin::check_btrfs(request.device)?;
+    }
+    let mount = match make(request, &options) {
+        Err(MountError::Refused(refusal)) => {
+            let Some(options) = twin::with_no_uuid(request, &options, &refusal) else {
+                return Err(MountError::Refused(refusal));
+            };
+            beside_its_twin(request, &options, refusal)?
+        }
+        made => made?,
+    };
+    if is_btrfs {
+        twin::check_btrfs(request.device)?;
+    }
+    Ok(mount)
+}
+
+/// The second try at an xfs, with `nouuid`. Refused for the same reason, it had no twin.
+fn beside_its_twin(
+    request: &Request<'_>,
+    options: &MountOptions,
+    first: Box<Refusal>,
+) -> Result<OwnedFd, MountError> {
+    match make(request, options) {
+        Err(MountError::Refused(again)) if again.errno == first.errno => {
+            Err(MountError::Refused(first))
+        }
+        Err(error) => Err(error),
+        Ok(mount) => {
+            let device = request.device.path().display();
+            tracing::info!(%device, "its xfs has the UUID of another that is mounted: mounted with nouuid");
+            Ok(mount)
+        }
+    }
+}
+
+fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refuse = |call, errno, log| refusal(request, options, call, errno, log);
     let context = fsopen(request.fstype, FsOpenFlags::FSOPEN_CLOEXEC)
         .map(Context::new)
         .map_err(|errno| refuse(Call::Open, errno, Vec::new()))?;
@@ -51,7 +93,6 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
     context
         .set_string("source", source)
         .map_err(|errno| refuse(Call::Source, errno, context.log()))?;
-    let options = effective_options(request);
     for option in &options.fs_options {
         let set = match option {
             FsOption::Flag(key) => context.set_flag(key),
@@ -109,12 +150,17 @@ fn check_device(request: &Request<'_>, mounted: DeviceNumber) -> Result<(), Moun
     })
 }
 
-fn refusal(request: &Request<'_>, call: Call, errno: Errno, log: Vec<String>) -> MountError {
+fn refusal(
+    request: &Request<'_>,
+    options: &MountOptions,
+    call: Call,
+    errno: Errno,
+    log: Vec<String>,
+) -> MountError {
     // Only now: a mount that succeeds needs no look at the device.
-    let found = if call == Call::Create && errno == Errno::INVAL {
-        look_at(request.device)
-    } else {
-        Found::Unknown
+    let found = match (&call, errno) {
+        (Call::Create, Errno::INVAL | Errno::IO) => look_at(request.device),
+        _ => Found::Unknown,
     };
     let cause = cause::of(
         &call,
@@ -123,7 +169,9 @@ fn refusal(request: &Request<'_>, call: Call, errno: Errno, log: Vec<String>) ->
         &Circumstances {
             fstype: request.fstype,
             read_only: request.options.read_only,
+            options: &options.fs_options,
             found,
+            is_there: errno == Errno::NOENT && is_there(request.device),
         },
     );
     MountError::Refused(Box::new(Refusal {
@@ -137,12 +185,18 @@ fn refusal(request: &Request<'_>, call: Call, errno: Errno, log: Vec<String>) ->
 }
 
 fn look_at(device: &Device) -> Found {
-    match device
-        .open_for_reading(OFlags::empty())
-        .and_then(probe::probe)
-    {
-        Ok(Some(signature)) => Found::A(signature.kind),
-        Ok(None) => Found::Nothing,
-        Err(_) => Found::Unknown,
-    }
+    let looked = || -> Result<Found, Errno> {
+        let open = device.open_for_reading(OFlags::empty())?;
+        let room = rustix::fs::seek(&open, SeekFrom::End(0))?;
+        Ok(match probe::probe(&open)? {
+            Some(Signature { kind, size, .. }) => Found::A { kind, size, room },
+            None => Found::Nothing,
+        })
+    };
+    looked().unwrap_or(Found::Unknown)
+}
+
+/// Whether the path still leads to the device that was found.
+fn is_there(device: &Device) -> bool {
+    Device::open(device.resolved_path()).is_ok_and(|again| again.number() == device.number())
 }

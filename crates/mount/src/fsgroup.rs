@@ -22,6 +22,8 @@ use walk::Walk;
 
 /// How often the caller hears of a long walk (kubelet logs at this pace too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
+/// And of a large one.
+const PROGRESS_EVERY_ENTRIES: u64 = 100_000;
 
 /// How far a walk has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,11 +41,18 @@ impl fmt::Display for Progress {
             entries,
             changed,
             immutable,
+            read_only,
             other_mounts,
         } = self.counts;
         write!(f, "{entries} entries looked at, {changed} changed")?;
         if immutable > 0 {
             write!(f, ", {immutable} immutable and left as they were")?;
+        }
+        if read_only > 0 {
+            write!(
+                f,
+                ", {read_only} in read-only subvolumes and left as they were"
+            )?;
         }
         if other_mounts > 0 {
             write!(f, ", {other_mounts} other mounts left out")?;
@@ -62,6 +71,9 @@ pub struct Counts {
     /// Those that weren't right and are immutable or append-only (chattr(1)): left as they are.
     /// kubelet logs such failures and goes on; any other failure is an error here.
     pub immutable: u64,
+    /// Those that weren't right and are in a read-only subvolume of a btrfs, a snapshot: left as
+    /// they are too.
+    pub read_only: u64,
     /// Those left out because another mount is there.
     pub other_mounts: u64,
 }
@@ -75,13 +87,23 @@ pub enum Outcome {
     Applied(Progress),
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RootMatches => f.write_str("the root matches, and nothing else was looked at"),
+            Self::Applied(progress) => progress.fmt(f),
+        }
+    }
+}
+
 /// Gives everything below `root`, and at last `root` itself, to `group`: lchown(-1, group), files
 /// mode | 0660, directories mode | 02770, from the mode before the chown. What is right already
 /// isn't written to.
 ///
 /// `root` is the root of the volume, a directory; `O_PATH` will do, a detached mount too. Links
-/// aren't followed and other mounts not entered. A live tree is allowed: what vanishes meanwhile
-/// is passed over. `progress` is called every 30 seconds; /proc must be a procfs.
+/// aren't followed and other mounts not entered; subvolumes of a btrfs are of this mount. A live
+/// tree is allowed: what vanishes meanwhile is passed over. `progress` is called every 30 seconds
+/// and every 100,000 entries; /proc must be a procfs.
 ///
 /// When it fails, or the deadline passes, the root isn't changed yet: a later call, also with
 /// `OnRootMismatch`, does the rest.
@@ -93,11 +115,11 @@ pub fn apply(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, FsGroupError> {
     let start = Instant::now();
-    let mut pace = Pace::new(PROGRESS_EVERY);
+    let mut pace = Pace::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
     let mut observe = |counts: &Counts| {
         let elapsed = start.elapsed();
         let counts = *counts;
-        if pace.is_due(elapsed) {
+        if pace.is_due(elapsed, counts.entries) {
             progress(&Progress { counts, elapsed });
         }
         if deadline.expired() {

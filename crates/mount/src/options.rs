@@ -170,11 +170,13 @@ impl MountOptions {
     /// last one counts, whatever stands between them. Two mounts of one device with the same ones,
     /// both read-only or neither, ask for the same superblock. The kernel doesn't compare: it lets
     /// the second mount succeed and ignores its options (docs/design.md, "Who has a volume").
-    /// Attributes are each mount's own and don't count.
+    /// Attributes are each mount's own and don't count; nor does xfs's `nouuid`, which says how the
+    /// superblock was come by and not what it is.
     #[must_use]
     pub fn superblock_options(&self) -> Vec<String> {
         let mut slots: BTreeMap<&str, BTreeSet<&FsOption>> = BTreeMap::new();
-        for option in &self.fs_options {
+        let options = self.fs_options.iter();
+        for option in options.filter(|option| option.key() != "nouuid") {
             let key = option.key();
             let slot = slots
                 .entry(key.strip_prefix("no").unwrap_or(key))

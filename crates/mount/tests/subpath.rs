@@ -17,7 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crust_mount::filesystem::{Request, instantiate};
 use crust_mount::options;
 use crust_mount::subpath::{Kind, Missing, Resolved, SubpathError, resolve};
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fcntl_getfl, fstat, mknodat};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fcntl_getfl, fstat, mknodat, openat2,
+};
+use rustix::io::Errno;
 use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, set_mode};
 
 fn try_resolve(
@@ -298,6 +301,52 @@ fn a_detached_volume_takes_subpaths_and_a_read_only_one_says_why_not() {
         drop(volume);
         support::wait_until_free(&on.device());
     }
+}
+
+/// openat2(2) gives EAGAIN where anything on the system is renamed while it looks at a `..`, for
+/// it then can't tell whether that stays inside.
+#[test]
+fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
+    let (tree, elsewhere) = (Tree::new(), Tree::new());
+    let directory = tree.directory("d", 0o755);
+    symlink(format!("{}d", "d/../".repeat(20)), tree.root().join("l")).expect("a link");
+    let names = ["a", "b"].map(|name| elsewhere.root().join(name));
+    elsewhere.file("a", 0o600);
+    let stop = AtomicBool::new(false);
+    let raw = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(
+            tree.open(),
+            "l",
+            flags,
+            Mode::empty(),
+            ResolveFlags::BENEATH,
+        )
+    };
+    let (disturbed, failed) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fs::rename(&names[0], &names[1]).expect("there");
+                fs::rename(&names[1], &names[0]).expect("and back");
+            }
+        });
+        let (mut disturbed, mut failed) = (0, Vec::new());
+        // As often as it takes to be disturbed for sure.
+        for _ in 0..200_000 {
+            match try_resolve(&tree, "l", Missing::Refuse) {
+                Ok(found) if is(&found, &directory) => {}
+                other => failed.push(other),
+            }
+            disturbed += u32::from(raw().is_err_and(|errno| errno == Errno::AGAIN));
+            if disturbed == 100 {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (disturbed, failed)
+    });
+    assert_eq!(disturbed, 100, "renames don't disturb lookups here");
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]

@@ -68,10 +68,12 @@ fn change(path: &Path, info: &Metadata, group: u32) {
     );
 }
 
-/// What kubelet does with any error. Here only an immutable entry may give one.
+/// What kubelet does with any error. Here only an immutable entry and a read-only snapshot of a
+/// btrfs may give one.
 fn log_and_go_on(path: &Path, result: io::Result<()>) {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     match result {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+        Err(error) if !matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
             panic!("{path:?}: {error}")
         }
         _ => {}

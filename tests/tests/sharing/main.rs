@@ -2,5 +2,4 @@
 
 mod modes;
 mod others;
-mod pods;
 mod superblock;

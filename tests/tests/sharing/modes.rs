@@ -1,9 +1,7 @@
 //! What the access modes say of a second pod.
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Delegate, MountWatcher, Node, on_each_delegate, process, wait_until};
-
-use crate::pods::Pod;
+use runcrust_tests::{Delegate, MountWatcher, Node, Pod, on_each_delegate, process, wait_until};
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 const WRITER: [&str; 2] = ["--access-mode", "SINGLE_NODE_WRITER"];

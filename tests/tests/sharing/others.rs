@@ -3,9 +3,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use runcrust_tests::{LoopDevice, Node, on_each_delegate, volume};
-
-use crate::pods::Pod;
+use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate, volume};
 
 /// Keeps the device mounted, in a mount namespace that nobody sees, while `work` is done.
 fn while_mounted<T>(device: &LoopDevice, work: impl FnOnce() -> T) -> T {

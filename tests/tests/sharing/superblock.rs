@@ -1,8 +1,6 @@
 //! One superblock has one set of options, and one device.
 
-use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate};
-
-use crate::pods::Pod;
+use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
 /// The kernel would let the second pod in, and ignore what it asked for.
 fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {

@@ -1,8 +1,11 @@
 //! What an error of the mount API means. The manual pages say little: found by trying. Pure.
 
+mod hint;
+
 use rustix::io::Errno;
 
 use super::Call;
+use crate::options::FsOption;
 use crate::probe::Kind;
 
 /// Why a file system wasn't mounted. Displays as a clause; [`Cause::hint`] says what to do.
@@ -36,17 +39,32 @@ pub enum Cause {
         /// What is there.
         found: Kind,
     },
-    /// EINVAL, and the right one is there.
-    #[error("the device holds {fstype}, and the kernel refuses it with these options")]
+    /// EINVAL, and the right one is there: options that exclude each other, btrfs' bad options
+    /// before Linux 6.8, features that the kernel doesn't know.
+    #[error("the kernel refuses the device's {fstype}{}", with_options(options))]
     Unacceptable {
         /// The type asked for.
         fstype: String,
+        /// All options that the file system got.
+        options: Vec<String>,
     },
-    /// EINVAL of xfs with the right magic number, most often a second UUID.
-    #[error(
-        "the device holds xfs, and the kernel refuses it: most often its UUID is mounted already"
-    )]
-    UnacceptableXfs,
+    /// EINVAL or EIO, and the file system ends behind the device.
+    #[error("the device has {room} bytes, and the file system on it needs {size}")]
+    Truncated {
+        /// How large the file system is.
+        size: u64,
+        /// How large the device is.
+        room: u64,
+    },
+    /// ENOENT, and the device is there: btrfs with `subvol=`, `subvolid=`.
+    #[error("the file system has no subvolume that {option} means")]
+    NoSubvolume {
+        /// The option.
+        option: String,
+    },
+    /// EEXIST of btrfs before Linux 6.7: the kernel keeps the devices that it has seen.
+    #[error("the kernel remembers another device with the same file-system id")]
+    Remembered,
     /// EBUSY.
     #[error("somebody else has the device for itself")]
     InUse,
@@ -88,6 +106,13 @@ pub enum Cause {
     Other,
 }
 
+fn with_options(options: &[String]) -> String {
+    if options.is_empty() {
+        return String::new();
+    }
+    format!(" with the options {}", options.join(","))
+}
+
 fn rw_name(read_only: bool) -> &'static str {
     if read_only { "read-only" } else { "read-write" }
 }
@@ -97,7 +122,11 @@ fn rw_name(read_only: bool) -> &'static str {
 pub(super) struct Circumstances<'a> {
     pub(super) fstype: &'a str,
     pub(super) read_only: bool,
+    /// What the file system got.
+    pub(super) options: &'a [FsOption],
     pub(super) found: Found,
+    /// The path still leads to the device.
+    pub(super) is_there: bool,
 }
 
 /// What the device holds.
@@ -108,7 +137,13 @@ pub(super) enum Found {
     /// None of the magic numbers we know.
     Nothing,
     /// This.
-    A(Kind),
+    A {
+        kind: Kind,
+        /// So much of the device is the file system's, in bytes.
+        size: u64,
+        /// So much is there.
+        room: u64,
+    },
 }
 
 pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstances<'_>) -> Cause {
@@ -121,6 +156,8 @@ pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstanc
             option: option.key().to_owned(),
         },
         (Call::Create, Errno::INVAL) => invalid(log, around),
+        (Call::Create, Errno::NOENT) if around.is_there => missing(around),
+        (Call::Create, Errno::EXIST) => Cause::Remembered,
         (_, Errno::BUSY) => busy(log, around.read_only),
         (_, Errno::NOENT | Errno::NXIO | Errno::NODEV) => Cause::NoDevice,
         (_, Errno::NOTBLK) => Cause::NotBlockDevice,
@@ -128,7 +165,7 @@ pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstanc
         (_, Errno::UCLEAN) => Cause::Corrupt,
         (_, Errno::ACCESS) => Cause::ReadOnlyDevice,
         (_, Errno::ROFS) => Cause::JournalOnReadOnlyDevice,
-        (_, Errno::IO) => Cause::InputOutput,
+        (_, Errno::IO) => truncated(around.found).unwrap_or(Cause::InputOutput),
         _ => Cause::Other,
     }
 }
@@ -141,12 +178,30 @@ fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
     }
     match around.found {
         Found::Nothing => Cause::NoFileSystem { fstype },
-        Found::A(found) if !found.is_mounted_as(around.fstype) => {
+        Found::A { kind: found, .. } if !found.is_mounted_as(around.fstype) => {
             Cause::OtherFileSystem { fstype, found }
         }
-        _ if around.fstype == "xfs" => Cause::UnacceptableXfs,
-        _ => Cause::Unacceptable { fstype },
+        found => truncated(found).unwrap_or_else(|| Cause::Unacceptable {
+            fstype,
+            options: around.options.iter().map(ToString::to_string).collect(),
+        }),
     }
+}
+
+fn truncated(found: Found) -> Option<Cause> {
+    match found {
+        Found::A { size, room, .. } if room < size => Some(Cause::Truncated { size, room }),
+        _ => None,
+    }
+}
+
+/// Something in the file system isn't there, rather than the device.
+fn missing(around: &Circumstances<'_>) -> Cause {
+    let mut options = around.options.iter();
+    let subvolume = options.rfind(|option| matches!(option.key(), "subvol" | "subvolid"));
+    subvolume.map_or(Cause::Other, |option| Cause::NoSubvolume {
+        option: option.to_string(),
+    })
 }
 
 /// `ext4: Unknown parameter 'x'`, `Bad value for 'x'` (`fs/fs_parser.c`).
@@ -169,63 +224,6 @@ fn busy(log: &[String], read_only: bool) -> Cause {
         Cause::AlreadyMounted
     } else {
         Cause::InUse
-    }
-}
-
-impl Cause {
-    /// The next step, as an imperative or a question.
-    #[must_use]
-    pub fn hint(&self) -> String {
-        match self {
-            Self::UnknownFileSystem { fstype } => {
-                format!("see /proc/filesystems; modprobe {fstype} loads it where it is a module")
-            }
-            Self::BadOption { option, .. } => {
-                format!("take {option} out of the volume's mount options, or correct it")
-            }
-            Self::NoFileSystem { fstype } => format!(
-                "was it formatted? a new volume needs mkfs.{fstype}, which is the CSI driver's job, \
-                 never runcrust's"
-            ),
-            Self::OtherFileSystem { found, .. } => {
-                format!(
-                    "set the volume's fsType to {}, or check that this is its device",
-                    found.fstype()
-                )
-            }
-            Self::Unacceptable { .. } => "the reason may be in the kernel's log (dmesg)".to_owned(),
-            Self::UnacceptableXfs => "see the kernel's log (dmesg); a clone or restored snapshot \
-                 needs the option nouuid while its original is mounted"
-                .to_owned(),
-            Self::InUse => {
-                "another file system type, device mapper, md, swap or an exclusive open \
-                 has it: see lsblk, /proc/swaps, and /proc/*/mountinfo"
-                    .to_owned()
-            }
-            Self::AlreadyMounted => "see who has the device in /proc/*/mountinfo".to_owned(),
-            Self::ReadOnlyMismatch { .. } => {
-                "use the volume the same way in all pods; a read-only \
-                 volumeMount of a read-write volume is possible"
-                    .to_owned()
-            }
-            Self::NoDevice => "is it still attached to this node? see lsblk".to_owned(),
-            Self::NotBlockDevice => {
-                "an image file needs a loop device (losetup --find --show)".to_owned()
-            }
-            Self::BadChecksum | Self::Corrupt => {
-                "unmount it everywhere and run fsck (xfs_repair, btrfs check); runcrust never does"
-                    .to_owned()
-            }
-            Self::ReadOnlyDevice => "mark the volume read-only, or make the device writable \
-                 (blockdev --setrw)"
-                .to_owned(),
-            Self::JournalOnReadOnlyDevice => "mount it read-write once, or with noload (ext4), \
-                 norecovery (xfs)"
-                .to_owned(),
-            Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
-            Self::NotPermitted => "run as root in the initial user namespace".to_owned(),
-            Self::Other => "see the kernel's log (dmesg)".to_owned(),
-        }
     }
 }
 

@@ -17,6 +17,39 @@ pub enum MountError {
     /// The kernel refused.
     #[error(transparent)]
     Refused(Box<Refusal>),
+    /// A btrfs whose id is another's that is mounted: the kernel knows them by that alone.
+    #[error(
+        "btrfs on {device:?}: its file-system id {fsid} is that of {other:?}, which is mounted \
+         (/sys/fs/btrfs); hint: give a clone or restored snapshot an id of its own before it is \
+         staged: btrfstune -u"
+    )]
+    Twin {
+        /// The device's path.
+        device: PathBuf,
+        /// The id of both.
+        fsid: String,
+        /// What is mounted.
+        other: PathBuf,
+    },
+    /// A btrfs on several devices; a volume has one.
+    #[error(
+        "btrfs on {device:?}: the file system lies on {count} devices, and a volume is one; \
+         hint: btrfs device remove takes the others out of it, where it is mounted"
+    )]
+    ManyDevices {
+        /// The device's path.
+        device: PathBuf,
+        /// How many.
+        count: u64,
+    },
+    /// What is mounted isn't known.
+    #[error("read {}: {source}; hint: is sysfs mounted at /sys?", directory.display())]
+    Unreadable {
+        /// In sysfs.
+        directory: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The device's path led the kernel to another device than us. That mount is gone again.
     #[error(
         "fsmount: {device:?} was device {expected} and is {mounted} now; \
@@ -38,7 +71,7 @@ impl MountError {
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Refused(refusal) => Some(&refusal.cause),
-            Self::Replaced { .. } => None,
+            _ => None,
         }
     }
 }

@@ -2,24 +2,32 @@
 
 use std::time::Duration;
 
-/// One word per interval at most, none before the first interval is over.
+/// One word per interval and one per so many entries, whichever is first; none before.
 #[derive(Debug)]
 pub(super) struct Pace {
     every: Duration,
+    every_entries: u64,
     next: Duration,
+    next_entry: u64,
 }
 
 impl Pace {
-    pub(super) fn new(every: Duration) -> Self {
-        Self { every, next: every }
+    pub(super) fn new(every: Duration, every_entries: u64) -> Self {
+        Self {
+            every,
+            every_entries,
+            next: every,
+            next_entry: every_entries,
+        }
     }
 
-    /// Whether a word is due, `elapsed` after the start. After a long silence there is one word, not
-    /// one for each interval missed.
-    pub(super) fn is_due(&mut self, elapsed: Duration) -> bool {
-        let due = elapsed >= self.next;
+    /// Whether a word is due, `elapsed` after the start and after so many `entries`. After a long
+    /// silence there is one word, not one for each interval missed.
+    pub(super) fn is_due(&mut self, elapsed: Duration, entries: u64) -> bool {
+        let due = elapsed >= self.next || entries >= self.next_entry;
         if due {
             self.next = elapsed.saturating_add(self.every);
+            self.next_entry = entries.saturating_add(self.every_entries);
         }
         due
     }
@@ -31,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_word_is_due_once_an_interval() {
-        let mut pace = Pace::new(Duration::from_secs(30));
+        let mut pace = Pace::new(Duration::from_secs(30), u64::MAX);
         for (elapsed, due) in [
             (0, false),
             (29, false),
@@ -45,10 +53,32 @@ mod tests {
             (230, true),
         ] {
             assert_eq!(
-                pace.is_due(Duration::from_secs(elapsed)),
+                pace.is_due(Duration::from_secs(elapsed), elapsed),
                 due,
                 "after {elapsed} s"
             );
         }
+    }
+
+    #[test]
+    fn a_word_is_due_once_in_so_many_entries_however_fast_they_go() {
+        let mut pace = Pace::new(Duration::from_secs(30), 100);
+        for (entries, due) in [
+            (0, false),
+            (99, false),
+            (100, true),
+            (100, false),
+            (199, false),
+            (200, true),
+            (1000, true),
+            (1001, false),
+        ] {
+            assert_eq!(
+                pace.is_due(Duration::from_secs(1), entries),
+                due,
+                "after {entries} entries"
+            );
+        }
+        assert!(pace.is_due(Duration::from_secs(31), 1002), "30 s later");
     }
 }

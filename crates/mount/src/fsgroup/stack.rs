@@ -46,6 +46,16 @@ impl Stack {
         look.mount == self.mount
     }
 
+    /// Whether an entry is in another subvolume of a btrfs than the root: those have an `st_dev`
+    /// each, on one mount.
+    pub(super) fn is_in_a_subvolume(&self, look: &Look) -> bool {
+        let device = |identity: (u32, u32, u64)| (identity.0, identity.1);
+        let mut frames = self.frames.iter();
+        frames
+            .next()
+            .is_some_and(|root| device(root.identity) != device(look.identity))
+    }
+
     pub(super) fn push(&mut self, name: CString, directory: OwnedFd, look: &Look) {
         self.frames.push(Frame {
             name,

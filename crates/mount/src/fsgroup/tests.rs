@@ -124,12 +124,14 @@ fn progress_is_a_line_for_the_log() {
         "1200 entries looked at, 300 changed, in 31 s"
     );
     progress.counts.immutable = 2;
+    progress.counts.read_only = 3;
     progress.counts.other_mounts = 1;
     assert_eq!(
         progress.to_string(),
         "1200 entries looked at, 300 changed, 2 immutable and left as they were, \
-         1 other mounts left out, in 31 s"
+         3 in read-only subvolumes and left as they were, 1 other mounts left out, in 31 s"
     );
+    assert_eq!(Outcome::Applied(progress).to_string(), progress.to_string());
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) enum Touched {
     Right,
     Changed,
     Immutable,
+    ReadOnly,
 }
 
 /// Never a link, never another mount, never out.

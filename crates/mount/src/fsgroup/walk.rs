@@ -16,6 +16,8 @@ use super::{Counts, FsGroupError};
 
 /// So often an entry may turn out to be something else than at the last look.
 const TRIES: usize = 16;
+/// So many of the entries that can't be changed are named in the log.
+const NAMED: u64 = 10;
 /// For getdents64(2), in bytes.
 const LISTING: usize = 64 * 1024;
 
@@ -208,10 +210,30 @@ impl<'a> Walk<'a> {
         look: &Look,
         name: Option<&CStr>,
     ) -> Result<(), FsGroupError> {
-        let touched = self.descriptors.touch(entry, look, self.group);
-        let touched = touched.map_err(|failure| self.failed(name, failure))?;
+        let touched = match self.descriptors.touch(entry, look, self.group) {
+            // A snapshot on a volume that can be written to, where kubelet logs and goes on. If all
+            // of the volume became read-only meanwhile, the root fails at last.
+            Err((_, Errno::ROFS)) if self.stack.is_in_a_subvolume(look) => Touched::ReadOnly,
+            touched => touched.map_err(|failure| self.failed(name, failure))?,
+        };
+        if matches!(touched, Touched::Immutable | Touched::ReadOnly) {
+            self.tell_what_stays(touched, name);
+        }
         self.count(touched);
         Ok(())
+    }
+
+    /// The first few by name: an operator who wonders about the sum wants one to look at.
+    fn tell_what_stays(&self, touched: Touched, name: Option<&CStr>) {
+        let Counts {
+            immutable,
+            read_only,
+            ..
+        } = self.counts;
+        if immutable + read_only < NAMED {
+            let (path, group) = (self.stack.path(name), self.group);
+            tracing::warn!(?path, group, why = ?touched, "fsGroup: an entry stays as it is");
+        }
     }
 
     fn count(&mut self, touched: Touched) {
@@ -220,6 +242,7 @@ impl<'a> Walk<'a> {
             Touched::Right => {}
             Touched::Changed => self.counts.changed += 1,
             Touched::Immutable => self.counts.immutable += 1,
+            Touched::ReadOnly => self.counts.read_only += 1,
         }
     }
 

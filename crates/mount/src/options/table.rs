@@ -111,6 +111,9 @@ pub(super) fn meaning(key: &str) -> Meaning {
         | "noowner" | "nogroup" | "comment" | "helper" | "uhelper" | "silent" | "loud" => {
             Meaning::Dropped
         }
+        // A flag of mount(2) that fsconfig(2) has no word for: the counter is always on (xfs,
+        // btrfs, ext4 since Linux 6.1).
+        "iversion" | "noiversion" => Meaning::Dropped,
         "bind" | "rbind" => Meaning::Refused(BIND),
         "remount" | "move" => Meaning::Refused(AGAIN),
         "shared" | "rshared" | "private" | "rprivate" | "slave" | "rslave" | "unbindable"

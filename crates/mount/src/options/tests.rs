@@ -69,7 +69,7 @@ fn of_ro_and_rw_the_last_one_counts() {
 #[test]
 fn what_is_for_fstab_is_dropped() {
     let list = [
-        "defaults,_netdev,nofail,auto,noauto,silent,loud,comment=by hand",
+        "defaults,_netdev,nofail,auto,noauto,silent,loud,iversion,noiversion,comment=by hand",
         "x-systemd.device-timeout=30s,X-fstrim.notrim,x-mount.mkdir,uhelper=udisks2",
     ];
     assert_eq!(valid(&list), MountOptions::default());
@@ -258,6 +258,7 @@ fn superblocks_are_compared_without_order_and_without_attributes() {
         ),
         (&["device=/dev/a,device=/dev/b"], &["device=/dev/b"], false),
         (&["sync,async"], &["async"], true),
+        (&["nouuid,logbufs=4"], &["logbufs=4"], true),
         (&["sync"], &["discard,sync"], false),
     ] {
         let superblock = |list| {

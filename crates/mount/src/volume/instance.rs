@@ -48,7 +48,7 @@ pub(super) fn make(
         let outcome = fsgroup::apply(&mount, group, policy, context.deadline, &mut |progress| {
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
-        tracing::info!(volume = name, group, ?outcome, "fsGroup was applied");
+        tracing::info!(volume = name, group, %outcome, "fsGroup was applied");
     }
     Ok(mount)
 }

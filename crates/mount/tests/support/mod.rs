@@ -6,11 +6,14 @@
 )]
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crust_mount::device::Device;
+use crust_mount::mountinfo::Mount;
+use rustix::mount::{MoveMountFlags, move_mount};
 
 /// A sparse image file in a directory of its own.
 pub struct Image {
@@ -29,9 +32,29 @@ impl Image {
 
     /// 32 MiB with ext4, made with further arguments.
     pub fn ext4(arguments: &[&str]) -> Self {
-        let image = Self::blank(32);
-        let mut command = Command::new("mkfs.ext4");
+        Self::made("ext4", arguments)
+    }
+
+    /// The smallest that is usual for the type, made with further arguments.
+    pub fn made(fstype: &str, arguments: &[&str]) -> Self {
+        let image = Self::blank(match fstype {
+            "xfs" => 320,
+            "btrfs" => 128,
+            _ => 32,
+        });
+        let mut command = Command::new(format!("mkfs.{fstype}"));
         run(command.arg("-q").args(arguments).arg(image.path()));
+        image
+    }
+
+    /// The same bytes, the same UUID: what restoring a snapshot gives.
+    pub fn clone_of(other: &Self) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let image = Self { directory };
+        let mut command = Command::new("cp");
+        run(command
+            .arg("--sparse=always")
+            .args([other.path(), image.path()]));
         image
     }
 
@@ -83,6 +106,16 @@ impl Drop for Loop {
             .arg("--detach")
             .arg(&self.path)
             .status();
+    }
+}
+
+/// The running kernel's version: what it can tell of an error depends on it.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a version");
+    let mut numbers = release.split(['.', '-']).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => panic!("{release:?} is no version"),
     }
 }
 
@@ -204,10 +237,38 @@ impl Mounted {
         run(Command::new("mount").arg("--bind").args([from, on]));
         Self(on.into())
     }
+
+    /// By mount(8); without `-n` it would note what only fstab knows in the host's /run.
+    pub fn device(device: &Path, on: &Path, fstype: &str, options: &str) -> Result<Self, String> {
+        let mut command = Command::new("mount");
+        command.args(["-n", "-t", fstype, "-o", options]);
+        let output = command.args([device, on]).output().expect("mount(8)");
+        if output.status.success() {
+            return Ok(Self(on.into()));
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// A mount that is attached nowhere yet.
+    pub fn attached(mount: &OwnedFd, on: &Path) -> Self {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(mount, "", rustix::fs::CWD, on, flags).expect("it is attached");
+        Self(on.into())
+    }
+
+    /// What mountinfo says of it.
+    pub fn info(&self) -> Mount {
+        let mounts = crust_mount::mountinfo::read_own().expect("our mountinfo");
+        let mut mounts = mounts.into_iter();
+        mounts
+            .rfind(|mount| mount.mount_point == self.0)
+            .expect("it is mounted")
+    }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        // Lazily: a descriptor of it may go on.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }

@@ -1,14 +1,27 @@
 use super::*;
 use crate::options::FsOption;
 
+const AROUND: Circumstances<'_> = Circumstances {
+    fstype: "ext4",
+    read_only: true,
+    options: &[],
+    found: Found::Unknown,
+    is_there: false,
+};
+
 fn cause(call: &Call, errno: Errno, log: &[&str], found: Found) -> Cause {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
-    let around = Circumstances {
-        fstype: "ext4",
-        read_only: true,
-        found,
-    };
-    of(call, errno, &log, &around)
+    of(call, errno, &log, &Circumstances { found, ..AROUND })
+}
+
+fn a(kind: Kind) -> Found {
+    let (size, room) = (32 << 20, 32 << 20);
+    Found::A { kind, size, room }
+}
+
+fn value(key: &str, value: &str) -> FsOption {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    FsOption::Value { key, value }
 }
 
 fn ext4() -> String {
@@ -29,6 +42,7 @@ fn every_error_of_the_design_has_its_cause() {
         (Errno::ROFS, Cause::JournalOnReadOnlyDevice),
         (Errno::IO, Cause::InputOutput),
         (Errno::PERM, Cause::NotPermitted),
+        (Errno::EXIST, Cause::Remembered),
         (Errno::NOMEM, Cause::Other),
     ] {
         assert_eq!(cause(&create, errno, &[], Found::Unknown), expected);
@@ -41,28 +55,88 @@ fn every_error_of_the_design_has_its_cause() {
 
 #[test]
 fn einval_is_told_apart_by_what_the_device_holds() {
+    let unacceptable = || Cause::Unacceptable {
+        fstype: ext4(),
+        options: Vec::new(),
+    };
+    let other = |found| Cause::OtherFileSystem {
+        fstype: ext4(),
+        found,
+    };
     for (found, expected) in [
         (Found::Nothing, Cause::NoFileSystem { fstype: ext4() }),
-        (
-            Found::A(Kind::Xfs),
-            Cause::OtherFileSystem {
-                fstype: ext4(),
-                found: Kind::Xfs,
-            },
-        ),
-        (Found::A(Kind::Ext), Cause::Unacceptable { fstype: ext4() }),
-        (Found::Unknown, Cause::Unacceptable { fstype: ext4() }),
+        (a(Kind::Xfs), other(Kind::Xfs)),
+        (a(Kind::Btrfs), other(Kind::Btrfs)),
+        (a(Kind::Ext4), unacceptable()),
+        (a(Kind::Ext3), unacceptable()),
+        (Found::Unknown, unacceptable()),
     ] {
         assert_eq!(cause(&Call::Create, Errno::INVAL, &[], found), expected);
     }
 }
 
 #[test]
-fn an_option_is_named_by_the_call_or_by_the_kernel() {
-    let option = FsOption::Value {
-        key: "dax".to_owned(),
-        value: "maybe".to_owned(),
+fn a_refusal_without_a_word_names_all_options() {
+    let options = [FsOption::Flag("ssd".to_owned()), value("compress", "foo")];
+    let around = Circumstances {
+        fstype: "btrfs",
+        options: &options,
+        found: a(Kind::Btrfs),
+        ..AROUND
     };
+    let refused = of(&Call::Create, Errno::INVAL, &[], &around);
+    assert_eq!(
+        refused.to_string(),
+        "the kernel refuses the device's btrfs with the options ssd,compress=foo"
+    );
+    let around = Circumstances {
+        options: &[],
+        ..around
+    };
+    let refused = of(&Call::Create, Errno::INVAL, &[], &around);
+    assert_eq!(refused.to_string(), "the kernel refuses the device's btrfs");
+}
+
+#[test]
+fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
+    for errno in [Errno::INVAL, Errno::IO] {
+        for (room, short) in [(31, true), (32, false), (33, false)] {
+            let (kind, size) = (Kind::Ext4, 32);
+            let found = Found::A { kind, size, room };
+            let expected = Cause::Truncated { size, room };
+            let cause = cause(&Call::Create, errno, &[], found);
+            assert_eq!(cause == expected, short, "{errno} {room}");
+        }
+    }
+}
+
+#[test]
+fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
+    let options = [value("subvol", "/no")];
+    for (is_there, options, expected) in [
+        (false, &options[..], Cause::NoDevice),
+        (
+            true,
+            &options,
+            Cause::NoSubvolume {
+                option: "subvol=/no".to_owned(),
+            },
+        ),
+        (true, &[], Cause::Other),
+    ] {
+        let around = Circumstances {
+            fstype: "btrfs",
+            options,
+            is_there,
+            ..AROUND
+        };
+        assert_eq!(of(&Call::Create, Errno::NOENT, &[], &around), expected);
+    }
+}
+
+#[test]
+fn an_option_is_named_by_the_call_or_by_the_kernel() {
+    let option = value("dax", "maybe");
     let expected = |option: &str| Cause::BadOption {
         fstype: ext4(),
         option: option.to_owned(),

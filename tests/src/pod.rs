@@ -1,21 +1,25 @@
-//! Pods whose volume is on a shared device.
+//! A pod with one volume.
 
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::{Container, LoopDevice, Node, host};
+use crate::{Container, LoopDevice, Node};
 
-/// A pod's sandbox, its volume's target path and its one app, if it got one.
-pub(crate) struct Pod<'a> {
+/// A pod's sandbox and its volume's target path.
+#[derive(Debug)]
+pub struct Pod<'a> {
     node: &'a Node,
-    pub(crate) target: PathBuf,
-    pub(crate) sandbox: Container,
-    pub(crate) uid: String,
+    /// Where the volume is staged.
+    pub target: PathBuf,
+    /// It runs.
+    pub sandbox: Container,
+    /// The pod's uid.
+    pub uid: String,
 }
 
 impl<'a> Pod<'a> {
     /// A pod with a volume on the device, staged with these options, and a running sandbox.
     #[track_caller]
-    pub(crate) fn new(node: &'a Node, uid: &str, device: &LoopDevice, options: &[&str]) -> Self {
+    pub fn new(node: &'a Node, uid: &str, device: &LoopDevice, options: &[&str]) -> Self {
         Self {
             target: node.stage(uid, "pv-1", device, options),
             sandbox: node.sandbox(uid),
@@ -26,13 +30,13 @@ impl<'a> Pod<'a> {
 
     /// An app with the volume at `/data`.
     #[track_caller]
-    pub(crate) fn app(&self) -> Container {
+    pub fn app(&self) -> Container {
         self.node.app(&self.sandbox, &self.target, "/data")
     }
 
     /// The app isn't created, and leaves no trace; the sentence that says why.
     #[track_caller]
-    pub(crate) fn refused(&self) -> String {
+    pub fn refused(&self) -> String {
         let bundle = self.node.app_bundle(&self.sandbox);
         let app = self
             .node
@@ -59,7 +63,7 @@ impl<'a> Pod<'a> {
 
     /// The sentence names the pod that has the device.
     #[track_caller]
-    pub(crate) fn refused_for(&self, holder: &Pod<'_>) -> String {
+    pub fn refused_for(&self, holder: &Pod<'_>) -> String {
         let sentence = self.refused();
         for name in [holder.sandbox.id(), &holder.uid] {
             assert!(sentence.contains(name), "{name} isn't in: {sentence}");
@@ -68,24 +72,25 @@ impl<'a> Pod<'a> {
     }
 
     /// Whether the device is mounted in the sandbox.
-    pub(crate) fn has(&self, device: &LoopDevice) -> bool {
-        let mounts = host::mounts_of(self.sandbox.pid());
-        mounts.iter().any(|mount| mount.device == device.number())
+    pub fn has(&self, device: &LoopDevice) -> bool {
+        !device.mounts_of(self.sandbox.pid()).is_empty()
     }
 
     /// The attributes of the device's mount in the sandbox.
+    ///
+    /// # Panics
+    ///
+    /// When it isn't mounted there.
     #[track_caller]
-    pub(crate) fn attributes(&self, device: &LoopDevice) -> String {
-        let mounts = host::mounts_of(self.sandbox.pid());
-        let mount = mounts.iter().find(|mount| mount.device == device.number());
-        let mount = mount.expect("it is mounted in the sandbox");
-        let attributes = mount.line.split(' ').nth(5);
-        attributes.expect("six fields").to_owned()
+    pub fn attributes(&self, device: &LoopDevice) -> String {
+        let mounts = device.mounts_of(self.sandbox.pid());
+        let attributes = mounts.first().and_then(|line| line.split(' ').nth(5));
+        attributes.expect("it is mounted in the sandbox").to_owned()
     }
 
     /// Ends the sandbox, after the apps.
     #[track_caller]
-    pub(crate) fn end(&self, apps: impl IntoIterator<Item = Container>) {
+    pub fn end(&self, apps: impl IntoIterator<Item = Container>) {
         for app in apps {
             end(&app);
         }
@@ -94,7 +99,7 @@ impl<'a> Pod<'a> {
 
     /// Nothing stands in the target path on the host.
     #[track_caller]
-    pub(crate) fn assert_target_empty(&self) {
+    pub fn assert_target_empty(&self) {
         assert_empty(&self.target);
     }
 }

@@ -4,6 +4,8 @@
     reason = "tests run tools and set their scenes by path"
 )]
 
+mod subvolumes;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::ffi::OsStr;

@@ -1,0 +1,68 @@
+//! What to do about it.
+
+use super::Cause;
+
+impl Cause {
+    /// The next step, as an imperative or a question.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::UnknownFileSystem { fstype } => {
+                format!("see /proc/filesystems; modprobe {fstype} loads it where it is a module")
+            }
+            Self::BadOption { option, .. } => {
+                format!("take {option} out of the volume's mount options, or correct it")
+            }
+            Self::NoFileSystem { fstype } => format!(
+                "was it formatted? a new volume needs mkfs.{fstype}, which is the CSI driver's job, \
+                 never runcrust's"
+            ),
+            Self::OtherFileSystem { found, .. } => {
+                format!(
+                    "set the volume's fsType to {}, or check that this is its device",
+                    found.fstype()
+                )
+            }
+            Self::Unacceptable { .. } => "the kernel's log (dmesg) has the reason: options that \
+                 exclude each other, features that it doesn't know, or damage"
+                .to_owned(),
+            Self::Truncated { .. } => "was it cloned or restored to a smaller volume? give the \
+                 device its former size"
+                .to_owned(),
+            Self::NoSubvolume { .. } => {
+                "correct the option; btrfs subvolume list shows those there are".to_owned()
+            }
+            Self::Remembered => "if that one isn't in use any more, btrfs device scan --forget \
+                 makes the kernel forget it; btrfstune -u gives a clone an id of its own"
+                .to_owned(),
+            Self::InUse => {
+                "another file system type, device mapper, md, swap or an exclusive open \
+                 has it: see lsblk, /proc/swaps, and /proc/*/mountinfo"
+                    .to_owned()
+            }
+            Self::AlreadyMounted => "see who has the device in /proc/*/mountinfo".to_owned(),
+            Self::ReadOnlyMismatch { .. } => {
+                "use the volume the same way in all pods; a read-only \
+                 volumeMount of a read-write volume is possible"
+                    .to_owned()
+            }
+            Self::NoDevice => "is it still attached to this node? see lsblk".to_owned(),
+            Self::NotBlockDevice => {
+                "an image file needs a loop device (losetup --find --show)".to_owned()
+            }
+            Self::BadChecksum | Self::Corrupt => {
+                "unmount it everywhere and run fsck (xfs_repair, btrfs check); runcrust never does"
+                    .to_owned()
+            }
+            Self::ReadOnlyDevice => "mark the volume read-only, or make the device writable \
+                 (blockdev --setrw)"
+                .to_owned(),
+            Self::JournalOnReadOnlyDevice => "mount it read-write once, or with noload (ext4), \
+                 norecovery (xfs)"
+                .to_owned(),
+            Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
+            Self::NotPermitted => "run as root in the initial user namespace".to_owned(),
+            Self::Other => "see the kernel's log (dmesg)".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+use std::os::unix::fs::FileExt;
+
+use super::*;
+
+const UUID: Uuid = Uuid(*b"0123456789abcdef");
+
+fn image(writes: &[(u64, &[u8])]) -> std::fs::File {
+    let file = tempfile::tempfile().expect("a temporary file");
+    file.set_len(0x2_0000).expect("it grows");
+    for (offset, bytes) in writes {
+        file.write_all_at(bytes, *offset).expect("it is written");
+    }
+    file
+}
+
+/// An ext superblock with these features (compatible, incompatible, read-only compatible).
+fn ext_image(features: [u32; 3]) -> std::fs::File {
+    let [compatible, incompatible, read_only] = features.map(u32::to_le_bytes);
+    image(&[
+        (0x438, b"\x53\xEF"),
+        (0x468, &UUID.0),
+        (0x404, &32_u32.to_le_bytes()),
+        (0x418, &2_u32.to_le_bytes()),
+        (0x550, &1_u32.to_le_bytes()),
+        (0x45c, &compatible),
+        (0x460, &incompatible),
+        (0x464, &read_only),
+    ])
+}
+
+fn found(image: std::fs::File) -> Signature {
+    let found = probe(image).expect("it is read");
+    found.expect("a file system is there")
+}
+
+#[test]
+fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
+    let xfs = image(&[
+        (0, b"XFSB"),
+        (4, &4096_u32.to_be_bytes()),
+        (8, &81_920_u64.to_be_bytes()),
+        (0x20, &UUID.0),
+    ]);
+    let expected = |kind, size, devices| Signature {
+        kind,
+        uuid: UUID,
+        size,
+        devices,
+    };
+    assert_eq!(found(xfs), expected(Kind::Xfs, 320 << 20, 1));
+    let btrfs = image(&[
+        (0x1_0040, b"_BHRfS_M"),
+        (0x1_0020, &UUID.0),
+        (0x1_0088, &2_u64.to_le_bytes()),
+        (0x1_00d1, &(128_u64 << 20).to_le_bytes()),
+    ]);
+    assert_eq!(found(btrfs), expected(Kind::Btrfs, 128 << 20, 2));
+}
+
+#[test]
+fn the_three_ext_are_told_apart_by_their_features() {
+    const BLOCKS: u64 = 32 * 4096;
+    for (features, kind, size) in [
+        ([0x38, 0x2, 0x3], Kind::Ext2, BLOCKS),
+        ([0x3c, 0x2, 0x3], Kind::Ext3, BLOCKS),
+        ([0x3c, 0x6, 0x7], Kind::Ext3, BLOCKS),
+        // Extents; a checksum of the metadata; and 64 bits, where the count's upper half counts.
+        ([0x3c, 0x42, 0x3], Kind::Ext4, BLOCKS),
+        ([0x38, 0x2, 0x400], Kind::Ext4, BLOCKS),
+        ([0x3c, 0xc2, 0x3], Kind::Ext4, BLOCKS + (4096 << 32)),
+    ] {
+        let expected = Signature {
+            kind,
+            uuid: UUID,
+            size,
+            devices: 1,
+        };
+        assert_eq!(found(ext_image(features)), expected, "{features:x?}");
+    }
+}
+
+#[test]
+fn zeroes_and_half_a_magic_number_are_no_file_system() {
+    assert_eq!(probe(image(&[])), Ok(None));
+    assert_eq!(probe(image(&[(0, b"XFS"), (0x438, b"\x53")])), Ok(None));
+}
+
+#[test]
+fn a_device_too_small_for_a_superblock_holds_none() {
+    let file = image(&[]);
+    file.set_len(3).expect("it shrinks");
+    assert_eq!(probe(&file), Ok(None));
+}
+
+#[test]
+fn an_older_ext_is_mounted_by_newer_names_and_not_the_other_way_round() {
+    for (kind, names) in [
+        (Kind::Ext2, &["ext2", "ext4"][..]),
+        (Kind::Ext3, &["ext2", "ext3", "ext4"]),
+        (Kind::Ext4, &["ext4"]),
+        (Kind::Xfs, &["xfs"]),
+        (Kind::Btrfs, &["btrfs"]),
+    ] {
+        for fstype in ["ext2", "ext3", "ext4", "xfs", "btrfs"] {
+            let expected = names.contains(&fstype);
+            assert_eq!(kind.is_mounted_as(fstype), expected, "{kind} as {fstype}");
+        }
+    }
+}
+
+#[test]
+fn a_uuid_is_written_as_the_kernel_writes_it() {
+    assert_eq!(UUID.to_string(), "30313233-3435-3637-3839-616263646566");
+    assert!(Uuid([0; 16]).is_nil() && !UUID.is_nil());
+}

@@ -1,0 +1,117 @@
+//! A clone or a restored snapshot beside its original.
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::{fsck, with_mounted};
+use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate};
+
+/// What the kernel made the file system in the pod's sandbox with.
+fn superblock(pod: &Pod<'_>, device: &LoopDevice) -> String {
+    let mounts = device.mounts_of(pod.sandbox.pid());
+    let options = mounts.first().and_then(|line| line.rsplit(' ').next());
+    options.expect("it is mounted in the sandbox").to_owned()
+}
+
+on_each_delegate! {
+    fn an_xfs_clone_is_mounted_beside_its_original_and_the_log_says_how(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let device = node.made("xfs");
+        with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
+        let clone = device.clone_in(node.dir());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let one = a.app();
+        assert!(!superblock(&a, &device).contains("nouuid"));
+        assert!(!node.log().contains("nouuid"), "{}", node.log());
+
+        let b = Pod::new(&node, "pod-b", &clone, &[]);
+        let two = b.app();
+        assert!(superblock(&b, &clone).contains("nouuid"));
+        let log = node.log();
+        let line = log.lines().find(|line| line.contains("nouuid"));
+        let line = line.unwrap_or_else(|| panic!("no line of the log says so: {log}"));
+        assert!(line.contains(utf8(clone.path())), "{line}");
+        assert_eq!(two.sh("cat /data/file; echo b > /data/b"), "both");
+        let _ = one.exec(&["/bin/ls", "/data/b"]).failure();
+
+        // A second pod of the clone joins what got nouuid by itself, and so does one that asks for it.
+        let c = Pod::new(&node, "pod-c", &clone, &[]);
+        let d = Pod::new(&node, "pod-d", &clone, &["--option", "nouuid"]);
+        let (three, four) = (c.app(), d.app());
+        assert_eq!(three.sh("cat /data/b"), "b");
+        assert_eq!(four.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+
+        // The original ends, and comes again beside its clone.
+        a.end([one]);
+        let _ = node.unstage(&a.target).success();
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let one = a.app();
+        assert_eq!(one.sh("cat /data/file"), "both");
+        for (pod, app) in [(a, one), (b, two), (c, three), (d, four)] {
+            pod.end([app]);
+            let _ = node.unstage(&pod.target).success();
+        }
+        for device in [device, clone] {
+            assert!(device.is_free());
+            fsck("xfs", device.path());
+        }
+    }
+
+    fn an_xfs_clone_whose_driver_says_nouuid_is_mounted(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("xfs");
+        let clone = device.clone_in(node.dir());
+        let options = ["--option", "nouuid"];
+        let a = Pod::new(&node, "pod-a", &device, &options);
+        let b = Pod::new(&node, "pod-b", &clone, &options);
+        for (pod, device) in [(&a, &device), (&b, &clone)] {
+            let app = pod.app();
+            let _ = app.sh("echo x > /data/file");
+            assert!(superblock(pod, device).contains("nouuid"));
+        }
+    }
+
+    fn a_read_only_xfs_clone_is_mounted_read_only(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("xfs");
+        let clone = device.clone_in(node.dir());
+        let _a = Pod::new(&node, "pod-a", &device, &[]);
+        let b = Pod::new(&node, "pod-b", &clone, &["--read-only"]);
+        let app = b.app();
+        let _ = app.exec(&["/bin/touch", "/data/file"]).failure();
+        assert!(superblock(&b, &clone).starts_with("ro,nouuid"));
+    }
+
+    fn a_btrfs_clone_is_refused_while_its_original_is_mounted(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("btrfs");
+        with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
+        let clone = device.clone_in(node.dir());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let one = a.app();
+        let b = Pod::new(&node, "pod-b", &clone, &[]);
+        let sentence = b.refused();
+        for name in [utf8(device.path()), utf8(clone.path()), "file-system id", "hint: ", "btrfstune -u"] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
+        assert!(!b.has(&clone) && clone.is_free());
+        assert_eq!(one.sh("cat /data/file"), "both");
+
+        // kubelet tries again, and the original has ended meanwhile.
+        a.end([one]);
+        device.wait_until_free(PATIENCE);
+        let two = b.app();
+        assert_eq!(two.sh("cat /data/file"), "both");
+        let sentence = Pod::new(&node, "pod-a", &device, &[]).refused();
+        assert!(sentence.contains(utf8(clone.path())), "{sentence}");
+    }
+
+    fn ext4_clones_do_not_mind_each_other(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("ext4");
+        let clone = device.clone_in(node.dir());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let b = Pod::new(&node, "pod-b", &clone, &[]);
+        let (one, two) = (a.app(), b.app());
+        let _ = one.sh("echo a > /data/file");
+        let _ = two.exec(&["/bin/ls", "/data/file"]).failure();
+    }
+}

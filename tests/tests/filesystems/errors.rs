@@ -1,0 +1,115 @@
+//! What can't be mounted is told by the create of the container that wants it: one sentence with
+//! the volume, the device, the call and what to do. (Each error of the mount API is provoked in
+//! the tests of crates/mount.)
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
+
+/// The sentence, which names all these, the volume once, and what to do.
+#[track_caller]
+fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -> String {
+    let pod = Pod::new(node, "pod-a", device, options);
+    assert!(!pod.has(device));
+    let sentence = pod.refused();
+    for name in names {
+        assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+    }
+    assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
+    assert_eq!(sentence.matches("pv-1").count(), 1, "{sentence}");
+    assert_eq!(sentence.matches("hint: ").count(), 1, "{sentence}");
+    assert!(sentence.contains(utf8(device.path())), "{sentence}");
+    pod.assert_target_empty();
+    pod.end([]);
+    let _ = node.unstage(&pod.target).success();
+    assert!(device.is_free());
+    sentence
+}
+
+fn bad_option(delegate: Delegate, fstype: &'static str) {
+    let node = Node::new(delegate);
+    let device = node.made(fstype);
+    let names = ["fsconfig(", "EINVAL", fstype, "nonsense"];
+    let _ = refused(&node, &device, &["--option", "noatime,nonsense"], &names);
+}
+
+on_each_delegate! {
+    fn a_device_without_a_file_system(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = LoopDevice::new(node.dir(), 32);
+        let names = ["fsconfig(", "EINVAL", "no file system", "mkfs.ext4", "CSI driver"];
+        let _ = refused(&node, &device, &[], &names);
+    }
+
+    fn another_file_system_than_was_staged(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("xfs");
+        let target = node.target("pod-a", "pv-1");
+        let _ = node.try_stage_as("ext4", &target, device.path(), &[]).success();
+        let sandbox = node.sandbox("pod-a");
+        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let _ = app.create().failure();
+        let sentence = app.last_log_error().unwrap();
+        let device = utf8(device.path());
+        let expected = format!(
+            "volume pv-1: fsconfig(\"{device}\", ext4, create): EINVAL: the device holds xfs, not \
+             ext4; hint: set the volume's fsType to xfs, or check that this is its device"
+        );
+        assert_eq!(sentence, expected);
+    }
+
+    fn a_bad_option_of_ext4(delegate: Delegate) {
+        bad_option(delegate, "ext4");
+    }
+
+    fn a_bad_option_of_xfs(delegate: Delegate) {
+        bad_option(delegate, "xfs");
+    }
+
+    fn a_bad_option_of_btrfs(delegate: Delegate) {
+        bad_option(delegate, "btrfs");
+    }
+
+    fn a_file_system_with_a_wrong_checksum(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("ext4");
+        let image = File::options().write(true).open(device.file()).unwrap();
+        // A letter of the label, which the superblock's checksum covers.
+        image.write_all_at(b"X", 0x400 + 0x78).unwrap();
+        let _ = refused(&node, &device, &[], &["EBADMSG", "checksum", "fsck"]);
+    }
+
+    fn a_corrupt_file_system(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.made("xfs");
+        let mut command = Command::new("xfs_db");
+        command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
+        let _ = Run::of(command.arg(device.file())).success();
+        let _ = refused(&node, &device, &[], &["EUCLEAN", "corrupt", "xfs_repair"]);
+    }
+
+    fn a_device_that_cannot_be_written_to(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for fstype in ["ext4", "xfs", "btrfs"] {
+            let made = node.made(fstype);
+            let device = LoopDevice::read_only_on(made.file());
+            let _ = refused(&node, &device, &[], &["EACCES", "read-only", "mark the volume"]);
+            let pod = Pod::new(&node, "pod-a", &device, &["--read-only"]);
+            let _ = pod.app();
+            pod.end([]);
+            let _ = node.unstage(&pod.target).success();
+        }
+    }
+
+    fn a_btrfs_on_several_devices(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.made("btrfs"), LoopDevice::new(node.dir(), 128));
+        let mut command = Command::new("mkfs.btrfs");
+        command.args(["-q", "-f", "-m", "raid1"]);
+        let _ = Run::of(command.args([device.path(), other.path()])).success();
+        let _ = refused(&node, &device, &[], &["btrfs on", "2 devices"]);
+    }
+}

@@ -1,0 +1,184 @@
+//! A volume's life, on each file system.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::Snapshot;
+use runcrust_tests::volume::{fsck, with_mounted};
+use runcrust_tests::{
+    Container, MountWatcher, Node, Pod, on_each_file_system, process, wait_until,
+};
+
+fn end(containers: impl IntoIterator<Item = Container>) {
+    for container in containers {
+        container.stop();
+        let _ = container.delete().success();
+        fs::remove_dir_all(container.bundle()).unwrap();
+    }
+}
+
+on_each_file_system! {
+    fn it_is_mounted_once_for_the_pod_and_the_host_never_sees_it(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let watcher = MountWatcher::start(device.path());
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        assert!(pod.has(&device));
+        let (one, two) = (pod.app(), pod.app());
+        let _ = one.sh("echo hello > /data/file");
+        assert_eq!(two.sh("cat /data/file"), "hello");
+        assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+        let mount = one.sh("grep ' /data ' /proc/self/mountinfo");
+        assert!(mount.contains(&format!(" - {fstype} {} ", device.path().display())), "{mount}");
+
+        end([one]);
+        let three = pod.app();
+        assert_eq!(three.sh("cat /data/file; echo again >> /data/file"), "hello");
+        watcher.assert_never_mounted();
+
+        end([two, three]);
+        pod.sandbox.stop();
+        let _ = pod.sandbox.delete().success();
+        let _ = node.unstage(&pod.target).success();
+        assert!(device.is_free(), "unstage waits for the device");
+        fsck(fstype, device.path());
+        let kept = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
+        assert_eq!(kept, b"hello\nagain\n");
+        pod.assert_target_empty();
+    }
+
+    fn subpaths_are_made_found_and_kept_inside(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        with_mounted(device.path(), |root| {
+            fs::create_dir(root.join("there")).unwrap();
+            fs::write(root.join("there/file"), "there\n").unwrap();
+            symlink("there", root.join("inside")).unwrap();
+            symlink("/etc", root.join("outside")).unwrap();
+        });
+        let pod = Pod::new(&node, "pod-a", &device, &["--fs-group", "700"]);
+        let bundle = node.app_bundle(&pod.sandbox)
+            .bind(pod.target.join("new/and/deep"), "/new", &[])
+            .bind(pod.target.join("inside"), "/inside", &[])
+            .bind(pod.target.join("there/file"), "/file", &[]);
+        let app = node.run(&bundle.write());
+        assert_eq!(app.sh("stat -c '%g %a' /new; cat /inside/file /file"), "700 2775\nthere\nthere");
+        let _ = app.sh("echo new > /new/file");
+        let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("outside"), "/etc2", &[]);
+        let refused = node.container(&bundle.write());
+        let _ = refused.create().failure();
+        let sentence = refused.last_log_error().unwrap();
+        assert!(sentence.starts_with("volume pv-1: subPath \"outside\": "), "{sentence}");
+        pod.end([app]);
+        device.wait_until_free(PATIENCE);
+        let new = with_mounted(device.path(), |root| fs::read(root.join("new/and/deep/file")).unwrap());
+        assert_eq!(new, b"new\n");
+    }
+
+    fn a_volume_that_is_staged_read_only_stays_as_it_is(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let before = with_mounted(device.path(), |root| {
+            fs::write(root.join("file"), "hello\n").unwrap();
+            Snapshot::take(root)
+        });
+        let bytes = fs::read(device.file()).unwrap();
+        let pod = Pod::new(&node, "pod-a", &device, &["--read-only", "--fs-group", "700"]);
+        assert!(pod.attributes(&device).starts_with("ro,"));
+        let app = pod.app();
+        assert_eq!(app.sh("cat /data/file; stat -c %g /data/file"), "hello\n0");
+        let refused = app.exec(&["/bin/touch", "/data/new"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("new"), "/data", &[]);
+        let _ = node.container(&bundle.write()).create().failure();
+        pod.end([app]);
+        device.wait_until_free(PATIENCE);
+        if fstype == "xfs" {
+            // It clears its log behind the last entry also when it is mounted read-only.
+            fsck(fstype, device.path());
+        } else {
+            // Not assert_eq: nobody wants to read them all.
+            assert!(fs::read(device.file()).unwrap() == bytes, "the device was written to");
+        }
+        let after = with_mounted(device.path(), Snapshot::take);
+        after.assert_is(&before);
+    }
+
+    fn a_read_only_mount_of_one_app_leaves_the_other_its_own(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let writer = pod.app();
+        let bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &["rbind", "rprivate", "ro"]);
+        let reader = node.run(&bundle.write());
+        let _ = writer.sh("echo hello > /data/file");
+        assert_eq!(reader.sh("cat /data/file"), "hello");
+        let refused = reader.exec(&["/bin/touch", "/data/file"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        let _ = writer.sh("echo more >> /data/file");
+    }
+
+    fn two_pods_share_one_superblock(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let a = Pod::new(&node, "pod-a", &device, &["--option", "noatime"]);
+        let b = Pod::new(&node, "pod-b", &device, &["--option", "nosuid"]);
+        let (one, two) = (a.app(), b.app());
+        let _ = one.sh("echo from a > /data/file");
+        assert_eq!(two.sh("cat /data/file; echo from b >> /data/file"), "from a");
+        assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+        a.end([one]);
+        let _ = node.unstage(&a.target).success();
+        assert_eq!(two.sh("cat /data/file"), "from a\nfrom b");
+        b.end([two]);
+        let _ = node.unstage(&b.target).success();
+        assert!(device.is_free());
+        fsck(fstype, device.path());
+    }
+
+    /// btrfs would let the kernel have both, and the second would say what the first is.
+    fn read_only_beside_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        for (first, second) in [(&[][..], &["--read-only"][..]), (&["--read-only"], &[])] {
+            let a = Pod::new(&node, "pod-a", &device, first);
+            let app = a.app();
+            let b = Pod::new(&node, "pod-b", &device, second);
+            let sentence = b.refused_for(&a);
+            for mode in ["(rw)", "(ro)"] {
+                assert!(sentence.contains(&format!("{fstype} {mode}")), "{sentence}");
+            }
+            assert!(!b.has(&device));
+            a.end([app]);
+            b.end([]);
+            for pod in [a, b] {
+                let _ = node.unstage(&pod.target).success();
+            }
+        }
+    }
+
+    fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let app = pod.app();
+        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file; sync");
+        for container in [&app, &pod.sandbox] {
+            process::kill_now(container.pid());
+        }
+        wait_until("the pod to end", PATIENCE, || !app.is_alive() && !pod.sandbox.is_alive());
+        // The journal is dirty, and replayed.
+        let again = node.sandbox("pod-a");
+        let app = node.app(&again, &pod.target, "/data");
+        assert_eq!(app.sh("cat /data/file"), "x");
+        let _ = node.unstage(&pod.target).failure();
+        for container in [&app, &again] {
+            process::kill_now(container.pid());
+        }
+        wait_until("the pod to end", PATIENCE, || !app.is_alive() && !again.is_alive());
+        let _ = node.unstage(&pod.target).success();
+        assert!(device.is_free(), "unstage waits for the device");
+        fsck(fstype, device.path());
+    }
+}

@@ -1,0 +1,94 @@
+//! A walk that is killed in its middle is finished by the next create.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::Policy;
+use runcrust_tests::{Container, Node, on_each_delegate};
+
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, end, snapshot};
+
+/// At its so-manieth chown the walk is killed, before that is done.
+const KILLED_AT: usize = 50;
+
+/// The command, and SIGKILL for whichever of its processes gives a file to a group for the
+/// fiftieth time: only the walk does so that often.
+fn killed_at_the_fiftieth_chown(command: &Command) -> Command {
+    let mut strace = Command::new("/usr/bin/strace");
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fchownat"])
+        .args([
+            "-e",
+            &format!("inject=fchownat:signal=KILL:when={KILLED_AT}"),
+        ])
+        .arg(command.get_program())
+        .args(command.get_args());
+    strace.current_dir(command.get_current_dir().expect("the bundle"));
+    strace
+}
+
+impl Scene {
+    /// So far the walk got: the root isn't the group's yet, and some entries are.
+    #[track_caller]
+    fn assert_half_done(&self) {
+        self.device.wait_until_free(PATIENCE);
+        let now = snapshot(&self.device);
+        assert_eq!(now.entry("").gid, self.before.entry("").gid);
+        let changed = now.entries().filter(|(path, entry)| {
+            let before = self.before.entry(path);
+            entry.gid == GROUP && before.gid != GROUP
+        });
+        // By inode: a hard link has several names.
+        let changed: BTreeSet<u64> = changed.map(|(_, entry)| entry.inode).collect();
+        assert_eq!(changed.len(), KILLED_AT - 1);
+    }
+
+    /// What a walk that nobody kills makes of it.
+    #[track_caller]
+    fn assert_finished(&self, expected: &runcrust_tests::tree::Snapshot) {
+        self.device.wait_until_free(PATIENCE);
+        let now = snapshot(&self.device).without_change_times();
+        now.assert_is(expected);
+        self.outside.assert_unchanged();
+    }
+}
+
+fn create_is_killed(container: &Container) {
+    let command = killed_at_the_fiftieth_chown(&container.create_command());
+    let _ = container.create_with(command).failure();
+}
+
+on_each_delegate! {
+    fn in_the_sandboxs_hook(delegate: Delegate) {
+        let scene = Scene::new(Node::new(delegate));
+        let expected = scene.expected(GROUP, Policy::OnRootMismatch).without_change_times();
+        let target = scene.node.stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
+        let killed = scene.node.container(&scene.node.sandbox_bundle(POD).write());
+        create_is_killed(&killed);
+        drop(killed);
+        scene.assert_half_done();
+
+        let sandbox = scene.node.sandbox(POD);
+        let app = scene.node.app(&sandbox, &target, "/data");
+        end([app, sandbox]);
+        scene.assert_finished(&expected);
+    }
+
+    fn in_an_apps_create(delegate: Delegate) {
+        let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
+        let expected = scene.expected(GROUP, Policy::OnRootMismatch).without_change_times();
+        let sandbox = scene.node.sandbox(POD);
+        let target = scene.node.stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
+        let bundle = scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = scene.node.container(&bundle);
+        create_is_killed(&app);
+        scene.assert_half_done();
+
+        // The same bundle again, as a retry of the runtime's caller would.
+        let _ = app.create().success();
+        let _ = app.start().success();
+        end([app, sandbox]);
+        scene.assert_finished(&expected);
+    }
+}

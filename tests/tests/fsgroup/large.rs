@@ -1,0 +1,75 @@
+//! A volume with so many entries that its walk has to tell how far it is.
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::many;
+use runcrust_tests::volume::{mkfs, with_mounted};
+use runcrust_tests::{Delegate, LoopDevice, Node};
+
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, end};
+
+const DIRECTORIES: usize = 200;
+const FILES: usize = 999;
+
+/// Without what a real one would have its journal for: this is about the walk.
+fn a_volume_of_200_000_entries(node: &Node) -> LoopDevice {
+    let device = LoopDevice::new(node.dir(), 96);
+    let arguments = ["-N", "202000", "-I", "128", "-O", "^has_journal"];
+    mkfs("ext4", device.path(), &arguments);
+    with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES));
+    device
+}
+
+/// What the log says of fsGroup, in its order.
+fn words(node: &Node) -> Vec<String> {
+    let log = node.log();
+    let lines = log.lines().filter(|line| line.contains("fsGroup"));
+    lines.map(str::to_owned).collect()
+}
+
+/// The walk is the hook's: whose hook makes no difference.
+#[test]
+fn two_hundred_thousand_entries_are_walked_with_word_of_it() {
+    let node = Node::logging(Delegate::Crun);
+    let device = a_volume_of_200_000_entries(&node);
+    let target = node.stage(POD, "pv-1", &device, &ON_ROOT_MISMATCH);
+    let sandbox = node.sandbox(POD);
+    let log = words(&node);
+    // The two that are due by count; on a slow machine more by time. At the end there are the
+    // root and lost+found besides.
+    let progress = log
+        .iter()
+        .filter(|line| line.contains("fsGroup is being applied"));
+    let progress: Vec<_> = progress.collect();
+    for count in ["100000", "200000"] {
+        let expected = format!("progress={count} entries looked at, {count} changed");
+        assert!(
+            progress.iter().any(|line| line.contains(&expected)),
+            "{expected}: {log:?}"
+        );
+    }
+    assert!(
+        progress
+            .iter()
+            .all(|line| line.contains("volume=\"pv-1\" group=2000")),
+        "{log:?}"
+    );
+    let last = log.last().expect("a last word");
+    assert!(last.contains("fsGroup was applied"), "{log:?}");
+    assert!(
+        last.contains("outcome=200002 entries looked at, 200002 changed"),
+        "{log:?}"
+    );
+
+    let app = node.app(&sandbox, &target, "/data");
+    let files = "ls /data/199 | wc -l; stat -c '%g %a' /data/0/0 /data/199/998 /data/100";
+    let group = format!("{FILES}\n{GROUP} 664\n{GROUP} 664\n{GROUP} 2775");
+    assert_eq!(app.sh(files), group);
+    end([app, sandbox]);
+    device.wait_until_free(PATIENCE);
+
+    // The next pod finds it done.
+    let sandbox = node.sandbox(POD);
+    let last = words(&node).pop().expect("a last word");
+    assert!(last.contains("outcome=the root matches"), "{last}");
+    end([sandbox]);
+}
