@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
+
 use super::entry::{Entry, Layout};
 use super::late::LateDirectory;
 use super::{EntryError, Volume, spellings};
@@ -110,22 +112,7 @@ impl KataDirectory {
 
 /// What a path's entry is called; `None` for a path that is too long to have one.
 fn name(path: &TargetPath) -> Option<String> {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let bytes = path.as_path().as_os_str().as_encoded_bytes();
-    let mut name = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut three = [0; 3];
-        three[..chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
-            name.push(if place <= chunk.len() {
-                digit.into()
-            } else {
-                '='
-            });
-        }
-    }
+    let name = URL_SAFE.encode(path.as_path().as_os_str().as_encoded_bytes());
     (name.len() <= NAME_MAX).then_some(name)
 }
 
