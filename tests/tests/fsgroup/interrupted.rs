@@ -41,7 +41,14 @@ impl Scene {
         });
         // By inode: a hard link has several names.
         let changed: BTreeSet<u64> = changed.map(|(_, entry)| entry.inode).collect();
-        assert_eq!(changed.len(), KILLED_AT - 1);
+        // The chowns of the two frozen entries fail; whether they came before is up to the order in
+        // which the file system lists.
+        let expected = KILLED_AT - 3..KILLED_AT;
+        assert!(
+            expected.contains(&changed.len()),
+            "{} entries",
+            changed.len()
+        );
     }
 
     /// What a walk that nobody kills makes of it.

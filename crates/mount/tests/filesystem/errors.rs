@@ -367,16 +367,13 @@ fn a_device_shorter_than_its_file_system_is_told_with_both_sizes() {
 /// read directly, Linux 6.1 gives zeroes for what isn't there.)
 #[test]
 fn a_device_that_cannot_be_read_is_told_from_a_broken_file_system() {
-    for (fstype, rest) in [("ext4", 4096), ("xfs", 4096)] {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach_with(&["--direct-io=on"]);
-        let file = File::options().write(true).open(image.path());
-        file.expect("it opens").set_len(rest).expect("it shrinks");
-        let start =
-            format!("fsconfig({{device}}, {fstype}, create): EIO: the device can't be read");
-        let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
-        assert_eq!(cause, Cause::InputOutput);
-    }
+    let image = Image::made("xfs", &[]);
+    let on = image.attach_with(&["--direct-io=on"]);
+    let file = File::options().write(true).open(image.path());
+    file.expect("it opens").set_len(4096).expect("it shrinks");
+    let start = "fsconfig({device}, xfs, create): EIO: the device can't be read";
+    let (cause, _) = refused(mount(&on, "xfs", &[], true), &on, start);
+    assert_eq!(cause, Cause::InputOutput);
 }
 
 #[test]
