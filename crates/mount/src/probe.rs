@@ -113,7 +113,11 @@ pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
 }
 
 /// Whether the buffer could be filled.
-fn read_at(device: impl AsFd, mut buffer: &mut [u8], mut offset: u64) -> Result<bool, Errno> {
+pub(crate) fn read_at(
+    device: impl AsFd,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> Result<bool, Errno> {
     while !buffer.is_empty() {
         match retry_on_intr(|| pread(device.as_fd(), &mut *buffer, offset))? {
             0 => return Ok(false),
