@@ -52,13 +52,9 @@ pub fn grow(
 
 /// What [`grow`] would make of a file system that isn't mounted yet, as far as can be told.
 pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
-    let size = match Family::of(device, fstype)? {
-        Family::Ext => ext4::size(device, fstype)?,
-        Family::Xfs => xfs::size_on(device)?,
-        Family::Btrfs => btrfs::size_on(device)?,
-    };
+    let family = Family::of(device, fstype)?;
     // Where there is no such file system the mount will say so.
-    let size = size.unwrap_or(Size {
+    let size = on_disk(device, fstype, family)?.unwrap_or(Size {
         bytes: 0,
         block: 1,
         least: 0,
@@ -94,6 +90,11 @@ impl Family {
     }
 }
 
+/// Of a mounted file system.
+///
+/// ext4 tells it nowhere: statfs(2) leaves out what it keeps for itself. Its superblock does, which
+/// the driver keeps in the device's own page cache, so that a reader of the device sees the present
+/// one (resize2fs(8) reads it there too).
 fn size(
     root: &OwnedFd,
     device: &Device,
@@ -101,7 +102,7 @@ fn size(
     family: Family,
 ) -> Result<Size, ResizeError> {
     match family {
-        Family::Ext => ext4::size(device, fstype)?.ok_or_else(|| ResizeError::Unsupported {
+        Family::Ext => on_disk(device, fstype, family)?.ok_or_else(|| ResizeError::Unsupported {
             device: device.path().to_owned(),
             fstype: fstype.to_owned(),
             reason: "its superblock can't be read; hint: run e2fsck when no pod uses it",
@@ -111,22 +112,31 @@ fn size(
     }
 }
 
+/// By the superblock; `None` where the device holds another file system, or none.
+fn on_disk(device: &Device, fstype: &str, family: Family) -> Result<Option<Size>, ResizeError> {
+    let found = device
+        .open_for_reading(OFlags::empty())
+        .and_then(probe::probe)
+        .map_err(|errno| error::read_failed(device, errno))?;
+    let Some(found) = found.filter(|found| found.kind.is_mounted_as(fstype)) else {
+        return Ok(None);
+    };
+    match family {
+        Family::Ext => ext4::check(device, fstype)?,
+        Family::Btrfs if found.devices != 1 => return Err(btrfs::several(device)),
+        Family::Xfs | Family::Btrfs => {}
+    }
+    Ok(Some(Size {
+        bytes: found.size,
+        block: found.block,
+        least: match family {
+            Family::Btrfs => btrfs::LEAST,
+            Family::Ext | Family::Xfs => 0,
+        },
+    }))
+}
+
 fn misfit(device: &Device, misfit: Misfit) -> ResizeError {
     let device = device.path().to_owned();
     ResizeError::Limits { device, misfit }
-}
-
-/// Bytes of the device; `None` where it ends before.
-fn read<const N: usize>(device: &Device, offset: u64) -> Result<Option<[u8; N]>, ResizeError> {
-    let mut bytes = [0; N];
-    let whole = device
-        .open_for_reading(OFlags::empty())
-        .and_then(|opened| probe::read_at(opened, &mut bytes, offset));
-    match whole {
-        Ok(whole) => Ok(whole.then_some(bytes)),
-        Err(errno) => Err(ResizeError::Call {
-            call: format!("read({})", device.path().display()),
-            errno,
-        }),
-    }
 }

@@ -57,6 +57,12 @@ pub(super) fn ioctl(device: &Device, name: impl std::fmt::Display) -> String {
     format!("ioctl({}, {name})", device.path().display())
 }
 
+/// The device can't be read.
+pub(super) fn read_failed(device: &Device, errno: Errno) -> ResizeError {
+    let call = format!("read({})", device.path().display());
+    ResizeError::Call { call, errno }
+}
+
 /// What an ioctl that grows a file system says to all of them.
 pub(super) fn refusal(call: String, errno: Errno) -> ResizeError {
     let reason = match errno {

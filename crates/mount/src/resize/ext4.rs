@@ -1,78 +1,57 @@
-//! ext4, and ext3 by the same driver.
-//!
-//! A mounted one tells its size nowhere: statfs(2) leaves out what it keeps for itself. Its
-//! superblock on the device does, which the driver keeps in the device's own page cache, so that a
-//! reader of the device sees the present one (resize2fs(8) reads it there too).
+//! ext4, and ext3 and ext2 by the same driver.
 
 use std::os::fd::OwnedFd;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::decide::Size;
-use super::error::{ResizeError, ioctl, refusal};
+use super::error::{ResizeError, ioctl, read_failed, refusal};
 use crate::device::Device;
+use crate::probe;
 use crate::sys::growth;
 
-/// Where the superblock is (`Documentation/filesystems/ext4/super.rst`), and how much of it is read.
+/// Where the superblock is (`Documentation/filesystems/ext4/super.rst`), and how much of it is
+/// read.
 const AT: u64 = 1024;
-const LENGTH: usize = 0x154;
+const LENGTH: usize = 0x64;
 
 const COMPAT_RESIZE_INODE: u32 = 0x10;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const INCOMPAT_META_BG: u32 = 0x10;
-const INCOMPAT_64BIT: u32 = 0x80;
 const STATE_ERRORS: u16 = 0x2;
 
-/// What is needed of a superblock.
+/// What decides whether it can grow while it is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Superblock {
-    blocks: u64,
-    block_size: u64,
+struct Features {
     compat: u32,
     incompat: u32,
     state: u16,
 }
 
-impl Superblock {
-    fn read(device: &Device) -> Result<Option<Self>, ResizeError> {
-        let bytes = super::read::<LENGTH>(device, AT)?;
-        Ok(bytes.as_ref().and_then(Self::parse))
+impl Features {
+    fn read(device: &Device) -> Result<Self, ResizeError> {
+        let mut bytes = [0; LENGTH];
+        device
+            .open_for_reading(OFlags::empty())
+            .and_then(|opened| probe::read_at(opened, &mut bytes, AT))
+            .map_err(|errno| read_failed(device, errno))?;
+        Ok(Self::parse(&bytes))
     }
 
-    fn parse(bytes: &[u8; LENGTH]) -> Option<Self> {
+    fn parse(bytes: &[u8; LENGTH]) -> Self {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
-        // 64 KiB is the largest block.
-        let log_block_size = u32_at(0x18);
-        if u16_at(0x38) != 0xEF53 || log_block_size > 6 {
-            return None;
-        }
-        let incompat = u32_at(0x60);
-        let high = if incompat & INCOMPAT_64BIT == 0 {
-            0
-        } else {
-            u32_at(0x150)
-        };
-        Some(Self {
-            blocks: u64::from(u32_at(0x4)) | u64::from(high) << 32,
-            block_size: 1024 << log_block_size,
+        Self {
             compat: u32_at(0x5c),
-            incompat,
+            incompat: u32_at(0x60),
             state: u16_at(0x3a),
-        })
-    }
-
-    fn size(&self) -> Size {
-        Size {
-            bytes: self.blocks.saturating_mul(self.block_size),
-            block: self.block_size,
-            least: 0,
         }
     }
 
     /// Why it can't grow while it is mounted. The kernel would convert one without a resize inode
     /// to another layout (`meta_bg`): that isn't done to a volume that is only asked to grow.
-    fn rigid(&self) -> Option<&'static str> {
+    fn rigid(self) -> Option<&'static str> {
         let resize_inode = self.compat & COMPAT_RESIZE_INODE != 0;
         let meta_bg = self.incompat & INCOMPAT_META_BG != 0;
         if self.compat & COMPAT_SPARSE_SUPER2 != 0 {
@@ -90,19 +69,16 @@ impl Superblock {
     }
 }
 
-/// `None` where the device holds no ext file system.
-pub(super) fn size(device: &Device, fstype: &str) -> Result<Option<Size>, ResizeError> {
-    let Some(superblock) = Superblock::read(device)? else {
-        return Ok(None);
-    };
-    if let Some(reason) = superblock.rigid() {
-        return Err(ResizeError::Unsupported {
+/// Fails where it can't grow while it is mounted.
+pub(super) fn check(device: &Device, fstype: &str) -> Result<(), ResizeError> {
+    match Features::read(device)?.rigid() {
+        None => Ok(()),
+        Some(reason) => Err(ResizeError::Unsupported {
             device: device.path().to_owned(),
             fstype: fstype.to_owned(),
             reason,
-        });
+        }),
     }
-    Ok(Some(superblock.size()))
 }
 
 pub(super) fn grow(
@@ -119,9 +95,7 @@ pub(super) fn grow(
     if errno != Errno::PERM {
         return Err(refusal(call, errno));
     }
-    let superblock = Superblock::read(device)?;
-    let errors = superblock.is_some_and(|superblock| superblock.state & STATE_ERRORS != 0);
-    let reason = if errors {
+    let reason = if Features::read(device)?.state & STATE_ERRORS != 0 {
         "ext4 doesn't grow with errors in it; hint: end the pod, run e2fsck on the device, and \
          resize it again"
     } else {
@@ -140,37 +114,6 @@ pub(super) fn grow(
 mod tests {
     use super::*;
 
-    fn bytes(fields: &[(usize, &[u8])]) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
-        for (at, field) in [(0x38, &[0x53, 0xEF][..])].iter().chain(fields) {
-            bytes[*at..at + field.len()].copy_from_slice(field);
-        }
-        bytes
-    }
-
-    fn parse(fields: &[(usize, &[u8])]) -> Superblock {
-        Superblock::parse(&bytes(fields)).unwrap()
-    }
-
-    #[test]
-    fn the_size_is_all_blocks_and_its_upper_half_counts_with_64bit_alone() {
-        let blocks: (usize, &[u8]) = (0x4, &5_u32.to_le_bytes());
-        let high: (usize, &[u8]) = (0x150, &1_u32.to_le_bytes());
-        let log: (usize, &[u8]) = (0x18, &2_u32.to_le_bytes());
-        let size = parse(&[blocks, high, log]).size();
-        assert_eq!((size.bytes, size.block, size.least), (5 * 4096, 4096, 0));
-        let wide: (usize, &[u8]) = (0x60, &INCOMPAT_64BIT.to_le_bytes());
-        let size = parse(&[blocks, high, log, wide]).size();
-        assert_eq!(size.bytes, ((1 << 32) + 5) * 4096);
-    }
-
-    #[test]
-    fn something_else_is_no_superblock() {
-        assert_eq!(Superblock::parse(&[0; LENGTH]), None);
-        let absurd: (usize, &[u8]) = (0x18, &40_u32.to_le_bytes());
-        assert_eq!(Superblock::parse(&bytes(&[absurd])), None);
-    }
-
     #[test]
     fn what_would_be_converted_or_cannot_grow_online_does_not() {
         for (compat, incompat, grows) in [
@@ -179,10 +122,19 @@ mod tests {
             (0, 0, false),
             (COMPAT_RESIZE_INODE | COMPAT_SPARSE_SUPER2, 0, false),
         ] {
-            let compat: (usize, [u8; 4]) = (0x5c, u32::to_le_bytes(compat));
-            let incompat: (usize, [u8; 4]) = (0x60, u32::to_le_bytes(incompat));
-            let superblock = parse(&[(compat.0, &compat.1), (incompat.0, &incompat.1)]);
-            assert_eq!(superblock.rigid().is_none(), grows, "{superblock:?}");
+            let mut bytes = [0; LENGTH];
+            bytes[0x5c..0x60].copy_from_slice(&u32::to_le_bytes(compat));
+            bytes[0x60..].copy_from_slice(&u32::to_le_bytes(incompat));
+            bytes[0x3a] = 3;
+            let features = Features::parse(&bytes);
+            let state = 3;
+            let expected = Features {
+                compat,
+                incompat,
+                state,
+            };
+            assert_eq!(features, expected);
+            assert_eq!(features.rigid().is_none(), grows, "{features:?}");
         }
     }
 }
