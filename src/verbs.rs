@@ -4,6 +4,7 @@
 //! on standard output, and one line on standard error:
 //! `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
+mod resize;
 mod stage;
 mod stats;
 
@@ -42,6 +43,8 @@ enum Verb {
         /// `target_path` of CSI `NodePublishVolume`
         target_path: OsString,
     },
+    /// Grow a volume to its device's size; one that isn't in use yet, with its mount
+    Resize(resize::Arguments),
 }
 
 /// A failure as the caller is told.
@@ -129,6 +132,7 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Fa
         Verb::Stage(arguments) => stage::stage(&context, arguments),
         Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?),
         Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?),
+        Verb::Resize(arguments) => resize::resize(&context, arguments),
     }
 }
 

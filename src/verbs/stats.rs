@@ -1,6 +1,6 @@
 //! `stats`.
 
-use crust_mount::usage::Amounts;
+use crust_mount::usage::{Amounts, Usage};
 use crust_mount::volume::{self, Context};
 use crust_state::TargetPath;
 use serde_json::{Value, json};
@@ -10,12 +10,16 @@ use super::Failure;
 pub(super) fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
     let stats = volume::stats(context, target)?;
     Ok(json!({
-        "usage": [entry("BYTES", stats.usage.bytes), entry("INODES", stats.usage.inodes)],
+        "usage": stats.usage.map_or_else(Vec::new, entries),
         "volume_condition": {
             "abnormal": stats.condition.abnormal,
             "message": stats.condition.message,
         },
     }))
+}
+
+fn entries(usage: Usage) -> Vec<Value> {
+    vec![entry("BYTES", usage.bytes), entry("INODES", usage.inodes)]
 }
 
 fn entry(unit: &str, amounts: Amounts) -> Value {

@@ -68,6 +68,21 @@ impl LoopDevice {
         }
     }
 
+    /// Gives the file and the device another size, as expanding a volume on the storage side does.
+    ///
+    /// # Panics
+    ///
+    /// When that fails.
+    #[track_caller]
+    pub fn set_size(&self, bytes: u64) {
+        let image = File::options().write(true).open(&self.file);
+        image
+            .and_then(|image| image.set_len(bytes))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.file.display()));
+        let mut losetup = Command::new("losetup");
+        let _ = Run::of(losetup.arg("--set-capacity").arg(&self.path)).success();
+    }
+
     /// `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path

@@ -113,6 +113,12 @@ impl Node {
         self.handler.crust(&["stats", utf8(target)])
     }
 
+    /// Asks for a volume's growth; in bytes, 0 is no limit.
+    pub fn resize(&self, target: &Path, min: u64, max: u64) -> Run {
+        let (min, max) = (min.to_string(), max.to_string());
+        self.handler.crust(&["resize", utf8(target), &min, &max])
+    }
+
     /// The bundle of a sandbox, not written yet.
     pub fn sandbox_bundle(&self, pod_uid: &str) -> Bundle {
         Bundle::sandbox(&self.dir, pod_uid)

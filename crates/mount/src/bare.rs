@@ -10,45 +10,75 @@ use rustix::io::Errno;
 /// what is deeper is somebody's data.
 const DEPTH: usize = 64;
 
-/// Whether a CSI volume's directory on the host isn't the root of a mount and holds no files:
-/// directories may stand in it, since container runtimes create a missing bind source. One that
-/// doesn't exist is bare.
-///
-/// It is listed only when it isn't a mount.
+/// How many entries of such a tree are looked at; more are somebody's data as well.
+const ENTRIES: usize = 10_000;
+
+/// What stands in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Nothing but directories, since container runtimes create a missing bind source; or it
+    /// doesn't exist.
+    Bare,
+    /// Something else too.
+    Files,
+    /// It is the root of a mount, and wasn't listed.
+    Mount,
+    /// It couldn't be looked into, or only directories were found before the look became too long.
+    Unknown,
+}
+
+/// What a CSI volume's directory on the host holds. Below it no link is followed.
 #[must_use]
-pub fn is_bare_directory(directory: &Path) -> bool {
+pub fn contents(directory: &Path) -> Contents {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
         Ok(opened) => opened,
-        Err(error) => return error == Errno::NOENT,
+        Err(Errno::NOENT) => return Contents::Bare,
+        Err(_) => return Contents::Unknown,
     };
-    let stat = rustix::fs::statx(&opened, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    let plain = stat.is_ok_and(|stat| !stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
-    plain && holds_no_files(&opened, DEPTH)
+    match rustix::fs::statx(&opened, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS) {
+        Ok(stat) if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => Contents::Mount,
+        Ok(_) => look_into(&opened, DEPTH, &mut ENTRIES.clone()),
+        Err(_) => Contents::Unknown,
+    }
 }
 
-fn holds_no_files(directory: &OwnedFd, depth: usize) -> bool {
+/// Whether a CSI volume's directory on the host isn't the root of a mount and holds no files. One
+/// that doesn't exist is bare.
+#[must_use]
+pub fn is_bare_directory(directory: &Path) -> bool {
+    contents(directory) == Contents::Bare
+}
+
+fn look_into(directory: &OwnedFd, depth: usize, left: &mut usize) -> Contents {
     let Ok(entries) = Dir::read_from(directory) else {
-        return false;
+        return Contents::Unknown;
     };
     for entry in entries {
-        let Ok(entry) = entry else { return false };
+        let Ok(entry) = entry else {
+            return Contents::Unknown;
+        };
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if entry.file_type() != FileType::Directory || depth == 0 {
-            return false;
+        if entry.file_type() != FileType::Directory {
+            return Contents::Files;
         }
+        if depth == 0 || *left == 0 {
+            return Contents::Unknown;
+        }
+        *left -= 1;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(below) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
-            return false;
+            return Contents::Unknown;
         };
-        if !holds_no_files(&below, depth - 1) {
-            return false;
+        match look_into(&below, depth - 1, left) {
+            Contents::Bare => {}
+            other => return other,
         }
     }
-    true
+    Contents::Bare
 }
 
 #[cfg(test)]
@@ -67,12 +97,25 @@ mod tests {
         assert!(!is_bare_directory(path), "a link is somebody's data");
         std::fs::remove_file(path.join("a/b/link")).unwrap();
         std::fs::write(path.join("a/b/file"), b"").unwrap();
+        assert_eq!(contents(path), Contents::Files);
         assert!(!is_bare_directory(path));
         assert!(is_bare_directory(&path.join("a/b/c")));
     }
 
     #[test]
+    fn a_tree_that_is_too_deep_or_too_large_is_not_judged() {
+        let temporary = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temporary.path().join("a/b/c")).unwrap();
+        let opened = OwnedFd::from(std::fs::File::open(temporary.path()).unwrap());
+        let look = |depth, mut entries| look_into(&opened, depth, &mut entries);
+        assert_eq!(look(3, 3), Contents::Bare);
+        assert_eq!(look(2, 3), Contents::Unknown);
+        assert_eq!(look(3, 2), Contents::Unknown);
+    }
+
+    #[test]
     fn a_mount_is_never_bare() {
         assert!(!is_bare_directory(Path::new("/proc")));
+        assert_eq!(contents(Path::new("/proc")), Contents::Mount);
     }
 }

@@ -177,6 +177,11 @@ impl Device {
         aliases::is_read_only(Path::new(SYSFS), self.number)
     }
 
+    /// How many bytes it has now, as far as the kernel knows.
+    pub fn size(&self) -> Result<u64, DeviceError> {
+        aliases::size(Path::new(SYSFS), self.number)
+    }
+
     /// Whether somebody has the device for itself: a mount in whatever namespace, device mapper,
     /// md, swap, or an `O_EXCL` open (open(2)). A look, not a claim: hold the volume's lock.
     pub fn in_use_exclusively(&self) -> Result<bool, DeviceError> {

@@ -12,6 +12,7 @@
 //! | [`fsgroup`] | kubelet's recursive group ownership, on descriptors, resumable |
 //! | [`subpath`] | a subPath → a descriptor inside the volume, never outside |
 //! | [`usage`] | bytes and inodes of a mounted volume |
+//! | [`resize`] | a mounted file system grows to its device's size |
 //! | [`mountinfo`] | `/proc/<pid>/mountinfo`, read |
 //! | [`ids`] | the user namespace that a container will have |
 //! | [`view`] | what a container is given of a mounted volume |
@@ -36,6 +37,7 @@ pub mod namespace;
 pub mod options;
 pub mod place;
 pub mod probe;
+pub mod resize;
 pub mod rootfs;
 pub mod sandbox;
 pub mod subpath;

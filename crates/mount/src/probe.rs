@@ -58,8 +58,11 @@ pub struct Signature {
     pub kind: Kind,
     /// The file system's UUID. A clone or a restored snapshot has the same.
     pub uuid: Uuid,
-    /// How much of the device is the file system's, in bytes.
+    /// How much of the device is the file system's, in bytes: all of it, what it keeps for itself
+    /// too.
     pub size: u64,
+    /// The size is a whole number of these, in bytes.
+    pub block: u64,
     /// How many devices it lies on; only btrfs knows more than one.
     pub devices: u64,
 }
@@ -113,7 +116,11 @@ pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
 }
 
 /// Whether the buffer could be filled.
-fn read_at(device: impl AsFd, mut buffer: &mut [u8], mut offset: u64) -> Result<bool, Errno> {
+pub(crate) fn read_at(
+    device: impl AsFd,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> Result<bool, Errno> {
     while !buffer.is_empty() {
         match retry_on_intr(|| pread(device.as_fd(), &mut *buffer, offset))? {
             0 => return Ok(false),
@@ -158,6 +165,7 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
         kind,
         uuid: Uuid(bytes(superblock, 0x68)),
         size: blocks.saturating_mul(block_size),
+        block: block_size,
         devices: 1,
     })
 }
@@ -171,6 +179,7 @@ fn xfs(superblock: &[u8]) -> Option<Signature> {
             kind: Kind::Xfs,
             uuid: Uuid(bytes(superblock, 0x20)),
             size: blocks.saturating_mul(u64::from(block_size)),
+            block: u64::from(block_size),
             devices: 1,
         }
     })
@@ -183,6 +192,7 @@ fn btrfs(superblock: &[u8]) -> Option<Signature> {
         kind: Kind::Btrfs,
         uuid: Uuid(bytes(superblock, 0x20)),
         size: u64::from_le_bytes(bytes(superblock, 0xd1)),
+        block: u64::from(u32::from_le_bytes(bytes(superblock, 0x90))),
         devices: u64::from_le_bytes(bytes(superblock, 0x88)),
     })
 }

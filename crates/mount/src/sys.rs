@@ -1,9 +1,13 @@
 //! The system calls that `rustix` lacks, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
+pub(crate) mod growth;
+
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
+use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mount::MountAttrFlags;
 use rustix::process::Pid;
 
@@ -141,6 +145,51 @@ pub fn unshare_mount_namespace() -> Result<(), Errno> {
     // shared: every `OwnedFd` and `BorrowedFd` of every thread stays what it was. It is
     // `CLONE_FILES`, which isn't given, for which the function is unsafe.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+}
+
+/// An ioctl whose argument is one value that the kernel reads or writes.
+struct Request<'a, T> {
+    opcode: Opcode,
+    argument: &'a mut T,
+}
+
+/// Values that are valid whatever bytes they have: numbers, and `repr(C)` structures of numbers.
+/// To be implemented in this room only.
+trait Plain: Copy {}
+
+// SAFETY: the pointer is to `argument`, borrowed exclusively as long as the request lives, and
+// calls are taken to change it; the output is the call's own return value.
+unsafe impl<T: Plain> Ioctl for Request<'_, T> {
+    type Output = c_int;
+
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::from_mut(self.argument).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> Result<c_int, Errno> {
+        Ok(out)
+    }
+}
+
+/// `_IOC(direction, group, number, size of the argument)` on `file`.
+fn request<T: Plain>(
+    file: impl AsFd,
+    direction: Direction,
+    group: u8,
+    number: u8,
+    argument: &mut T,
+) -> Result<c_int, Errno> {
+    let opcode = opcode::from_components(direction, group, number, size_of::<T>());
+    // SAFETY: the size in the opcode is the argument's, so a file system that knows the opcode
+    // copies no byte beyond it, and any bytes make a `T` (`Plain`). One that doesn't know it says
+    // ENOTTY. `file` is open for the length of the call.
+    unsafe { ioctl(file, Request { opcode, argument }) }
 }
 
 fn last_errno() -> Errno {

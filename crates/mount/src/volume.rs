@@ -6,11 +6,14 @@
 mod acquire;
 mod ensure;
 mod error;
+mod health;
 mod instance;
+mod mounted;
 mod own;
 mod owners;
 mod plan;
 mod release;
+mod resize;
 mod stage;
 mod stats;
 mod users;
@@ -21,11 +24,13 @@ use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, 
 pub use ensure::{Host, ensure, view};
 use error::Cause;
 pub use error::{Code, VolumeError};
+pub use health::Condition;
 pub use own::{instantiate, mount_reserved, reserve};
 pub use plan::{Need, needs};
 pub use release::{SweepError, release, release_sandbox, sweep};
+pub use resize::resize;
 pub use stage::{stage, unstage};
-pub use stats::{Condition, Stats, stats};
+pub use stats::{Stats, stats};
 pub use users::{NewContainer, begin, has_device, publish, withdraw};
 
 /// What every step works with.

@@ -6,11 +6,13 @@ use crate::config::Config;
 use crate::files::FileError;
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
+use crate::resize::RESIZE;
 use crate::target::TargetPath;
 
 mod entry;
 mod kata;
 mod late;
+mod resize;
 mod volume;
 
 use entry::{Entry, Layout};
@@ -65,6 +67,14 @@ pub enum EntryError {
     /// `runcrust.json` can't be understood.
     #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
     Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// `resize.json` can't be understood.
+    #[error("{}: {source}; hint: ask for the resize again, which replaces it", path.display())]
+    Resize {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -188,7 +198,11 @@ impl CrustDirectory {
             let name = path.digest().to_string();
             match root.open_directory(&name)? {
                 Some(there) if there.read(MOUNT_INFO)?.as_deref() == Some(&content) => {}
-                Some(there) => there.write(MOUNT_INFO, &content)?,
+                Some(there) => {
+                    // It was asked for the volume that was staged here before.
+                    there.remove(RESIZE)?;
+                    there.write(MOUNT_INFO, &content)?;
+                }
                 None => root.add_directory(&name, &[(MOUNT_INFO, &content)])?,
             }
         }

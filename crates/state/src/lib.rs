@@ -6,7 +6,7 @@
 //! | [`target`] | target paths and their digests |
 //! | [`info`] | `mountInfo.json` |
 //! | [`crust`] | the crust directory's entries, and a staged volume's files |
-//! | [`record`], [`sandbox`], [`bundle`] | typed records |
+//! | [`record`], [`sandbox`], [`bundle`], [`resize`] | typed records |
 //! | [`ownership`] | whether a pod may have a volume that others have |
 //! | [`state_directory`], [`lock`] | `/run/runcrust`: indexes and locks |
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
@@ -28,6 +28,7 @@ pub mod logging;
 pub mod ownership;
 mod process;
 pub mod record;
+pub mod resize;
 pub mod sandbox;
 mod sentence;
 pub mod state_directory;

@@ -112,6 +112,7 @@ fn a_node_that_is_not_in_order_is_internal() {
             node.try_stage(&target, device.path(), &["--option", "noatime"]),
             node.unstage(&target),
             node.stats(&target),
+            node.resize(&target, 0, 0),
         ]
     };
     let root = node.handler().crust_root();
@@ -155,7 +156,7 @@ fn the_verbs_need_no_delegate() {
 fn help_and_version_are_for_people() {
     let node = Node::new(Delegate::Runc);
     let help = node.handler().crust(&["--help"]).success();
-    for verb in ["stage", "unstage", "stats"] {
+    for verb in ["stage", "unstage", "stats", "resize"] {
         assert!(help.stdout.contains(verb), "{help}");
         let help = node.handler().crust(&[verb, "--help"]).success();
         assert!(help.stdout.contains("<TARGET_PATH>"), "{help}");

@@ -5,6 +5,8 @@
 
 mod answer;
 mod arguments;
+mod health;
+mod resize;
 mod stage;
 mod stats;
 mod unstage;

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{
-    Container, Delegate, LoopDevice, Node, Run, on_each_delegate, process, wait_until,
-};
-use serde_json::{Value, json};
+use runcrust_tests::{Container, Delegate, Node, Run, on_each_delegate, process, wait_until};
+use serde_json::Value;
 
 use crate::answer::assert_error;
 
@@ -35,13 +33,6 @@ fn expected(app: &Container, at: &str) -> String {
         size * available,
         inodes - free_inodes,
     )
-}
-
-/// Has the mounted ext4 find an error in itself.
-fn fail(device: &LoopDevice) {
-    let name = device.path().file_name().expect("/dev/loopN");
-    let directory = Path::new("/sys/fs/ext4").join(name);
-    fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
 }
 
 #[track_caller]
@@ -156,40 +147,5 @@ on_each_delegate! {
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
-    }
-
-    fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=continue"]);
-        let _sandbox = node.sandbox("pod-a");
-        fail(&device);
-        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
-        let condition = &answer["volume_condition"];
-        assert_eq!(condition["abnormal"], json!(true), "{answer}");
-        assert!(condition["message"].as_str().unwrap().contains("error"), "{answer}");
-    }
-
-    fn a_file_system_that_became_read_only_is_abnormal(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=remount-ro"]);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
-        fail(&device);
-        let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
-        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
-        // Since Linux 6.12 statfs doesn't tell it; the errors do.
-        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
-        assert_eq!(answer["volume_condition"]["abnormal"], json!(true), "{answer}");
-    }
-
-    fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
-        let _sandbox = node.sandbox("pod-a");
-        let answer: Value = serde_json::from_str(&stats(&node, &target)).unwrap();
-        assert_eq!(answer["volume_condition"], json!({"abnormal": false, "message": ""}));
     }
 }

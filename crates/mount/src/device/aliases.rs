@@ -90,6 +90,12 @@ pub(super) fn is_read_only(sysfs: &Path, number: DeviceNumber) -> Result<bool, D
     Ok(required(number, &directory(sysfs, number).join("ro"))?.trim_ascii() == b"1")
 }
 
+/// `/sys/dev/block/<n>/size`, in units of 512 bytes whatever the device's own are; here in bytes.
+pub(super) fn size(sysfs: &Path, number: DeviceNumber) -> Result<u64, DeviceError> {
+    let sectors = decimal(number, &directory(sysfs, number).join("size"))?;
+    Ok(sectors.saturating_mul(512))
+}
+
 /// Every block device has `/sys/dev/block/<n>`, a link to its directory.
 fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
     sysfs.join("dev/block").join(number.to_string())

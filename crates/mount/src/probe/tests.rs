@@ -45,6 +45,7 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         kind,
         uuid: UUID,
         size,
+        block: 4096,
         devices,
     };
     assert_eq!(found(xfs), expected(Kind::Xfs, 320 << 20, 1));
@@ -52,6 +53,7 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         (0x1_0040, b"_BHRfS_M"),
         (0x1_0020, &UUID.0),
         (0x1_0088, &2_u64.to_le_bytes()),
+        (0x1_0090, &4096_u32.to_le_bytes()),
         (0x1_00d1, &(128_u64 << 20).to_le_bytes()),
     ]);
     assert_eq!(found(btrfs), expected(Kind::Btrfs, 128 << 20, 2));
@@ -73,6 +75,7 @@ fn the_three_ext_are_told_apart_by_their_features() {
             kind,
             uuid: UUID,
             size,
+            block: 4096,
             devices: 1,
         };
         assert_eq!(found(ext_image(features)), expected, "{features:x?}");

@@ -1,19 +1,19 @@
 //! What can go wrong with a volume, and the code that a caller gets.
 
-use crust_state::TargetPath;
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::info::InfoError;
 use crust_state::lock::LockError;
 use crust_state::ownership::Conflict;
 use crust_state::state_directory::StateError;
+use crust_state::{DeviceNumber, TargetPath};
 
 use crate::device::DeviceError;
 use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
 use crate::options::OptionsError;
+use crate::resize::ResizeError;
 use crate::sandbox::SandboxError;
-use crate::usage::UsageError;
 
 /// A gRPC status code, by which callers of the CLI tell errors apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Code {
     FailedPrecondition,
     /// The request itself is wrong.
     InvalidArgument,
+    /// No size meets the limits.
+    OutOfRange,
     /// This version, or the file system, can't do it.
     Unimplemented,
     /// Everything else.
@@ -38,6 +40,7 @@ impl Code {
             Self::NotFound => "NOT_FOUND",
             Self::FailedPrecondition => "FAILED_PRECONDITION",
             Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::OutOfRange => "OUT_OF_RANGE",
             Self::Unimplemented => "UNIMPLEMENTED",
             Self::Internal => "INTERNAL",
         }
@@ -74,7 +77,11 @@ impl VolumeError {
             Cause::NotStaged(_) => Code::NotFound,
             Cause::InUse { .. }
             | Cause::NotInUse
+            | Cause::ReadOnly
+            | Cause::OnlyReadOnlyViews
+            | Cause::DeviceGone(_)
             | Cause::DeviceBusy { .. }
+            | Cause::Resize(ResizeError::Refused { .. })
             | Cause::Conflict(_)
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
             Cause::Info(_)
@@ -85,7 +92,10 @@ impl VolumeError {
             )
             | Cause::Options(_)
             | Cause::FileSystem { .. } => Code::InvalidArgument,
-            Cause::Unsupported(_) => Code::Unimplemented,
+            Cause::Resize(ResizeError::Limits { .. }) => Code::OutOfRange,
+            Cause::Unsupported(_) | Cause::Resize(ResizeError::Unsupported { .. }) => {
+                Code::Unimplemented
+            }
             _ => Code::Internal,
         }
     }
@@ -106,6 +116,15 @@ pub(super) enum Cause {
     InUse { user: String },
     #[error("no live sandbox or container has it mounted; hint: it is, once its pod has started")]
     NotInUse,
+    #[error("it is read-only, and stays as large as it is; hint: stage it read-write to grow it")]
+    ReadOnly,
+    #[error(
+        "whoever has it mounted has it read-only; hint: it grows where it can be written to: resize \
+         it again when the pod's sandbox, or a container that writes, runs"
+    )]
+    OnlyReadOnlyViews,
+    #[error("device {0} is gone from this node; hint: attach it again, and end the pod")]
+    DeviceGone(DeviceNumber),
     #[error(
         "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host? findmnt and lsblk show who holds it"
     )]
@@ -148,5 +167,10 @@ pub(super) enum Cause {
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
-    Usage(#[from] UsageError),
+    Resize(#[from] ResizeError),
+    #[error(
+        "the resize that was asked for before the mount: {0}; a new `crust resize` takes its place, \
+         and unstaging the volume drops it"
+    )]
+    PendingResize(ResizeError),
 }

@@ -9,6 +9,7 @@ use crust_state::record::VolumeRecord;
 use super::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
+use super::resize;
 use crate::filesystem::{self, Request};
 use crate::fsgroup;
 
@@ -22,8 +23,8 @@ pub(super) struct Wanted<'a> {
     pub(super) admission: Admission,
 }
 
-/// Instantiates the file system and applies fsGroup, where it wasn't for this pod before. The
-/// record then says that it was.
+/// Instantiates the file system, grows it where that was asked for before, and applies fsGroup,
+/// where it wasn't for this pod before. The record then says that it was.
 ///
 /// Attached means configured: a crash in here leaves nothing.
 pub(super) fn make(
@@ -42,6 +43,7 @@ pub(super) fn make(
         options: &plan.options,
         exclusive,
     })?;
+    resize::carry_out(wanted.volume, plan, &mount)?;
     let prepared = record.mark_prepared(wanted.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
         let name = wanted.volume.target().volume_name();

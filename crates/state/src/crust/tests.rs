@@ -3,6 +3,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::Process;
 use crate::record::{RECORD, Superblock, User, UserKind, Version};
+use crate::resize::Limits;
 
 struct Node {
     crust: CrustDirectory,
@@ -218,4 +219,60 @@ fn a_directory_that_comes_later_is_found_by_whoever_looked_before() {
     node.stage("data/pods/a");
     assert!(node.crust.exists().unwrap());
     assert!(node.crust.volume(&target).unwrap().is_some());
+}
+
+#[test]
+fn a_resize_waits_in_both_entries_until_it_is_done() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    let volume = node.crust.volume(&resolved).unwrap().unwrap();
+    assert_eq!(volume.pending_resize().unwrap(), None);
+    let limits = |min| Limits::new(min, 0).unwrap();
+    volume.record_resize(limits(1)).unwrap();
+    volume.record_resize(limits(2)).unwrap();
+    for path in [&given, &resolved] {
+        let volume = node.crust.volume(path).unwrap().unwrap();
+        assert_eq!(volume.pending_resize().unwrap(), Some(limits(2)));
+        assert!(node.file(path, RESIZE).exists());
+    }
+    node.stage("kubelet/pods/a");
+    assert_eq!(volume.pending_resize().unwrap(), Some(limits(2)));
+    volume.forget_resize().unwrap();
+    for path in [&given, &resolved] {
+        assert!(!node.file(path, RESIZE).exists());
+    }
+}
+
+#[test]
+fn other_content_drops_a_resize_that_was_asked_for_what_was_there() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    let volume = node.crust.volume(&given).unwrap().unwrap();
+    volume.record_resize(Limits::new(1, 0).unwrap()).unwrap();
+    let changed = MountInfo {
+        read_only: true,
+        ..info(&given)
+    };
+    node.crust.stage(&given, &changed).unwrap();
+    for path in [&given, &resolved] {
+        assert!(!node.file(path, RESIZE).exists());
+    }
+}
+
+#[test]
+fn a_resize_that_cannot_be_read_is_refused_until_another_replaces_it() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let volume = node.crust.volume(&target).unwrap().unwrap();
+    std::fs::write(node.file(&target, RESIZE), "{\"version\":2}").unwrap();
+    let error = volume.pending_resize().unwrap_err().to_string();
+    assert!(
+        error.contains("resize.json: ") && error.contains("; hint:"),
+        "{error}"
+    );
+    let limits = Limits::new(1, 0).unwrap();
+    volume.record_resize(limits).unwrap();
+    assert_eq!(volume.pending_resize().unwrap(), Some(limits));
 }

@@ -80,7 +80,7 @@ impl Volume {
         Ok(())
     }
 
-    fn write(&self, name: &str, content: &[u8]) -> Result<(), EntryError> {
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), EntryError> {
         for entry in &self.entries {
             if entry.directory.read_record(name)?.as_deref() != Some(content) {
                 entry.directory.write(name, content)?;

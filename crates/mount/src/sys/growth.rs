@@ -1,0 +1,173 @@
+//! The ioctls that grow mounted file systems, and those that tell how large they are. `file` is
+//! any directory or regular file of the file system, open for reading (not `O_PATH`).
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::ioctl::Direction;
+
+use super::{Plain, request};
+
+impl Plain for u64 {}
+impl Plain for XfsGeometry {}
+impl Plain for XfsGrowth {}
+impl Plain for BtrfsInfo {}
+impl Plain for BtrfsDevice {}
+impl Plain for BtrfsName {}
+
+/// `EXT4_IOC_RESIZE_FS`: `blocks` is the whole new size. Errors: EPERM without `CAP_SYS_RESOURCE`,
+/// and where the file system has recorded errors.
+pub(crate) fn ext4_resize(file: impl AsFd, mut blocks: u64) -> Result<(), Errno> {
+    request(file, Direction::Write, b'f', 16, &mut blocks)?;
+    Ok(())
+}
+
+/// `struct xfs_fsop_geom`, as far as it is needed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct XfsGeometry {
+    /// In bytes.
+    pub(crate) block_size: u32,
+    _counts: [u32; 6],
+    /// The most of the space that inodes may take, in percent.
+    pub(crate) inode_max_percent: u32,
+    /// The whole file system, in blocks.
+    pub(crate) data_blocks: u64,
+    _rest: [u64; 27],
+}
+
+/// `XFS_IOC_FSGEOMETRY` (Linux 5.2's).
+pub(crate) fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
+    let mut geometry = XfsGeometry {
+        block_size: 0,
+        _counts: [0; 6],
+        inode_max_percent: 0,
+        data_blocks: 0,
+        _rest: [0; 27],
+    };
+    request(file, Direction::Read, b'X', 126, &mut geometry)?;
+    Ok(geometry)
+}
+
+/// `struct xfs_growfs_data`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct XfsGrowth {
+    blocks: u64,
+    inode_max_percent: u32,
+    _padding: u32,
+}
+
+/// `XFS_IOC_FSGROWFSDATA`: the whole new size, and a percentage that is set along with it.
+pub(crate) fn xfs_grow(file: impl AsFd, blocks: u64, inode_max_percent: u32) -> Result<(), Errno> {
+    let mut growth = XfsGrowth {
+        blocks,
+        inode_max_percent,
+        _padding: 0,
+    };
+    request(file, Direction::Write, b'X', 110, &mut growth)?;
+    Ok(())
+}
+
+/// `struct btrfs_ioctl_fs_info_args`, as far as it is needed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BtrfsInfo {
+    /// The largest id of a device.
+    pub(crate) max_device_id: u64,
+    /// How many devices it is on.
+    pub(crate) devices: u64,
+    _uuid: [u8; 16],
+    _node_size: u32,
+    /// In bytes.
+    pub(crate) sector_size: u32,
+    _rest: [u64; 123],
+}
+
+/// `BTRFS_IOC_FS_INFO`.
+pub(crate) fn btrfs_info(file: impl AsFd) -> Result<BtrfsInfo, Errno> {
+    let mut info = BtrfsInfo {
+        max_device_id: 0,
+        devices: 0,
+        _uuid: [0; 16],
+        _node_size: 0,
+        sector_size: 0,
+        _rest: [0; 123],
+    };
+    request(file, Direction::Read, 0x94, 31, &mut info)?;
+    Ok(info)
+}
+
+/// `struct btrfs_ioctl_dev_info_args`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct BtrfsDevice {
+    id: u64,
+    _uuid_and_used: [u64; 3],
+    total_bytes: u64,
+    _rest: [u64; 507],
+}
+
+/// `BTRFS_IOC_DEV_INFO`: how much of a device the file system has, in bytes.
+pub(crate) fn btrfs_device_bytes(file: impl AsFd, device_id: u64) -> Result<u64, Errno> {
+    let mut device = BtrfsDevice {
+        id: device_id,
+        _uuid_and_used: [0; 3],
+        total_bytes: 0,
+        _rest: [0; 507],
+    };
+    request(file, Direction::ReadWrite, 0x94, 30, &mut device)?;
+    Ok(device.total_bytes)
+}
+
+/// `struct btrfs_ioctl_vol_args`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct BtrfsName {
+    _fd: i64,
+    name: [u8; 4088],
+}
+
+/// `BTRFS_IOC_RESIZE`; `what` is `<device id>:<bytes>`. EBUSY is also another operation on the
+/// whole file system, such as a balance, which the kernel tells by a positive answer.
+pub(crate) fn btrfs_resize(file: impl AsFd, what: &str) -> Result<(), Errno> {
+    let mut argument = BtrfsName {
+        _fd: 0,
+        name: [0; 4088],
+    };
+    // The last byte stays 0.
+    let room = argument.name.len() - 1;
+    let name = argument.name[..room].get_mut(..what.len());
+    name.ok_or(Errno::NAMETOOLONG)?
+        .copy_from_slice(what.as_bytes());
+    match request(file, Direction::Write, 0x94, 3, &mut argument)? {
+        0 => Ok(()),
+        _ => Err(Errno::BUSY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_and_we_agree_on_the_sizes_of_ioctl_arguments() {
+        // The sizes in the numbers of the kernel's headers, fs/xfs/libxfs/xfs_fs.h and
+        // include/uapi/linux/btrfs.h.
+        let sizes = [size_of::<XfsGeometry>(), size_of::<XfsGrowth>()];
+        assert_eq!(sizes, [256, 16]);
+        let sizes = [size_of::<BtrfsInfo>(), size_of::<BtrfsDevice>()];
+        assert_eq!(sizes, [1024, 4096]);
+        assert_eq!(size_of::<BtrfsName>(), 4096);
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_know_a_request_says_so() {
+        let fd = std::fs::File::open("/proc").expect("the directory opens");
+        assert_eq!(ext4_resize(&fd, 1), Err(Errno::NOTTY));
+        assert_eq!(xfs_geometry(&fd).err(), Some(Errno::NOTTY));
+        assert_eq!(btrfs_resize(&fd, "1:1"), Err(Errno::NOTTY));
+        let long = "1".repeat(4088);
+        assert_eq!(btrfs_resize(&fd, &long), Err(Errno::NAMETOOLONG));
+    }
+}

@@ -1,0 +1,170 @@
+//! Where a volume in use is mounted, seen from the host without entering any namespace.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use crust_state::record::{UserKind, VolumeRecord};
+use crust_state::{DeviceNumber, Process};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat};
+use rustix::io::Errno;
+
+use crate::beneath;
+use crate::device::Device;
+use crate::mountinfo::{self, Mount};
+
+/// How often a process's mounts are read anew when the places that they name aren't there. While
+/// it is being created they are below the bundle's root, until it pivots.
+const PIVOTS: u32 = 4;
+
+/// A place where a live user sees the volume. The file system is kept busy as long as this lives.
+#[derive(Debug)]
+pub(super) struct Mounted {
+    /// The volume's root or what a container's subPath leads to; `O_PATH`.
+    pub(super) root: OwnedFd,
+    /// The mount.
+    pub(super) mount: Mount,
+}
+
+impl Mounted {
+    /// Whether this mount can be written to, whatever the superblock can.
+    pub(super) fn is_writable(&self) -> bool {
+        !has_option(&self.mount.options, "ro")
+    }
+
+    /// Whether the superblock has an option, as the kernel shows it.
+    pub(super) fn superblock_has(&self, option: &str) -> bool {
+        has_option(&self.mount.super_options, option)
+    }
+
+    /// Opens what `root` names for reading. Only a directory or a regular file: opening anything
+    /// else in a volume means something else.
+    pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
+        let kind = FileType::from_raw_mode(fstat(&self.root)?.st_mode);
+        if !matches!(kind, FileType::Directory | FileType::RegularFile) {
+            return Err(Errno::NOTDIR);
+        }
+        // By the descriptor, so that it is what was looked at.
+        let path = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        open(path, flags, Mode::empty())
+    }
+}
+
+fn has_option(options: &std::ffi::OsStr, wanted: &str) -> bool {
+    let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
+    options.any(|option| option == wanted.as_bytes())
+}
+
+/// The places where live users have a volume mounted, the sandboxes' first: what a container sees
+/// may be read-only.
+pub(super) fn places(record: &VolumeRecord) -> impl Iterator<Item = Mounted> {
+    let of = |kind| record.users.iter().filter(move |user| user.kind == kind);
+    let users = of(UserKind::Sandbox).chain(of(UserKind::Container));
+    users.flat_map(|user| of_process(&user.process, record.device))
+}
+
+/// The mounts of a device's file system that a process sees. A container's tree is its own work:
+/// nothing in it leads out, and a mount is believed only by its device.
+fn of_process(process: &Process, device: DeviceNumber) -> Vec<Mounted> {
+    for _ in 0..PIVOTS {
+        let Some(tree) = Tree::of(process) else {
+            break;
+        };
+        let there = tree.mounts.iter().filter(|mount| is_on(mount, device));
+        let mut there = there.peekable();
+        if there.peek().is_none() {
+            break;
+        }
+        // What has been mounted over can't be opened by its path.
+        let found: Vec<_> = there.filter_map(|mount| tree.open(mount)).collect();
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// A process's file system.
+struct Tree {
+    root: OwnedFd,
+    mounts: Vec<Mount>,
+}
+
+impl Tree {
+    /// `None` when the process has ended.
+    fn of(process: &Process) -> Option<Self> {
+        let root = format!("/proc/{}/root", process.pid);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, root, flags, Mode::empty()).ok()?;
+        let mounts = mountinfo::read(process.pid).ok()?;
+        // Asked last: until here the pid was this process's.
+        process.is_alive().then_some(Self { root, mounts })
+    }
+
+    fn open(&self, mount: &Mount) -> Option<Mounted> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let place = mount.mount_point.as_path();
+        let root = beneath::open(&self.root, place, OFlags::PATH, resolve).ok()?;
+        (mount_id(&root)? == mount.id).then(|| Mounted {
+            root,
+            mount: mount.clone(),
+        })
+    }
+}
+
+/// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
+/// system, and an xfs that was shut down answers EIO.
+fn mount_id(fd: &OwnedFd) -> Option<u32> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
+}
+
+/// Whether a mount is of a device's file system. btrfs' numbers, with major 0, belong to no
+/// device; there the kernel shows which device it has as the source.
+fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
+    if mount.device.major() != 0 {
+        return mount.device == device;
+    }
+    mount.fstype == "btrfs"
+        && Device::open(Path::new(&mount.source)).is_ok_and(|source| source.number() == device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(line: &str) -> Mount {
+        mountinfo::parse(line.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_mount_is_believed_by_its_device() {
+        let ext4 = mount("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n");
+        assert!(is_on(&ext4, DeviceNumber::new(7, 3)));
+        assert!(!is_on(&ext4, DeviceNumber::new(7, 4)));
+        // A source is what whoever mounts it writes there.
+        let tmpfs = mount("36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n");
+        for device in [DeviceNumber::new(7, 3), DeviceNumber::new(0, 42)] {
+            assert!(!is_on(&tmpfs, device));
+        }
+        let btrfs = mount("36 35 0:42 / /data rw - btrfs /dev/there-is-none rw\n");
+        assert!(!is_on(&btrfs, DeviceNumber::new(0, 42)));
+    }
+
+    #[test]
+    fn options_are_compared_whole() {
+        let options = std::ffi::OsStr::new("rw,errors=remount-ro,norecovery");
+        assert!(has_option(options, "rw") && !has_option(options, "ro"));
+    }
+
+    #[test]
+    fn the_mount_of_a_descriptor_is_one_of_ours() {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let proc = open("/proc", flags, Mode::empty()).unwrap();
+        let id = mount_id(&proc).unwrap();
+        let mounts = mountinfo::read_own().unwrap();
+        let found = mounts.iter().find(|mount| mount.id == id).unwrap();
+        assert_eq!(found.mount_point, Path::new("/proc"));
+    }
+}

@@ -1,0 +1,45 @@
+//! Growth that waits for the volume's mount, in its entries.
+
+use super::{EntryError, Volume};
+use crate::record::Version;
+use crate::resize::{Limits, RESIZE, ResizeRecord};
+
+impl Volume {
+    /// The growth that is to be done when the volume is mounted; `None` if there is nothing to do.
+    pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
+        let Some(entry) = self.entries.first() else {
+            return Ok(None);
+        };
+        let Some(bytes) = entry.directory.read(RESIZE)? else {
+            return Ok(None);
+        };
+        let record: ResizeRecord =
+            serde_json::from_slice(&bytes).map_err(|source| EntryError::Resize {
+                path: entry.path(RESIZE),
+                source,
+            })?;
+        Ok(Some(record.limits))
+    }
+
+    /// Leaves a growth to the next mount, in place of an earlier one.
+    pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
+        let record = ResizeRecord {
+            version: Version,
+            limits,
+        };
+        let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
+            path: RESIZE.into(),
+            source,
+        })?;
+        self.write(RESIZE, &json)
+    }
+
+    /// The volume has grown, or won't.
+    pub fn forget_resize(&self) -> Result<(), EntryError> {
+        // The given path's entry last: it is the one that is read.
+        for entry in self.entries.iter().rev() {
+            entry.directory.remove(RESIZE)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! `stats` of volumes that aren't well.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{
+    Container, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
+};
+use serde_json::{Value, json};
+
+#[track_caller]
+fn stats(node: &Node, target: &Path) -> Value {
+    answer(node.stats(target))
+}
+
+#[track_caller]
+fn answer(run: Run) -> Value {
+    let run = run.success();
+    assert_eq!(run.stderr, "");
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+/// The message of a volume that is abnormal, and names these.
+#[track_caller]
+fn assert_abnormal(answer: &Value, names: &[&str]) {
+    let condition = &answer["volume_condition"];
+    assert_eq!(condition["abnormal"], json!(true), "{answer}");
+    let message = condition["message"].as_str().expect("a string");
+    assert!(
+        message.contains("; hint: ") && !message.contains('\n'),
+        "{message}"
+    );
+    for name in names {
+        assert!(message.contains(name), "{name:?} isn't in: {message}");
+    }
+}
+
+#[track_caller]
+fn assert_well(answer: &Value) {
+    let well = json!({"abnormal": false, "message": ""});
+    assert_eq!(answer["volume_condition"], well, "{answer}");
+}
+
+/// Has the mounted ext4 find an error in itself.
+fn fail(device: &LoopDevice) {
+    let name = device.path().file_name().expect("/dev/loopN");
+    let directory = Path::new("/sys/fs/ext4").join(name);
+    fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
+}
+
+/// The volume's root as the sandbox has it.
+fn root(node: &Node, sandbox: &Container, target: &Path) -> PathBuf {
+    let digest = node.entry(target);
+    let digest = digest.file_name().expect("a digest");
+    let crust = format!("/proc/{}/root/.crust", sandbox.pid());
+    Path::new(&crust).join(digest)
+}
+
+/// `XFS_IOC_GOINGDOWN`: nothing is written to the device any more, nor read from it.
+fn shut_down(root: &Path) {
+    let mut xfs_io = Command::new("xfs_io");
+    let _ = Run::of(xfs_io.args(["-x", "-r", "-c", "shutdown"]).arg(root)).success();
+}
+
+/// The device's line in the sandbox's mountinfo.
+fn shown(sandbox: &Container, device: &LoopDevice) -> String {
+    let mounts = host::mounts_of(sandbox.pid());
+    let mount = mounts.iter().find(|mount| mount.device == device.number());
+    mount.expect("the sandbox has it").line.clone()
+}
+
+fn loop_with(node: &Node, fstype: &'static str) -> LoopDevice {
+    let mebibytes = if fstype == "ext4" { 32 } else { 320 };
+    LoopDevice::made(node.dir(), fstype, mebibytes)
+}
+
+on_each_delegate! {
+    fn every_file_system_that_is_well_is_called_well(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for fstype in ["ext4", "xfs", "btrfs"] {
+            let device = loop_with(&node, fstype);
+            let target = node.stage(fstype, "pv-1", &device, &[]);
+            let sandbox = node.sandbox(fstype);
+            let app = node.app(&sandbox, &target, "/data");
+            let of_sandbox = stats(&node, &target);
+            assert_well(&of_sandbox);
+            process::kill_now(sandbox.pid());
+            wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+            let of_app = stats(&node, &target);
+            assert_eq!(of_app, of_sandbox, "{fstype}");
+            let bytes = of_app["usage"][0]["total"].as_u64().expect("a number");
+            let seen = app.sh("stat -f -c '%S %b' /data");
+            let seen: u64 = seen.split(' ').map(|word| word.parse::<u64>().unwrap()).product();
+            assert_eq!(bytes, seen, "{fstype}");
+        }
+    }
+
+    fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=continue"]);
+        let _sandbox = node.sandbox("pod-a");
+        assert_well(&stats(&node, &target));
+        for recorded in ["recorded an error", "recorded 2 errors"] {
+            fail(&device);
+            // The kernel counts a moment later.
+            wait_until("the error to count", PATIENCE, || {
+                stats(&node, &target).to_string().contains(recorded)
+            });
+            assert_abnormal(&stats(&node, &target), &[recorded, "e2fsck"]);
+        }
+    }
+
+    fn a_file_system_that_became_read_only_is_abnormal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=remount-ro"]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        fail(&device);
+        let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        wait_until("the error to count", PATIENCE, || {
+            stats(&node, &target)["volume_condition"]["abnormal"] == json!(true)
+        });
+        let answer = stats(&node, &target);
+        assert_abnormal(&answer, &["e2fsck"]);
+        // Kernels tell it of the superblock (before about 6.12), by a word of its own (6.15), or
+        // by nothing but the errors.
+        let line = shown(&sandbox, &device);
+        let told = line.contains("emergency_ro") || line.contains(" ro,");
+        assert_eq!(answer.to_string().contains("read-only"), told, "{answer}: {line}");
+    }
+
+    fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
+        let _sandbox = node.sandbox("pod-a");
+        assert_well(&stats(&node, &target));
+    }
+
+    /// The mount is read-only, not the file system.
+    fn a_container_that_sees_the_volume_read_only_is_no_symptom(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &["rbind", "ro"]);
+        let app = node.run(&bundle.write());
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
+        assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        assert_well(&stats(&node, &target));
+    }
+
+    fn an_xfs_that_was_shut_down_is_abnormal_and_still_tells_its_usage(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = loop_with(&node, "xfs");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        let before = stats(&node, &target);
+        assert_well(&before);
+        shut_down(&root(&node, &sandbox, &target));
+        let after = stats(&node, &target);
+        assert_abnormal(&after, &["EIO", "xfs_repair"]);
+        assert_eq!(after["usage"][0]["total"], before["usage"][0]["total"]);
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);
+        assert!(app.is_alive());
+    }
+
+    /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.
+    fn an_ext4_that_was_shut_down_is_abnormal_where_the_kernel_shows_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        shut_down(&root(&node, &sandbox, &target));
+        let answer = stats(&node, &target);
+        let line = shown(&sandbox, &device);
+        let told = line.contains(",shutdown");
+        assert_eq!(answer.to_string().contains("was shut down"), told, "{answer}: {line}");
+        assert!(answer["usage"][0]["total"].as_u64().expect("a number") > 0);
+    }
+
+    fn files_in_the_host_directory_are_abnormal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let _sandbox = node.sandbox("pod-a");
+        // containerd and kubelet make a subPath's directories there.
+        fs::create_dir_all(target.join("sub/deep")).unwrap();
+        assert_well(&stats(&node, &target));
+        let names = [utf8(&target), "another runtime handler", "move"];
+        fs::write(target.join("sub/deep/file"), "").unwrap();
+        assert_abnormal(&stats(&node, &target), &names);
+        fs::remove_file(target.join("sub/deep/file")).unwrap();
+        assert_well(&stats(&node, &target));
+        symlink("/", target.join("sub/link")).unwrap();
+        assert_abnormal(&stats(&node, &target), &names);
+        fs::remove_dir_all(&target).unwrap();
+        assert_well(&stats(&node, &target));
+    }
+
+    /// An ordinary volume's files, not those of a pod that went astray.
+    fn a_mount_in_the_host_directorys_place_is_not_looked_into(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let _sandbox = node.sandbox("pod-a");
+        let elsewhere = node.dir().subdir("elsewhere");
+        fs::write(elsewhere.join("file"), "").unwrap();
+        let mount = Run::of(Command::new("mount").arg("--bind").args([&elsewhere, &target]));
+        let run = node.stats(&target);
+        let umount = Run::of(Command::new("umount").arg(&target));
+        let _ = (mount.success(), umount.success());
+        assert_well(&answer(run));
+    }
+}

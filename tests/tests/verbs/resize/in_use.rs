@@ -1,0 +1,229 @@
+//! A volume that is mounted grows where it is.
+
+use std::process::Command;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::{fsck, mkfs};
+use runcrust_tests::{
+    Container, Delegate, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
+};
+
+use super::{MIB, capacity, device, end, is_recorded, seen, size};
+use crate::answer::assert_error;
+
+/// A line a number, each on the disk before the next, until it is killed or anything fails.
+const WRITER: &str = "n=0
+    while true; do
+        n=$((n + 1))
+        echo $n | dd of=/data/log oflag=append conv=notrunc,fsync 2>/dev/null
+        echo $n > /tmp/count.new
+        mv /tmp/count.new /tmp/count
+    done";
+
+/// How many lines the writer has on the disk.
+fn written(app: &Container) -> u64 {
+    let run = app.exec(&["/bin/cat", "/tmp/count"]);
+    run.stdout.trim().parse().unwrap_or(0)
+}
+
+#[track_caller]
+fn wait_for_more(app: &Container, than: u64) -> u64 {
+    wait_until("the writer to write", PATIENCE, || written(app) > than);
+    assert!(app.is_alive());
+    written(app)
+}
+
+fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
+    let node = Node::new(delegate);
+    let device = device(&node, fstype);
+    let (before, after) = (size(&device), size(&device) + 256 * MIB);
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    let bundle = node
+        .app_bundle(&sandbox)
+        .bind(&target, "/data", &[])
+        .script(WRITER);
+    let app = node.run(&bundle.write());
+    let one = wait_for_more(&app, 3);
+    let sum = app.sh(
+        "dd if=/dev/urandom of=/data/file bs=1M count=4 2>/dev/null; busybox md5sum /data/file",
+    );
+    let seen_before = seen(&app, "/data");
+    assert_eq!(
+        capacity(node.resize(&target, 0, 0)),
+        before,
+        "there is no more yet"
+    );
+
+    device.set_size(after);
+    let two = wait_for_more(&app, one);
+    assert_eq!(capacity(node.resize(&target, after, 0)), after);
+    wait_for_more(&app, two);
+    let seen_after = seen(&app, "/data");
+    assert!(
+        seen_after >= seen_before + 200 * MIB,
+        "{seen_before} became {seen_after}"
+    );
+    assert_eq!(
+        capacity(node.resize(&target, after, 0)),
+        after,
+        "the same again"
+    );
+    assert_eq!(seen(&app, "/data"), seen_after);
+    // More than there was room for.
+    let _ = app.sh(&format!("busybox fallocate -l {before} /data/large"));
+    assert_eq!(app.sh("busybox md5sum /data/file"), sum);
+    assert!(!is_recorded(&node, &target));
+    assert_eq!(device.host_mounts(), <[String; 0]>::default());
+
+    let count = wait_for_more(&app, written(&app));
+    let numbers = format!(
+        "busybox seq 1 {count} > /tmp/expected; head -n {count} /data/log | cmp - /tmp/expected"
+    );
+    assert_eq!(app.sh(&numbers), "");
+    end(&app);
+    end(&sandbox);
+    device.wait_until_free(PATIENCE);
+    fsck(fstype, device.path());
+}
+
+/// Only the app is left, and sees a directory of the volume.
+fn grows_through_an_app(delegate: Delegate, fstype: &'static str) {
+    let node = Node::new(delegate);
+    let device = device(&node, fstype);
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    let app = node.app(&sandbox, &target.join("sub"), "/data/deep");
+    process::kill_now(sandbox.pid());
+    wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+    let (before, after) = (size(&device), size(&device) + 256 * MIB);
+    device.set_size(after);
+    assert_eq!(capacity(node.resize(&target, after, 0)), after);
+    assert!(seen(&app, "/data/deep") > before);
+    end(&app);
+    device.wait_until_free(PATIENCE);
+}
+
+on_each_delegate! {
+    fn xfs_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+        grows_under_a_writer(delegate, "xfs");
+    }
+
+    fn btrfs_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+        grows_under_a_writer(delegate, "btrfs");
+    }
+
+    #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+    fn ext4_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+        grows_under_a_writer(delegate, "ext4");
+    }
+
+    fn xfs_grows_through_an_app_whose_sandbox_has_ended(delegate: Delegate) {
+        grows_through_an_app(delegate, "xfs");
+    }
+
+    fn btrfs_grows_through_an_app_whose_sandbox_has_ended(delegate: Delegate) {
+        grows_through_an_app(delegate, "btrfs");
+    }
+
+    /// The share of inodes is set by the same call as the size.
+    fn xfs_keeps_its_share_of_inodes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "xfs");
+        mkfs("xfs", device.path(), &["-i", "maxpct=7"]);
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        device.set_size(512 * MIB);
+        assert_eq!(capacity(node.resize(&target, 0, 0)), 512 * MIB);
+        end(&sandbox);
+        device.wait_until_free(PATIENCE);
+        let mut look = Command::new("xfs_db");
+        look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(device.path());
+        assert_eq!(Run::of(&mut look).success().stdout, "imax_pct = 7\n");
+    }
+
+    /// A container that sees it read-only is passed over, unless there is no other.
+    fn what_only_sees_the_volume_read_only_does_not_grow_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "xfs");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let reader = node.app_bundle(&sandbox).bind(&target, "/data", &["rbind", "ro"]);
+        let reader = node.run(&reader.write());
+        let writer = node.app(&sandbox, &target, "/data");
+        process::kill_now(sandbox.pid());
+        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        device.set_size(400 * MIB);
+        assert_eq!(capacity(node.resize(&target, 0, 0)), 400 * MIB);
+        end(&writer);
+        device.set_size(480 * MIB);
+        let names = ["pv-1", "read-only"];
+        assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);
+        assert!(reader.is_alive() && !is_recorded(&node, &target));
+    }
+
+    fn a_read_only_volume_does_not_grow(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "xfs");
+        let target = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
+        device.set_size(400 * MIB);
+        let refused = || {
+            let names = ["pv-1", "read-only"];
+            assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);
+            assert!(!is_recorded(&node, &target));
+        };
+        refused();
+        let _sandbox = node.sandbox("pod-a");
+        refused();
+    }
+
+    /// Also where the capability isn't missing anyway.
+    fn ext4_needs_a_capability_and_says_which(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = LoopDevice::ext4(node.dir(), 64);
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let _sandbox = node.sandbox("pod-a");
+        let without = |min: &str| {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"]);
+            command.arg(node.handler().path()).args(["crust", "resize", utf8(&target), min, "0"]);
+            Run::of(&mut command)
+        };
+        assert_eq!(capacity(without("0")), 64 * MIB, "where nothing is to be done");
+        device.set_size(96 * MIB);
+        let names = ["pv-1", utf8(device.path()), "EPERM", "CAP_SYS_RESOURCE"];
+        assert_error(without("0"), "FAILED_PRECONDITION", &names);
+        assert_error(without("100000000"), "FAILED_PRECONDITION", &names);
+    }
+
+    fn what_cannot_grow_while_it_is_mounted_is_unimplemented(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = LoopDevice::new(node.dir(), 64);
+        mkfs("ext3", device.path(), &["-O", "^resize_inode"]);
+        let target = node.target("pod-a", "pv-1");
+        let _ = node.try_stage_as("ext3", &target, device.path(), &[]).success();
+        device.set_size(96 * MIB);
+        let refused = || {
+            let names = ["pv-1", "ext3", utf8(device.path()), "resize2fs"];
+            assert_error(node.resize(&target, 0, 0), "UNIMPLEMENTED", &names);
+            assert!(!is_recorded(&node, &target));
+        };
+        refused();
+        let _sandbox = node.sandbox("pod-a");
+        refused();
+    }
+
+    fn two_pods_that_share_a_device_grow_it_once(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "btrfs");
+        let one = node.stage("pod-a", "pv-1", &device, &[]);
+        let two = node.stage("pod-b", "pv-1", &device, &[]);
+        let (_a, b) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
+        let app = node.app(&b, &two, "/data");
+        device.set_size(512 * MIB);
+        assert_eq!(capacity(node.resize(&one, 512 * MIB, 0)), 512 * MIB);
+        assert_eq!(seen(&app, "/data"), 512 * MIB);
+        assert_eq!(capacity(node.resize(&two, 512 * MIB, 0)), 512 * MIB);
+        assert!(host::mountinfo_mentions(device.path()).is_empty());
+    }
+}

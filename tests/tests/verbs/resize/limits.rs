@@ -1,0 +1,138 @@
+//! Sizes that were asked for, and those that can be had.
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate};
+
+use super::{MIB, capacity, device, is_recorded, seen};
+use crate::answer::assert_error;
+
+#[test]
+fn requests_that_mean_nothing_are_invalid_arguments() {
+    let node = Node::new(Delegate::Runc);
+    let device = device(&node, "ext4");
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let target = utf8(&target);
+    for (arguments, named) in [
+        (vec!["resize", target], "MIN_BYTES"),
+        (vec!["resize", target, "0"], "MAX_BYTES"),
+        (vec!["resize", target, "0", "0", "0"], "0"),
+        (vec!["resize", target, "-1", "0"], "-1"),
+        (vec!["resize", target, "0", "-4096"], "-4096"),
+        (vec!["resize", target, "1GiB", "0"], "1GiB"),
+        (vec!["resize", target, "", "0"], "MIN_BYTES"),
+        (vec!["resize", target, "1.5", "0"], "1.5"),
+        (
+            vec!["resize", target, "9223372036854775808", "0"],
+            "9223372036854775808",
+        ),
+        (
+            vec!["resize", target, "2", "1"],
+            "at least 2 and at most 1 ",
+        ),
+        (vec!["resize", "pods/a/mount", "0", "0"], "relative"),
+    ] {
+        let run = node.handler().crust(&arguments);
+        assert_error(run, "INVALID_ARGUMENT", &[named]);
+    }
+}
+
+#[test]
+fn a_volume_that_is_not_staged_is_not_found() {
+    let node = Node::new(Delegate::Runc);
+    let unknown = node.target("pod-a", "pv-1");
+    assert_error(node.resize(&unknown, 0, 0), "NOT_FOUND", &["pv-1"]);
+    let half = node.target("pod-a", "pv-2");
+    std::fs::create_dir_all(node.entry(&half)).unwrap();
+    assert_error(
+        node.resize(&half, 0, 0),
+        "INTERNAL",
+        &["pv-2", "mountInfo.json"],
+    );
+}
+
+on_each_delegate! {
+    fn a_device_that_is_too_small_is_named_with_what_to_do(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "xfs");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let refused = || {
+            let names = ["pv-1", utf8(device.path()), "335544320", "335544321", "expand", "rescan"];
+            assert_error(node.resize(&target, 320 * MIB + 1, 0), "OUT_OF_RANGE", &names);
+            assert!(!is_recorded(&node, &target));
+        };
+        refused();
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        let before = seen(&app, "/data");
+        refused();
+        assert_eq!(seen(&app, "/data"), before);
+        assert_eq!(capacity(node.resize(&target, 320 * MIB, 0)), 320 * MIB);
+    }
+
+    fn a_limit_below_the_present_size_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for (fstype, present) in [("ext4", 64), ("xfs", 320), ("btrfs", 256)] {
+            let device = device(&node, fstype);
+            let target = node.stage(fstype, "pv-1", &device, &[]);
+            let (max, bytes) = (present * MIB - 1, (present * MIB).to_string());
+            let refused = || {
+                let names = ["pv-1", utf8(device.path()), &bytes, &max.to_string()];
+                assert_error(node.resize(&target, 0, max), "OUT_OF_RANGE", &names);
+                assert!(!is_recorded(&node, &target), "{fstype}");
+            };
+            refused();
+            let _sandbox = node.sandbox(fstype);
+            refused();
+            assert_eq!(capacity(node.resize(&target, 0, present * MIB)), present * MIB);
+        }
+    }
+
+    fn growth_ends_at_the_limit_in_whole_blocks(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for fstype in ["xfs", "btrfs"] {
+            let device = device(&node, fstype);
+            let target = node.stage(fstype, "pv-1", &device, &[]);
+            let sandbox = node.sandbox(fstype);
+            let app = node.app(&sandbox, &target, "/data");
+            device.set_size(600 * MIB);
+            let (min, max) = (400 * MIB - 4096, 400 * MIB + 4095);
+            assert_eq!(capacity(node.resize(&target, min, max)), 400 * MIB);
+            let now = seen(&app, "/data");
+            assert!(now <= 400 * MIB && now > 320 * MIB, "{now}");
+            let between = (500 * MIB + 1, 500 * MIB + 4095);
+            let names = ["pv-1", &between.0.to_string(), &between.1.to_string()];
+            let run = node.resize(&target, between.0, between.1);
+            assert_error(run, "OUT_OF_RANGE", &names);
+            assert_eq!(seen(&app, "/data"), now);
+            assert_eq!(capacity(node.resize(&target, 400 * MIB, 0)), 600 * MIB);
+        }
+    }
+
+    /// What an xfs can't use of its device's end is less than any caller could do something about.
+    fn a_device_with_an_end_that_cannot_be_used_is_large_enough(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for (fstype, odd) in [("xfs", 600 * MIB + 8192), ("btrfs", 600 * MIB + 512)] {
+            let device = device(&node, fstype);
+            let target = node.stage(fstype, "pv-1", &device, &[]);
+            let _sandbox = node.sandbox(fstype);
+            device.set_size(odd);
+            for _ in 0..2 {
+                let got = capacity(node.resize(&target, odd, odd));
+                assert!(got <= odd && got >= 600 * MIB, "{fstype}: {got}");
+            }
+        }
+    }
+
+    fn a_btrfs_too_small_to_grow_says_from_which_size_on(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = LoopDevice::made(node.dir(), "btrfs", 128);
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let _sandbox = node.sandbox("pod-a");
+        device.set_size(200 * MIB);
+        let names = ["pv-1", utf8(device.path()), "268435456"];
+        assert_error(node.resize(&target, 200 * MIB, 0), "OUT_OF_RANGE", &names);
+        assert_eq!(capacity(node.resize(&target, 0, 0)), 128 * MIB);
+        device.set_size(256 * MIB);
+        assert_eq!(capacity(node.resize(&target, 200 * MIB, 0)), 256 * MIB);
+    }
+}
