@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One word per interval and one per so many entries, whichever is first; none before.
+/// One word at each multiple of so many entries, and one where there was none for an interval.
 #[derive(Debug)]
 pub(super) struct Pace {
     every: Duration,
@@ -24,10 +24,15 @@ impl Pace {
     /// Whether a word is due, `elapsed` after the start and after so many `entries`. After a long
     /// silence there is one word, not one for each interval missed.
     pub(super) fn is_due(&mut self, elapsed: Duration, entries: u64) -> bool {
-        let due = elapsed >= self.next || entries >= self.next_entry;
+        let by_count = entries >= self.next_entry;
+        if by_count {
+            // Round numbers, whatever was said in between.
+            let times = entries / self.every_entries;
+            self.next_entry = self.every_entries.saturating_mul(times + 1);
+        }
+        let due = by_count || elapsed >= self.next;
         if due {
             self.next = elapsed.saturating_add(self.every);
-            self.next_entry = entries.saturating_add(self.every_entries);
         }
         due
     }
@@ -79,6 +84,8 @@ mod tests {
                 "after {entries} entries"
             );
         }
-        assert!(pace.is_due(Duration::from_secs(31), 1002), "30 s later");
+        assert!(pace.is_due(Duration::from_secs(31), 1050), "30 s later");
+        assert!(!pace.is_due(Duration::from_secs(31), 1099));
+        assert!(pace.is_due(Duration::from_secs(31), 1100), "by count");
     }
 }
