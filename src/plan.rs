@@ -13,7 +13,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, TargetPath};
 
 use crate::matching::{Match, Node};
-use crate::oci::{IdMapping, Mount, Namespace};
+use crate::oci::{DocumentError, IdMapping, Mount, Namespace};
 use crate::role::{Role, RoleError};
 
 pub(crate) use error::PlanError;
@@ -132,15 +132,14 @@ pub(crate) trait Records: Node {
 }
 
 /// What of a config matters.
-#[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) role: Result<Role, RoleError>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
-    /// Of users and of groups.
-    pub(crate) id_mappings: [&'a [IdMapping]; 2],
+    /// Of users and of groups; asked only where they matter.
+    pub(crate) id_mappings: &'a dyn Fn() -> Result<[Vec<IdMapping>; 2], DocumentError>,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }
@@ -156,19 +155,25 @@ impl Facts<'_> {
         joined.any(|path| path.starts_with("/proc/"))
     }
 
-    fn ids(&self) -> Result<Option<Ids>, &'static str> {
+    /// The ids that the container's mounts are to show, where it has a user namespace.
+    fn ids(&self, volume: &str) -> Result<Option<Ids>, PlanError> {
         let Some(namespace) = self.user_namespace() else {
             return Ok(None);
         };
         if let Some(path) = namespace.path.as_deref().filter(|path| !path.is_empty()) {
             return Ok(Some(Ids::Joined(Path::new(path).into())));
         }
-        let [users, groups] = self.id_mappings.map(ranges);
+        let mappings = (self.id_mappings)().map_err(|source| PlanError::Ids {
+            volume: volume.to_owned(),
+            source,
+        })?;
+        let [users, groups] = mappings.map(|mappings| ranges(&mappings));
         if users.is_empty() || groups.is_empty() {
-            return Err(
-                "the container has a user namespace without id mappings; hint: \
-                        linux.uidMappings and linux.gidMappings say what its ids are on the host",
-            );
+            return Err(PlanError::Unsupported {
+                volume: volume.to_owned(),
+                what: "the container has a user namespace without id mappings; hint: \
+                       linux.uidMappings and linux.gidMappings say what its ids are on the host",
+            });
         }
         Ok(Some(Ids::New { users, groups }))
     }
@@ -204,17 +209,12 @@ pub(crate) fn plan(
         let volume = volume.clone();
         PlanError::Unsupported { volume, what }
     };
-    let ids = facts.ids().map_err(unsupported)?;
     let way = config.mount_mode;
     if way == MountMode::Hook {
         checks::nothing_is_hidden(facts.mounts, &mounts)?;
-        if ids.is_some() {
-            return Err(unsupported(
-                "in a user namespace a hook can't mount a device; hint: set mount_mode = \"bind\" in \
-                 runcrust's configuration",
-            ));
-        }
+        checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;
     }
+    let ids = facts.ids(&volume)?;
     let role = facts.role.map_err(|source| PlanError::Role {
         volume: volume.clone(),
         source,
@@ -236,6 +236,14 @@ pub(crate) fn plan(
         } => {
             let record = records.sandbox(&sandbox_id)?;
             let uid = match (&record, pod_uid) {
+                (Some(record), Some(uid)) if uid != record.pod_uid => {
+                    return Err(PlanError::OtherPod {
+                        volume,
+                        owner: uid,
+                        sandbox: sandbox_id,
+                        pod: record.pod_uid.clone(),
+                    });
+                }
                 (Some(record), _) => record.pod_uid.clone(),
                 (None, Some(uid)) => uid,
                 (None, None) => {

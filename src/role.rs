@@ -29,7 +29,7 @@ pub(crate) enum Role {
 const KIND: &str = "io.kubernetes.cri.container-type";
 const SANDBOX: &str = "io.kubernetes.cri.sandbox-id";
 const UID: &str = "io.kubernetes.cri.sandbox-uid";
-/// CRI-O's keys. Where they stand, containerd's are the user's words.
+/// CRI-O's keys.
 const CRIO_KIND: &str = "io.kubernetes.cri-o.ContainerType";
 const CRIO_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
 /// kubelet's labels, as a JSON object. A container's are written after the pod's annotations; in a
@@ -48,8 +48,13 @@ pub(crate) enum RoleError {
     )]
     NoSandbox(&'static str, &'static str),
     #[error(
-        "config.json: annotation {CRIO_KIND} says that this is CRI-O's, and {CRIO_LABELS} doesn't \
-         say whose pod's (label {LABEL_UID})"
+        "config.json: annotation {KIND} is containerd's and {CRIO_KIND} is CRI-O's: one of them is \
+         the pod's own; hint: remove it from the pod"
+    )]
+    TwoRuntimes,
+    #[error(
+        "config.json: annotation {CRIO_KIND} says that this is CRI-O's, and {CRIO_LABELS} or \
+         {LABEL_UID} doesn't say whose pod's"
     )]
     NoUid,
     #[error(
@@ -66,11 +71,12 @@ impl Role {
     pub(crate) fn of<'a>(
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
-        if let Some(kind) = annotation(CRIO_KIND)? {
-            return Self::of_crio(&kind, annotation);
-        }
-        let Some(kind) = annotation(KIND)? else {
-            return Ok(Self::Standalone);
+        let kind = match (annotation(KIND)?, annotation(CRIO_KIND)?) {
+            (None, None) => return Ok(Self::Standalone),
+            (None, Some(kind)) => return Self::of_crio(&kind, annotation),
+            (Some(kind), None) => kind,
+            // Each runtime writes its own keys, and passes a pod's on: the others are the user's.
+            (Some(_), Some(_)) => return Err(RoleError::TwoRuntimes),
         };
         match &*kind {
             "sandbox" => {
@@ -94,13 +100,14 @@ impl Role {
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
         let pod_uid = labelled_uid(annotation(CRIO_LABELS)?.as_deref());
-        if let (Some(labelled), Some(flat)) = (&pod_uid, annotation(LABEL_UID)?)
-            && *flat != **labelled
-        {
-            return Err(RoleError::TwoUids {
-                flat: flat.into_owned(),
-                labelled: labelled.clone(),
-            });
+        if let Some(labelled) = &pod_uid {
+            let flat = annotation(LABEL_UID)?.ok_or(RoleError::NoUid)?;
+            if *flat != **labelled {
+                return Err(RoleError::TwoUids {
+                    flat: flat.into_owned(),
+                    labelled: labelled.clone(),
+                });
+            }
         }
         match kind {
             "sandbox" => Ok(Self::Sandbox { pod_uid }),
@@ -169,6 +176,7 @@ mod tests {
         let sandbox = role(&[
             ("io.kubernetes.cri-o.ContainerType", "sandbox"),
             ("io.kubernetes.cri-o.Labels", labels),
+            ("io.kubernetes.pod.uid", "uid-1"),
         ]);
         let pod_uid = Some("uid-1".to_owned());
         assert_eq!(
@@ -194,25 +202,22 @@ mod tests {
     }
 
     #[test]
-    fn beside_crios_annotations_containerds_are_the_users_words() {
-        let mixed = role(&[
-            ("io.kubernetes.cri-o.ContainerType", "container"),
-            ("io.kubernetes.cri-o.SandboxID", "own"),
-            (
-                "io.kubernetes.cri-o.Labels",
-                r#"{"io.kubernetes.pod.uid":"mine"}"#,
-            ),
-            ("io.kubernetes.cri.container-type", "sandbox"),
-            ("io.kubernetes.cri.sandbox-id", "abc"),
-            ("io.kubernetes.cri.sandbox-uid", "victim"),
-        ]);
-        assert_eq!(
-            mixed.unwrap(),
-            Role::Member {
-                sandbox_id: "own".into(),
-                pod_uid: Some("mine".into())
-            }
-        );
+    fn two_runtimes_words_for_one_container_are_nobodys() {
+        for kind in ["sandbox", "container"] {
+            let mixed = role(&[
+                ("io.kubernetes.cri-o.ContainerType", kind),
+                ("io.kubernetes.cri-o.SandboxID", "own"),
+                (
+                    "io.kubernetes.cri-o.Labels",
+                    r#"{"io.kubernetes.pod.uid":"one"}"#,
+                ),
+                ("io.kubernetes.pod.uid", "one"),
+                ("io.kubernetes.cri.container-type", kind),
+                ("io.kubernetes.cri.sandbox-id", "abc"),
+                ("io.kubernetes.cri.sandbox-uid", "other"),
+            ]);
+            assert!(matches!(mixed, Err(RoleError::TwoRuntimes)), "{mixed:?}");
+        }
     }
 
     #[test]
@@ -229,6 +234,17 @@ mod tests {
         assert!(
             matches!(forged, Err(RoleError::TwoUids { .. })),
             "{forged:?}"
+        );
+        let unflattened = role(&[
+            ("io.kubernetes.cri-o.ContainerType", "sandbox"),
+            (
+                "io.kubernetes.cri-o.Labels",
+                r#"{"io.kubernetes.pod.uid":"victim"}"#,
+            ),
+        ]);
+        assert!(
+            matches!(unflattened, Err(RoleError::NoUid)),
+            "{unflattened:?}"
         );
         for labels in ["{}", "x", r#"{"io.kubernetes.pod.uid":"../x"}"#] {
             let none = pod(labels, "mine");

@@ -80,17 +80,14 @@ impl Job<'_> {
 
     fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let mut id_mappings = [vec![], vec![]];
-        if namespaces.iter().any(|namespace| namespace.kind == "user") {
-            id_mappings = [document.uid_mappings()?, document.gid_mappings()?];
-        }
+        let id_mappings = || Ok([document.uid_mappings()?, document.gid_mappings()?]);
         let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
-            id_mappings: [&id_mappings[0], &id_mappings[1]],
+            id_mappings: &id_mappings,
             restores: self.start.verb == Verb::Restore,
         };
         Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)

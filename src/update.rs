@@ -27,7 +27,7 @@ pub(crate) fn keep_rules(
     config: Result<Config, ConfigError>,
 ) -> Option<Vec<OsString>> {
     let config = config.ok()?;
-    let rules = rules(argv, update, globals, &config).filter(|rules| !rules.is_empty())?;
+    let rules = rules(update, globals, &config).filter(|rules| !rules.is_empty())?;
     let mut given = Vec::new();
     if update.resources == "-" {
         std::io::stdin().read_to_end(&mut given).ok()?;
@@ -45,18 +45,13 @@ pub(crate) fn keep_rules(
     let _left_open = file.into_raw_fd();
     // Of options that are given twice the last one counts.
     let mut argv = argv.to_vec();
-    argv.insert(update.at, path.into());
+    argv.insert(update.after_flags, path.into());
     Some(argv)
 }
 
 /// The rules that were added to the container's config, as far as it still has the volumes.
-fn rules(
-    argv: &[OsString],
-    update: &Update,
-    globals: &Globals,
-    config: &Config,
-) -> Option<Vec<Value>> {
-    let id = argv.get(update.at)?;
+fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Value>> {
+    let id = &update.id;
     let state = StateDirectory::open(&config.state_dir).ok()??;
     let record = state
         .bundle(BundleRecord::name(globals.root.as_deref(), id))

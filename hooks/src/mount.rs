@@ -1,8 +1,10 @@
 //! createContainer of a container whose volumes are mounted in it (`mount_mode = "hook"`).
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use crust_mount::rootfs::{self, Rootfs};
-use crust_mount::view::View;
+use crust_mount::view::{DetachedMount, View};
 use crust_mount::volume::{Context, lock, mount_reserved};
 use crust_state::TargetPath;
 use crust_state::hooked::HookedMount;
@@ -10,36 +12,51 @@ use crust_state::hooked::HookedMount;
 use crate::arguments::Mount;
 use crate::state::ContainerState;
 
-/// Mounts each volume in its place. This runs in the container's mount namespace and device
-/// cgroup, where the host's tree is still at `/`.
+/// Mounts each volume, and its views in their places, in the order of the config. This runs in the
+/// container's mount namespace and device cgroup, where the host's tree is still at `/`.
 pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Mount) -> Result<()> {
-    let rootfs = Rootfs::in_this_namespace(&told.rootfs)?;
-    for mount in &told.mounts {
-        let target = TargetPath::new(&mount.volume)?;
-        place(context, container, told, &rootfs, &target, mount)?;
+    let mut volumes: BTreeMap<TargetPath, Vec<usize>> = BTreeMap::new();
+    for (index, mount) in told.mounts.iter().enumerate() {
+        let indices = volumes.entry(TargetPath::new(&mount.volume)?);
+        indices.or_default().push(index);
+    }
+    let names: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
+    let named = || format!("volume {}", names.join(", "));
+    let rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
+    let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
+    for (target, indices) in &volumes {
+        let mounts = indices.iter().map(|index| &told.mounts[*index]);
+        let taken = taken(context, container, told, target, mounts)?;
+        views.extend(indices.iter().copied().zip(taken));
+    }
+    for (index, view) in &views {
+        let mount = &told.mounts[*index];
+        let attributes = rootfs::attributes(&mount.options).with_context(named)?;
+        rootfs
+            .mount(view, &mount.destination, attributes)
+            .with_context(|| {
+                let target = TargetPath::new(&mount.volume);
+                target.map_or_else(|_| named(), |it| format!("volume {}", it.volume_name()))
+            })?;
     }
     Ok(())
 }
 
-fn place(
+fn taken<'m>(
     context: &Context<'_>,
     container: &ContainerState,
     told: &Mount,
-    rootfs: &Rootfs,
     target: &TargetPath,
-    mount: &HookedMount,
-) -> Result<()> {
-    let named = || format!("volume {}", target.volume_name());
-    let attributes = rootfs::attributes(&mount.options).with_context(named)?;
+    mounts: impl Iterator<Item = &'m HookedMount>,
+) -> Result<Vec<DetachedMount>> {
     let locked = lock(context, target)?;
-    let volume = mount_reserved(context, &locked, &container.id, mount.first, &told.cli)?;
-    let view = View {
+    let volume = mount_reserved(context, &locked, &container.id, &told.cli)?;
+    let views = mounts.map(|mount| View {
         subpath: &mount.subpath,
         read_only: mount.read_only,
         ids: None,
-    };
+    });
     let scratch = context.config.attach_directory();
-    rootfs
-        .mount(&volume, view, &mount.destination, attributes, &scratch)
-        .with_context(named)
+    rootfs::views(&volume, views, &scratch)
+        .with_context(|| format!("volume {}", target.volume_name()))
 }

@@ -99,8 +99,10 @@ pub(crate) struct Start {
 pub(crate) struct Update {
     /// The file; `-` is standard input.
     pub(crate) resources: OsString,
-    /// The index of the container's id in argv.
-    pub(crate) at: usize,
+    /// The container's id.
+    pub(crate) id: OsString,
+    /// The index in argv of what comes after the last flag: the id, or `--`.
+    pub(crate) after_flags: usize,
 }
 
 /// What to do with the call.

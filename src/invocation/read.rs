@@ -51,20 +51,26 @@ pub(super) fn command(
 /// comes of it.
 fn read_update(mut walk: Walk<'_>) -> Command {
     let (mut resources, mut id) = (None, None);
+    let mut after_flags = 0;
     loop {
         match getopt::step(&mut walk, Scope::Update) {
             Step::Flag(flag, _) if flag.role == Role::Help => return Command::PassOn,
-            Step::Flag(flag, value) if flag.role == Role::Resources => resources = value,
-            Step::Flag(..) => {}
-            Step::Word(at) if id.is_none() => id = Some(at),
+            Step::Flag(flag, value) => {
+                if flag.role == Role::Resources {
+                    resources = value;
+                }
+                after_flags = walk.next_index();
+            }
+            Step::Word(at) if id.is_none() => id = walk.argument(at),
             Step::End => break,
             Step::Word(_) | Step::Rejected | Step::Doubt(..) => return Command::PassOn,
         }
     }
     match (resources, id) {
-        (Some(resources), Some(at)) => Command::Update(Update {
+        (Some(resources), Some(id)) => Command::Update(Update {
             resources: resources.to_os_string(),
-            at,
+            id: id.to_os_string(),
+            after_flags,
         }),
         _ => Command::PassOn,
     }

@@ -46,6 +46,11 @@ impl<'a> Walk<'a> {
         self.argv
     }
 
+    /// The index of the next argument.
+    pub(super) const fn next_index(&self) -> usize {
+        self.next
+    }
+
     pub(super) fn argument(&self, at: usize) -> Option<&'a OsStr> {
         self.argv.get(at).map(OsString::as_os_str)
     }

@@ -40,7 +40,11 @@ fn spelled(invocation: &Invocation) -> String {
         Ok(Command::Crust { at }) => vec![format!("crust {at}")],
         Ok(Command::Update(update)) => {
             let resources = update.resources.display();
-            vec![format!("update at={} resources={resources}", update.at)]
+            let id = update.id.display();
+            let after_flags = update.after_flags;
+            vec![format!(
+                "update after={after_flags} resources={resources} id={id}"
+            )]
         }
         Ok(Command::Start(start)) => {
             let mut fields = vec![start.verb.name().to_owned()];

@@ -75,6 +75,40 @@ pub(super) fn nothing_is_hidden(
     Ok(())
 }
 
+/// Whether a hook in the container can mount its volumes; if not, why.
+pub(super) fn hook_can_mount(
+    namespaces: &[Namespace<'_>],
+    restores: bool,
+) -> Result<(), &'static str> {
+    let has = |kind: &str| namespaces.iter().any(|it| it.kind == kind);
+    let own_mounts = |it: &Namespace<'_>| it.kind == "mount" && it.path.is_none();
+    if restores {
+        return Err(
+            "no hook runs in a container that is restored; hint: set mount_mode = \"bind\" in \
+             runcrust's configuration",
+        );
+    }
+    if has("user") {
+        return Err(
+            "in a user namespace a hook can't mount a device; hint: set mount_mode = \"bind\" in \
+             runcrust's configuration",
+        );
+    }
+    if has("time") {
+        return Err(
+            "in a time namespace a hook can't tell who lives; hint: set mount_mode = \"bind\" in \
+             runcrust's configuration",
+        );
+    }
+    if !namespaces.iter().any(own_mounts) {
+        return Err(
+            "without a mount namespace of its own a container's mounts would be the host's; hint: \
+             set mount_mode = \"bind\" in runcrust's configuration, or give it one",
+        );
+    }
+    Ok(())
+}
+
 /// A destination without what says nothing: delegates take `..` at the root for the root.
 fn in_order(destination: &Path) -> PathBuf {
     let mut path = PathBuf::from("/");

@@ -3,6 +3,7 @@
 use crust_state::state_directory::StateError;
 
 use crate::matching::{MatchError, PodError};
+use crate::oci::DocumentError;
 use crate::role::RoleError;
 
 /// Why a container isn't created.
@@ -54,6 +55,11 @@ pub(crate) enum PlanError {
         volume: String,
         destination: String,
         other: String,
+    },
+    #[error("volume {volume}: {source}")]
+    Ids {
+        volume: String,
+        source: DocumentError,
     },
     #[error("volume {volume}: {what}")]
     Unsupported { volume: String, what: &'static str },

@@ -85,10 +85,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         bundle: Path::new("/b"),
         mounts: &mounts,
         namespaces: &namespaces,
-        id_mappings: [
-            &document.uid_mappings().unwrap(),
-            &document.gid_mappings().unwrap(),
-        ],
+        id_mappings: &|| Ok([document.uid_mappings()?, document.gid_mappings()?]),
         restores: false,
     };
     plan(facts, settings, &table).map_err(|error| error.to_string())
@@ -267,7 +264,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
             bundle: Path::new("/b"),
             mounts: &mounts,
             namespaces: &[],
-            id_mappings: [&[], &[]],
+            id_mappings: &|| Ok([vec![], vec![]]),
             restores: true,
         };
         let table = Table {
@@ -330,8 +327,16 @@ fn crios_word_for_the_pod_counts_where_there_is_no_sandbox_process() {
     let plan = container(&config(TARGET, ""), role("none", UID), &settings);
     let (uid, sandbox) = (Some(UID.to_owned()), Some("none".to_owned()));
     assert_eq!(plan.pod, Pod::Own { uid, sandbox });
-    let plan = container(&config(TARGET, ""), role("s", "another"), &settings);
-    assert!(matches!(plan.pod, Pod::Sandbox(_)), "the record counts");
+    let plan = container(&config(TARGET, ""), role("s", UID), &settings);
+    assert!(
+        matches!(plan.pod, Pod::Sandbox(_)),
+        "where there is one it counts"
+    );
+    let error = planned(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
+    assert!(
+        error.contains("is of pod another, and sandbox s was made for pod uid-1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -378,6 +383,8 @@ fn a_mount_that_asks_for_its_own_ids_keeps_them() {
     }
 }
 
+const OWN_MOUNTS: &str = r#"{"type":"mount"}"#;
+
 #[test]
 fn a_hook_mounts_only_what_hides_nothing() {
     let hook = Config {
@@ -388,7 +395,7 @@ fn a_hook_mounts_only_what_hides_nothing() {
         let other = format!(
             r#""mounts":[{{"destination":"{destination}","source":"{source}","type":"bind"}},"#
         );
-        config(TARGET, "").replace("\"mounts\":[", &other)
+        config(TARGET, OWN_MOUNTS).replace("\"mounts\":[", &other)
     };
     let plan = container(&with("/database", "/x"), member("s"), &hook);
     assert_eq!(plan.way, MountMode::Hook);
@@ -405,9 +412,22 @@ fn a_hook_mounts_only_what_hides_nothing() {
     assert_eq!(container(&inner, member("s"), &hook).mounts.len(), 2);
     let error = planned(&with("/data/x", TARGET), member("s"), &hook).unwrap_err();
     assert!(error.contains("/data/x"), "in the wrong order: {error}");
-    let text = config(TARGET, r#"{"type":"user","path":"/proc/100/ns/user"}"#);
-    let error = planned(&text, member("s"), &hook).unwrap_err();
-    assert!(error.contains("in a user namespace a hook"), "{error}");
+    for (namespaces, expected) in [
+        ("", "without a mount namespace of its own"),
+        (
+            r#"{"type":"mount","path":"/proc/100/ns/mnt"}"#,
+            "without a mount namespace of its own",
+        ),
+        (
+            r#"{"type":"mount"},{"type":"user","path":"/proc/100/ns/user"}"#,
+            "in a user namespace a hook",
+        ),
+        (r#"{"type":"mount"},{"type":"time"}"#, "in a time namespace"),
+    ] {
+        let text = config(TARGET, namespaces);
+        let error = planned(&text, member("s"), &hook).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -438,7 +458,7 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
             bundle: Path::new("/b"),
             mounts: &mounts,
             namespaces: &[],
-            id_mappings: [&[], &[]],
+            id_mappings: &|| Ok([vec![], vec![]]),
             restores: false,
         };
         let planned = plan(facts, &Config::default(), &table);
@@ -456,7 +476,7 @@ fn a_relative_bind_source_is_the_bundles() {
         bundle: Path::new("/"),
         mounts: &mounts,
         namespaces: &[],
-        id_mappings: [&[], &[]],
+        id_mappings: &|| Ok([vec![], vec![]]),
         restores: false,
     };
     let table = Table {

@@ -1,6 +1,5 @@
 //! What changes in the config of a container with volumes.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -21,8 +20,6 @@ pub(crate) struct Known<'a> {
     pub(crate) needs: &'a [(TargetPath, Need)],
     /// The container's root file system on the host.
     pub(crate) rootfs: &'a Path,
-    /// Volumes that nobody had when the create began.
-    pub(crate) first: &'a BTreeMap<&'a TargetPath, bool>,
 }
 
 /// A container's mounts get another source each, and keep their place and options; or they are the
@@ -38,8 +35,7 @@ pub(crate) fn container(
     match plan.way {
         MountMode::Bind => {
             rewrite.replace_sources(document, plan, config)?;
-            let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
-            rewrite.pass_devices(wanted)?;
+            rewrite.pass_devices(&asked_for(plan, known))?;
         }
         MountMode::Hook => {
             rewrite.take_out(document, plan)?;
@@ -57,7 +53,7 @@ pub(crate) fn container(
         let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
         arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
         for planned in &plan.mounts {
-            let told = serde_json::to_string(&hooked(planned, known)).context("hook's argument")?;
+            let told = serde_json::to_string(&hooked(planned)).context("hook's argument")?;
             arguments(&mut mount, ["--mount", &told]);
         }
         rewrite.push(ArrayPath::CreateContainerHooks, &mount)?;
@@ -67,6 +63,17 @@ pub(crate) fn container(
         &hooks.hook("release", &volumes, 30)?,
     )?;
     Ok(rewrite)
+}
+
+/// The devices that the container is to have. One that it sees read-only it can't write to either.
+fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> {
+    let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
+    let wanted = wanted.map(|(volume, need)| {
+        let sees_read_only = plan.mounts_of(volume).iter().all(|mount| mount.read_only);
+        let read_only = need.read_only || sees_read_only;
+        (volume.clone(), Need { read_only, ..*need })
+    });
+    wanted.collect()
 }
 
 impl Rewrite {
@@ -113,14 +120,12 @@ impl Rewrite {
     }
 }
 
-fn hooked(planned: &PlannedMount, known: Known<'_>) -> HookedMount {
-    let volume = &planned.found.volume;
+fn hooked(planned: &PlannedMount) -> HookedMount {
     HookedMount {
-        volume: volume.as_path().to_owned(),
+        volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),
         options: planned.options.clone(),
         read_only: planned.read_only,
-        first: known.first.get(volume).copied().unwrap_or(false),
     }
 }

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use crust_mount::volume::Need;
 use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;
@@ -99,12 +97,9 @@ fn container_rewritten(
     way: MountMode,
     needs: &[(TargetPath, Need)],
 ) -> (String, BundleRecord) {
-    let volume = target();
-    let first = BTreeMap::from([(&volume, true)]);
     let known = Known {
         needs,
         rootfs: Path::new("/b/rootfs"),
-        first: &first,
     };
     let plan = container_plan(way);
     let rewrite = container(document, &plan, known, &Config::default(), &hooks());
@@ -227,7 +222,8 @@ fn only_a_sandboxs_crust_mount_counts_as_ours() {
 #[test]
 fn a_volume_with_a_device_node_brings_its_device_along() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let (volume, mut wanted) = need("7:3", true);
+    // The mount is read-only, the volume isn't.
+    let (volume, mut wanted) = need("7:3", false);
     wanted.device_node = true;
     let (text, record) = container_rewritten(&document, MountMode::Bind, &[(volume, wanted)]);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -258,7 +254,7 @@ fn where_a_hook_mounts_the_mount_is_taken_out_and_can_be_put_back() {
     let told = arguments.as_array().unwrap().last().unwrap();
     let told: serde_json::Value = serde_json::from_str(told.as_str().unwrap()).unwrap();
     assert_eq!(
-        (&told["destination"], &told["first"]),
+        (&told["destination"], &told["readOnly"]),
         (&"/data".into(), &true.into())
     );
     let document = Document::parse(text.as_bytes()).unwrap();

@@ -1,7 +1,5 @@
 //! A container with volumes: announced as their user, given its views of them, and handed over.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result, bail};
 use crust_mount::volume::{self, Context, Need, NewContainer};
 use crust_state::config::MountMode;
@@ -27,18 +25,16 @@ impl Job<'_> {
         let (id, hooks, rootfs) = (self.id()?, self.hooks()?, self.rootfs(document)?);
         let needs = needs(&context, plan)?;
         let mut users = Users::new(&context, plan, &id);
-        let mut first = BTreeMap::new();
         match plan.way {
             MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
             MountMode::Hook => {
                 Directory::create(&self.config.attach_directory())?;
-                first = reserve(&mut users)?;
+                reserve(&mut users)?;
             }
         }
         let known = Known {
             needs: &needs,
             rootfs: &rootfs,
-            first: &first,
         };
         let rewrite = rewrite::container(document, plan, known, self.config, &hooks)?;
         bundle.commit(document, rewrite)?;
@@ -65,10 +61,8 @@ fn needs(context: &Context<'_>, plan: &ContainerPlan) -> Result<Vec<(TargetPath,
     Ok(needs)
 }
 
-/// Announces the container to its volumes, which its hook will mount. True for those that nobody
-/// else has.
-fn reserve<'p>(users: &mut Users<'_, 'p>) -> Result<BTreeMap<&'p TargetPath, bool>> {
-    let mut first = BTreeMap::new();
+/// Announces the container to its volumes, which its hook will mount.
+fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for target in users.plan.volumes() {
         for mount in users.plan.mounts_of(target) {
             crust_mount::rootfs::attributes(&mount.options)
@@ -77,10 +71,9 @@ fn reserve<'p>(users: &mut Users<'_, 'p>) -> Result<BTreeMap<&'p TargetPath, boo
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
         let (new, mounts) = users.announce(target, &pod_uid);
-        let reserved = volume::reserve(users.context, &locked, new, mounts)?;
-        first.insert(target, reserved);
+        volume::reserve(users.context, &locked, new, mounts)?;
     }
-    Ok(first)
+    Ok(())
 }
 
 /// The container as a user of its volumes, taken back unless it [`stay`](Users::stay)s.

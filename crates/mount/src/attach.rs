@@ -173,8 +173,9 @@ pub fn hold_privately(directory: &Path) -> Result<(), AttachError> {
     let attach = open_directory(directory)?;
     let stat = statx(&attach, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(failed("statx"))?;
-    if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !propagates(&attach)? {
-        return Ok(());
+    if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        // Private too, unless whoever made it was killed before that.
+        return sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"));
     }
     let bind = open_tree(&attach, "", clone_flags());
     let bind = bind.map_err(failed(format!("open_tree({}, CLONE)", directory.display())))?;

@@ -196,6 +196,24 @@ impl Device {
         }
     }
 
+    /// Other devices that show the same file: the kernel's exclusive claims know nothing of that,
+    /// and two file systems on them would destroy each other. Only of loop devices, and what lies
+    /// on them.
+    pub fn rivals(&self) -> Result<Vec<Self>, DeviceError> {
+        let own = self.aliases()?;
+        if !own.show_a_file() {
+            return Ok(Vec::new());
+        }
+        let all = aliases::all(Path::new(SYSFS))?;
+        let others = all.into_iter().filter(|number| !own.are_of(*number));
+        let rivals = others.filter(|number| {
+            // One that is gone by now is nobody's rival.
+            Self::aliases_of(*number).is_ok_and(|other| other.conflicts_with(&own))
+        });
+        let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
+        opened.collect()
+    }
+
     /// Opens the device itself, read-only, without waiting for it. While the descriptor is open
     /// the device can't be detached.
     pub(crate) fn open_for_reading(&self, flags: OFlags) -> Result<OwnedFd, Errno> {

@@ -59,7 +59,7 @@ impl Ids {
             Self::Joined(path) => return joined(path),
             Self::New { users, groups } => (users, groups),
         };
-        let child = sys::start_in_user_namespace().map_err(failed("clone(CLONE_NEWUSER)"))?;
+        let child = sys::start_in_user_namespace().map_err(failed("clone3(CLONE_NEWUSER)"))?;
         let child = Child(child);
         child.write("uid_map", users)?;
         child.write("gid_map", groups)?;

@@ -14,7 +14,7 @@ use crate::attach::{self, ONTO, ViewsError};
 use crate::errno::Name;
 use crate::mountinfo::{self, Mount, MountInfoError};
 use crate::options::{self, OptionsError};
-use crate::view::View;
+use crate::view::{DetachedMount, View};
 use crate::{beneath, sys};
 
 /// Why a volume can't be mounted in the container.
@@ -94,6 +94,20 @@ pub fn attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, Rootfs
     }
 }
 
+/// Views of a volume that is mounted nowhere: it is, on `scratch`, while they are taken. That is a
+/// directory on the host, of which this namespace has its own copy.
+pub fn views<'v>(
+    volume: &OwnedFd,
+    views: impl Iterator<Item = View<'v>>,
+    scratch: &Path,
+) -> Result<Vec<DetachedMount>, RootfsError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let named = format!("open({})", scratch.display());
+    let aside = open(scratch, flags, Mode::empty()).map_err(failed(named))?;
+    refuse_propagation(&aside, scratch, &mountinfo::read_own()?)?;
+    Ok(attach::views_at(&aside, scratch, volume, views)?)
+}
+
 /// A container's root file system, from within its mount namespace.
 #[derive(Debug)]
 pub struct Rootfs {
@@ -113,28 +127,17 @@ impl Rootfs {
         Ok(Self { root })
     }
 
-    /// Mounts a view of a volume, which is mounted nowhere yet, at a place in the container.
-    /// `scratch` is an empty directory on the host, of which this namespace has its own copy.
+    /// Mounts a view of a volume at a place in the container.
     pub fn mount(
         &self,
-        volume: &OwnedFd,
-        view: View<'_>,
+        view: &DetachedMount,
         destination: &Path,
         attributes: MountAttrFlags,
-        scratch: &Path,
     ) -> Result<(), RootfsError> {
         let place = self.place(destination)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let named = format!("open({})", scratch.display());
-        let aside = open(scratch, flags, Mode::empty()).map_err(failed(named))?;
-        refuse_propagation(&aside, scratch, &mountinfo::read_own()?)?;
-        let views = attach::views_at(&aside, scratch, volume, std::iter::once(view))?;
-        for view in views {
-            sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
-            let named = format!("move_mount(volume, {})", destination.display());
-            move_mount(&view.fd, "", &place, "", ONTO).map_err(failed(named))?;
-        }
-        Ok(())
+        sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
+        let named = format!("move_mount(volume, {})", destination.display());
+        move_mount(&view.fd, "", &place, "", ONTO).map_err(failed(named))
     }
 
     /// Where a destination leads in the container: its links are followed within it.

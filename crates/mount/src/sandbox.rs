@@ -18,6 +18,9 @@ use crate::{beneath, sys, tmpfs};
 /// Where the volumes are in a sandbox.
 pub const CRUST: &str = "/.crust";
 
+/// `statfs(2)`.
+const BTRFS_SUPER_MAGIC: rustix::fs::FsWord = 0x9123_683e;
+
 /// The file in it with the sandbox's id.
 const ID: &str = "id";
 
@@ -273,8 +276,16 @@ impl Inside<'_> {
             return Ok(None);
         }
         let there = DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor);
-        // btrfs' numbers are its own, with major 0; nobody but root mounts in here.
-        if there == device || there.major() == 0 {
+        // btrfs' numbers are its own, with major 0: which device it is of stands in the record.
+        let call = |errno| {
+            let call = format!("fstatfs({CRUST}/{name})");
+            self.sandbox.failed(call, errno)
+        };
+        let is_btrfs = || -> Result<bool, SandboxError> {
+            let magic = rustix::fs::fstatfs(&root).map_err(call)?.f_type;
+            Ok(there.major() == 0 && magic == BTRFS_SUPER_MAGIC)
+        };
+        if there == device || is_btrfs()? {
             return Ok(Some(root));
         }
         let call = format!("{CRUST}/{name} is on device {there} instead of {device}");

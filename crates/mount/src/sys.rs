@@ -80,30 +80,35 @@ pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(),
 /// Starts a process in a new user namespace, which does nothing until it is killed, and dies with
 /// this one. Its namespace has no mappings yet.
 ///
-/// Errors are clone(2)'s: EPERM or ENOSPC past `/proc/sys/user/max_user_namespaces`.
+/// Errors are clone3(2)'s: EPERM or ENOSPC past `/proc/sys/user/max_user_namespaces`.
 pub fn start_in_user_namespace() -> Result<Pid, Errno> {
-    // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2); the stack of 0
-    // makes it go on with a copy of ours. The other pointers belong to flags that aren't given. The
-    // raw call runs no atfork handler; the child makes nothing but system calls, so no lock of
-    // another thread can hold it up.
+    // `struct clone_args` of clone3(2), version 0; the order of clone(2)'s arguments depends on the
+    // processor.
+    let mut arguments = [0_u64; 8];
+    arguments[0] = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+    arguments[4] = u64::from(libc::SIGCHLD.cast_unsigned());
+    let parent = libc::c_long::from(std::process::id().cast_signed());
+    // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2), and without a
+    // stack it goes on with a copy of ours. `arguments` lives for the call, its size is passed with
+    // it, and the kernel only reads it. The raw call runs no atfork handler; the child makes nothing
+    // but system calls, so no lock of another thread can hold it up.
     let child = unsafe {
         libc::syscall(
-            libc::SYS_clone,
-            libc::c_long::from(libc::CLONE_NEWUSER | libc::SIGCHLD),
-            0_usize,
-            0_usize,
-            0_usize,
-            0_usize,
+            libc::SYS_clone3,
+            arguments.as_ptr(),
+            size_of_val(&arguments),
         )
     };
     if child == 0 {
-        // SAFETY: system calls without pointers.
+        // SAFETY: system calls without pointers. The parent may have died before the first: then
+        // there is nobody left to end the child.
         unsafe {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            loop {
+            while libc::syscall(libc::SYS_getppid) == parent {
                 // Woken up by signals that somebody handles; SIGKILL ends it.
                 libc::syscall(libc::SYS_ppoll, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize);
             }
+            libc::_exit(0)
         }
     }
     if child < 0 {

@@ -18,6 +18,4 @@ pub struct HookedMount {
     pub options: Vec<String>,
     /// The mount has the option `ro`.
     pub read_only: bool,
-    /// Nobody had the device when the container's create began.
-    pub first: bool,
 }

@@ -81,6 +81,20 @@ on_each_delegate! {
         assert_eq!(access(&app, &device, &device_path(&node, &target)), "read");
     }
 
+    fn a_container_that_sees_the_volume_read_only_can_only_read_its_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let sandbox = node.sandbox(POD);
+        let path = device_path(&node, &target);
+        let read_only = ["rbind", "ro"];
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &read_only).all_capabilities();
+        assert_eq!(access(&node.run(&bundle.write()), &device, &path), "read");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/ro", &read_only).bind(&target, "/rw", &[]);
+        let app = node.run(&bundle.all_capabilities().write());
+        assert_eq!(access(&app, &device, &path), "readwrite");
+    }
+
     fn an_update_of_the_resources_leaves_the_device_where_it_is(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
@@ -96,8 +110,12 @@ on_each_delegate! {
         assert_eq!(access(&app, &device, &path), "readwrite");
         let file = app.bundle().join("resources.json");
         std::fs::write(&file, resources.to_string()).unwrap();
-        let mut command = app.command(&["update", "-r", file.to_str().unwrap(), app.id()]);
-        assert!(command.status().unwrap().success());
+        let file = file.to_str().unwrap();
+        for spelling in [vec!["-r", file], vec!["--resources", file, "--"]] {
+            let mut command = app.command(&["update"]);
+            command.args(spelling).arg(app.id());
+            assert!(command.status().unwrap().success(), "{command:?}");
+        }
         assert_eq!(access(&app, &device, &path), "readwrite");
         assert_eq!(access(&app, &other, "/dev/none"), "", "and no other device came with it");
     }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Bundle, Container, MountWatcher, Node, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Container, LoopDevice, MountWatcher, Node, on_each_delegate, wait_until,
+};
 
 use super::{end, kill};
 
@@ -183,6 +185,51 @@ on_each_delegate! {
         let unlabelled = crio(&node, &target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
         let error = refused(&node, unlabelled);
         assert!(error.contains("doesn't say whose pod's"), "{error}");
+        let unflattened = crio(&node, &target, POD).annotation("io.kubernetes.pod.uid", "");
+        let error = refused(&node, unflattened);
+        assert!(error.contains("one of them isn't kubelet's word"), "{error}");
+    }
+
+    fn a_pod_of_containerds_cannot_pass_for_crios(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, own) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let _own = node.stage("attacker", "pv-2", &own, &[]);
+        let labels = format!(r#"{{"io.kubernetes.pod.uid":"{POD}"}}"#);
+        let forge = |bundle: Bundle, kind: &str| {
+            bundle
+                .annotation("io.kubernetes.cri-o.ContainerType", kind)
+                .annotation("io.kubernetes.cri-o.SandboxID", "none")
+                .annotation("io.kubernetes.cri-o.Labels", &labels)
+                .annotation("io.kubernetes.pod.uid", POD)
+        };
+        let sandbox = node.run(&forge(node.sandbox_bundle("attacker"), "sandbox").write());
+        assert_eq!(sandbox.sh("ls -d /.crust /dev/crust 2>/dev/null | wc -l"), "0");
+        let honest = node.sandbox("attacker");
+        let error = refused(&node, forge(node.app_bundle(&honest).bind(&target, "/data", &[]), "container"));
+        assert!(error.contains("is containerd's and") && error.contains("pv-1"), "{error}");
+        assert!(device.is_free());
+    }
+
+    fn a_second_device_on_the_same_file_is_refused_whoever_has_the_first(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let twin = LoopDevice::on(device.file());
+        let target = node.stage(POD, "pv-1", &twin, &[]);
+        let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
+        assert!(error.contains("shows the same file as") && error.contains("hint: "), "{error}");
+        // A process of an ended container is somebody too.
+        let first = node.stage(POD, "pv-2", &device, &[]);
+        let bundle = plain(&node, &first);
+        let mut bundle = bundle.script("sleep 2147483647 & echo > /data/up; exec sleep 2147483647");
+        let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+        namespaces.retain(|namespace| namespace["type"] != "pid");
+        let container = run(&node, bundle);
+        wait_until("its child to run", PATIENCE, || container.sh("ls /data").contains("up"));
+        kill(container.pid());
+        assert!(!device.is_free(), "its child has it");
+        let error = refused(&node, plain(&node, &target));
+        assert!(error.contains("shows the same file as"), "{error}");
     }
 
     fn crios_infra_container_is_a_sandbox_like_any_other(delegate: Delegate) {
@@ -192,7 +239,8 @@ on_each_delegate! {
         let labels = format!(r#"{{"io.kubernetes.pod.uid":"{POD}"}}"#);
         let mut infra = Bundle::plain(node.dir())
             .annotation("io.kubernetes.cri-o.ContainerType", "sandbox")
-            .annotation("io.kubernetes.cri-o.Labels", &labels);
+            .annotation("io.kubernetes.cri-o.Labels", &labels)
+            .annotation("io.kubernetes.pod.uid", POD);
         let id = infra.id().to_owned();
         infra = infra.annotation("io.kubernetes.cri-o.SandboxID", &id);
         let sandbox = run(&node, infra);

@@ -40,6 +40,28 @@ on_each_delegate! {
     }
 }
 
+#[test]
+fn where_a_hook_mounts_nothing_is_restored() {
+    let node = super::hook::node(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let bundle = Bundle::plain(node.dir())
+        .bind(&target, "/data", &[])
+        .write();
+    let before = bundle.config_bytes();
+    let container = node.container(&bundle);
+    let images = node.dir().subdir("images");
+    let _ = container
+        .create_with(restore(&container, &images))
+        .failure();
+    let error = container.last_log_error().expect("an error in the log");
+    assert!(
+        error.starts_with("volume pv-1: no hook runs in a container that is restored"),
+        "{error}"
+    );
+    assert_eq!(bundle.config_bytes(), before, "nothing is changed");
+}
+
 /// With runc: Debian 12's crun is built without criu.
 #[test]
 #[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]

@@ -64,6 +64,19 @@ impl Aliases {
         Ok(Self { own, below })
     }
 
+    /// Whether there is a loop device among them.
+    pub(super) fn show_a_file(&self) -> bool {
+        let mut all = self.own.iter().chain(&self.below);
+        all.any(|identity| !matches!(identity, Identity::Device(_)))
+    }
+
+    /// Whether a device is this one, or one that it lies on: those exclude each other by the
+    /// kernel's claims.
+    pub(super) fn are_of(&self, number: DeviceNumber) -> bool {
+        let device = Identity::Device(number);
+        self.own.contains(&device) || self.below.contains(&device)
+    }
+
     /// Whether the two must not be written to at once: they are the same, or one lies on the other.
     /// Two that merely lie on the same third one (logical volumes of a physical volume) may.
     #[must_use]
@@ -72,6 +85,15 @@ impl Aliases {
             || !self.own.is_disjoint(&other.below)
             || !self.below.is_disjoint(&other.own)
     }
+}
+
+/// Every block device.
+pub(super) fn all(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
+    let directory = sysfs.join("dev/block");
+    let listing = fs::read_dir(&directory)
+        .map_err(|error| sysfs_error(DeviceNumber::new(0, 0), &directory, error))?;
+    let names = listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.parse().ok()).collect())
 }
 
 /// The device's name below `/dev`, from `/sys/dev/block/<n>/uevent`; `None` when there is no such

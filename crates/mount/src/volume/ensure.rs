@@ -45,7 +45,7 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
         before = anew_if_unused(before, &plan);
     }
     // With another superblock than was staged the claim is what refuses it.
-    let as_staged = mounted && before.superblock == plan.superblock;
+    let as_staged = mounted && before.superblock == plan.superblock && before.device == device;
     if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }

@@ -81,6 +81,7 @@ impl VolumeError {
             | Cause::OnlyReadOnlyViews
             | Cause::DeviceGone(_)
             | Cause::DeviceBusy { .. }
+            | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Refused { .. })
             | Cause::Conflict(_)
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
@@ -126,9 +127,13 @@ pub(super) enum Cause {
     #[error("device {0} is gone from this node; hint: attach it again, and end the pod")]
     DeviceGone(DeviceNumber),
     #[error(
-        "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host? findmnt and lsblk show who holds it"
+        "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host, or does a process of an ended container still run? findmnt and lsblk show who holds it"
     )]
     DeviceBusy { device: String },
+    #[error(
+        "device {device} shows the same file as {rival}, which is in use: two file systems on one file destroy each other; hint: stage the volume with {rival}, or wait until it is free"
+    )]
+    RivalBusy { device: String, rival: String },
     #[error(
         "container {0} isn't among its users, although its create prepared it; hint: create the container again"
     )]

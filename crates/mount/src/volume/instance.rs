@@ -61,5 +61,13 @@ pub(super) fn unheld(plan: &MountPlan) -> Result<(), Cause> {
         let device = plan.device.path().display().to_string();
         return Err(Cause::DeviceBusy { device });
     }
+    for rival in plan.device.rivals()? {
+        if rival.in_use_exclusively()? {
+            return Err(Cause::RivalBusy {
+                device: plan.device.path().display().to_string(),
+                rival: rival.path().display().to_string(),
+            });
+        }
+    }
     Ok(())
 }

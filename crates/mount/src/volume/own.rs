@@ -7,7 +7,7 @@ use std::path::Path;
 use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
-use super::acquire::{acquire, live_record};
+use super::acquire::{acquire, anew_if_unused, live_record};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
@@ -32,54 +32,58 @@ pub fn instantiate(
     })
 }
 
-/// Announces a container that is about to be created, and whose hook will mount the volume. True
-/// where it will be the first to do so.
+/// Announces a container that is about to be created, and whose hook will mount the volume.
 pub fn reserve(
     context: &Context<'_>,
     locked: &Locked,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
-) -> Result<bool, VolumeError> {
-    enter(context, locked, container, mounts, |wanted, _| {
-        let first = wanted.admission == Admission::First;
-        if first {
-            instance::unheld(wanted.plan)?;
-        }
-        Ok(first)
-    })
+) -> Result<(), VolumeError> {
+    enter(
+        context,
+        locked,
+        container,
+        mounts,
+        |wanted, _| match wanted.admission {
+            Admission::First => instance::unheld(wanted.plan),
+            Admission::Joins => Ok(()),
+        },
+    )
 }
 
-/// Mounts a volume for a container that it was [`reserve`]d for.
+/// Mounts a volume for a container that it was [`reserve`]d for, once.
 pub fn mount_reserved(
     context: &Context<'_>,
     locked: &Locked,
     id: &str,
-    first: bool,
     cli: &Path,
 ) -> Result<OwnedFd, VolumeError> {
     let mounted = || -> Result<_, Cause> {
         let plan = MountPlan::new(context.config, locked.volume.info())?;
-        let before = live_record(locked, &plan)?;
-        let user = before.user(UserKind::Container, id).cloned();
+        let mut others = live_record(locked, &plan)?;
+        let user = others.user(UserKind::Container, id).cloned();
         let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
-        // Another container of the pod may have come in between, or another mount of this one.
+        others.remove(UserKind::Container, id);
+        let others = anew_if_unused(others, &plan);
         let pod_uid = user.pod_uid.clone();
-        let alone = before.users.len() == 1 && !before.prepared_for.contains(&pod_uid);
-        acquire(context, locked, &plan, &before, user, |_, record| {
-            let wanted = Wanted {
-                volume: &locked.volume,
-                plan: &plan,
-                pod_uid: &pod_uid,
-                admission: if first && alone {
-                    Admission::First
-                } else {
-                    Admission::Joins
-                },
-            };
-            let mount = instance::make(context, wanted, record)?;
-            locked.volume.publish_cli(cli)?;
-            Ok(mount)
-        })
+        acquire(
+            context,
+            locked,
+            &plan,
+            &others,
+            user,
+            |admission, record| {
+                let wanted = Wanted {
+                    volume: &locked.volume,
+                    plan: &plan,
+                    pod_uid: &pod_uid,
+                    admission,
+                };
+                let mount = instance::make(context, wanted, record)?;
+                locked.volume.publish_cli(cli)?;
+                Ok(mount)
+            },
+        )
     };
     mounted().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }

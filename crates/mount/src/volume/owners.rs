@@ -32,13 +32,23 @@ pub(super) fn claim(
     let own = plan.device.number();
     let aliases = plan.device.aliases()?;
     let related = |device: &DeviceNumber| leads_to(*device, own, &aliases);
-    // Before the lock, which is the whole node's: a loop device's file may be on a file system
-    // that hangs.
-    let looked_at = context.state.owned_devices()?;
-    let mut devices: Vec<_> = looked_at.iter().copied().filter(related).collect();
-    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    let since = context.state.owned_devices()?.into_iter();
-    devices.extend(since.filter(|device| !looked_at.contains(device) && related(device)));
+    let mut looked_at = Vec::new();
+    let mut devices = Vec::new();
+    let _lock = loop {
+        // Before the lock, which is the whole node's: a loop device's file may be on a file system
+        // that hangs. So again, until nobody has come in between.
+        for device in context.state.owned_devices()? {
+            if !looked_at.contains(&device) {
+                looked_at.push(device);
+                devices.extend(Some(device).filter(related));
+            }
+        }
+        let lock = context.state.lock(LockName::Owners, context.deadline)?;
+        let now = context.state.owned_devices()?;
+        if now.iter().all(|device| looked_at.contains(device)) {
+            break lock;
+        }
+    };
     let mut records = vec![record.clone()];
     let mut newly = true;
     for device in devices {
