@@ -20,8 +20,8 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
         let indices = volumes.entry(TargetPath::new(&mount.volume)?);
         indices.or_default().push(index);
     }
-    let names: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
-    let named = || format!("volume {}", names.join(", "));
+    let all: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
+    let named = || format!("volume {}", all.join(", "));
     let rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
     for (target, indices) in &volumes {
