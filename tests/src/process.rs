@@ -5,6 +5,9 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::node::PATIENCE;
+use crate::wait_until;
+
 /// Whether the process runs: there, and no zombie.
 pub fn is_alive(pid: i32) -> bool {
     state_of(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
@@ -13,6 +16,12 @@ pub fn is_alive(pid: i32) -> bool {
 /// SIGKILL; a process that is gone is what was wanted.
 pub fn kill_now(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+/// Kills a process and waits until it has ended.
+pub fn kill_and_wait(pid: i32) {
+    kill_now(pid);
+    wait_until("a killed process to end", PATIENCE, || !is_alive(pid));
 }
 
 /// The processes whose command line `wanted` accepts; arguments are separated by NUL.

@@ -6,21 +6,15 @@ use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process};
 
 const POD: &str = "12121212-3434-5656-7878-909090909090";
 
 fn end(container: &Container) {
     container.stop();
     let _ = container.delete().success();
-}
-
-fn kill(pid: i32) {
-    process::kill_now(pid);
-    wait_until("a killed process to end", PATIENCE, || {
-        !process::is_alive(pid)
-    });
 }
 
 /// The command, in a mount namespace of its own whose mounts have this propagation.

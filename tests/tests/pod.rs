@@ -3,29 +3,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Container, MountWatcher, Node, Run, on_each_delegate, process, wait_until};
+use runcrust_tests::{MountWatcher, Node, Run, on_each_delegate};
 use serde_json::json;
 
 const POD: &str = "11111111-2222-3333-4444-555555555555";
-
-/// Ends containers as containerd does: the bundle goes with them.
-fn end(containers: impl IntoIterator<Item = Container>) {
-    for container in containers {
-        container.stop();
-        let _ = container.delete().success();
-        fs::remove_dir_all(container.bundle()).unwrap();
-    }
-}
-
-/// Kills a process and waits until it has ended.
-fn kill(pid: i32) {
-    process::kill_now(pid);
-    wait_until("a killed process to end", PATIENCE, || {
-        !process::is_alive(pid)
-    });
-}
 
 on_each_delegate! {
     fn two_apps_share_one_superblock_that_the_host_never_sees(delegate: Delegate) {

@@ -3,20 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Snapshot;
 use runcrust_tests::volume::{fsck, with_mounted};
-use runcrust_tests::{
-    Container, MountWatcher, Node, Pod, on_each_file_system, process, wait_until,
-};
-
-fn end(containers: impl IntoIterator<Item = Container>) {
-    for container in containers {
-        container.stop();
-        let _ = container.delete().success();
-        fs::remove_dir_all(container.bundle()).unwrap();
-    }
-}
+use runcrust_tests::{MountWatcher, Node, Pod, on_each_file_system, process, wait_until};
 
 on_each_file_system! {
     fn it_is_mounted_once_for_the_pod_and_the_host_never_sees_it(delegate: Delegate, fstype: &'static str) {

@@ -5,21 +5,13 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use nix::mount::{MsFlags, mount};
+use runcrust_tests::container::end;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Container, MountWatcher, on_each_delegate};
+use runcrust_tests::{MountWatcher, on_each_delegate};
 
 use super::*;
-
-/// Ends containers as containerd does: the bundle goes with them.
-fn end(containers: impl IntoIterator<Item = Container>) {
-    for container in containers {
-        container.stop();
-        let _ = container.delete().success();
-        fs::remove_dir_all(container.bundle()).unwrap();
-    }
-}
 
 on_each_delegate! {
     fn a_pod_has_its_volume_from_the_sandbox_to_unstage(delegate: Delegate) {
