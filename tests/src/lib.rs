@@ -19,6 +19,7 @@ mod containerd;
 pub mod cri;
 mod delegate;
 mod dir;
+pub mod grammar;
 mod handler;
 pub mod host;
 pub mod kata;
