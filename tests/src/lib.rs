@@ -14,6 +14,7 @@
 pub mod bundle;
 pub mod cgroup;
 pub mod cleanup;
+pub mod console;
 pub mod container;
 mod containerd;
 pub mod cri;
