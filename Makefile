@@ -69,6 +69,12 @@ test: build ## Run every test, as root, on runc, crun and containerd; DELEGATE=r
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
 
+.PHONY: grammar
+grammar: build ## Write down anew how the installed runc and crun read command lines
+	$(call debian,$(RUN_PACKAGES))
+	cargo build --quiet --locked --package runcrust-tests --bin grammar
+	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
+
 .PHONY: demo
 demo: build ## Show a deferred volume end to end
 	$(call debian,$(RUN_PACKAGES))

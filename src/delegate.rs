@@ -6,9 +6,10 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crust_mount::sys;
 
 use crate::invocation::Flavour;
 
@@ -108,15 +109,15 @@ impl Delegate {
     /// descriptor stay as they are, `argv[0]` is the delegate's path. Returns only to say why
     /// it couldn't.
     ///
-    /// `CommandExt::exec` and not execv: Rust's start-up has SIGPIPE ignored, which only the
-    /// former takes back (docs/callers.md).
+    /// What Rust's start-up does to SIGPIPE is taken back (docs/callers.md). Standard streams that
+    /// the caller had closed stay what it makes of them, `/dev/null`: with them closed, runc 1.1.5
+    /// gives a container a directory of the host's as one.
     pub(crate) fn exec(&self, argv: &[OsString]) -> Result<Infallible, DelegateError> {
-        let source = Command::new(&self.path)
-            .args(argv.get(1..).unwrap_or_default())
-            .exec();
+        let mut command = Command::new(&self.path);
+        command.args(argv.get(1..).unwrap_or_default());
         Err(DelegateError::Exec {
             path: self.path.clone(),
-            source,
+            source: sys::exec(&mut command),
         })
     }
 }

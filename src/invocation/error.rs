@@ -46,6 +46,9 @@ pub(crate) enum Doubt {
     NoValue,
     /// White space around an argument of runc: urfave/cli v3 trims it, v1 doesn't.
     Blank,
+    /// `--` after flags of runc, and no id: urfave/cli 1.22.9 takes a flag that it doesn't know
+    /// for the id (`create --root=r --`).
+    Separator,
     /// `-` alone: urfave/cli v3 drops everything after it, v1 takes it for an id.
     Dash,
 }
@@ -60,6 +63,7 @@ impl Doubt {
             Self::DashedValue => "write --flag=value",
             Self::NoValue => "give it a value",
             Self::Blank => "remove the white space",
+            Self::Separator => "name the container",
             Self::Dash => "name the container otherwise",
         }
     }
@@ -73,6 +77,9 @@ impl fmt::Display for Doubt {
             Self::DashedValue => "has a value that begins with `-`",
             Self::NoValue => "needs a value and is the last argument",
             Self::Blank => "begins or ends with white space",
+            Self::Separator => {
+                "ends flags of which some versions of runc take one for the missing id"
+            }
             Self::Dash => "is read in different ways by different versions of runc",
         })
     }

@@ -4,11 +4,13 @@
 //! ("reorderArgs") where v3 reads them in order. This reads in order, and what v1's sorting
 //! would read otherwise is a `Doubt`:
 //! - a value that begins with `-` isn't moved along with its flag;
-//! - a flag at the end without a value takes what was sorted behind it.
+//! - a flag at the end without a value takes what was sorted behind it;
+//! - what isn't known before `--` is sorted behind that, and is a word there (1.22.9, which Debian
+//!   12 builds runc 1.1.5 with): `create --root=r --` makes a container called `--root=r`.
 //!
 //! With these excluded v1 either agrees, or counts more words and rejects.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::Doubt;
@@ -81,6 +83,14 @@ fn find(name: &[u8], scope: Scope) -> Option<&'static Flag> {
     RUNC.iter()
         .find(|flag| flag.long.as_bytes() == name || (name.len() == 1 && flag.short == name))
         .filter(|flag| flag.is_in(scope))
+}
+
+/// The `--` that ends the flags after the subcommand, where there are any before it.
+pub(super) fn end_of_flags(argv: &[OsString], from: usize) -> Option<usize> {
+    let arguments = argv.get(from..)?;
+    let at = arguments.iter().position(|argument| argument == "--")?;
+    let is_flag = |argument: &OsString| argument.as_bytes().starts_with(b"-");
+    arguments[..at].iter().any(is_flag).then_some(from + at)
 }
 
 /// Go's `strings.TrimSpace` would change it.

@@ -99,8 +99,10 @@ fn read_start(
     mut walk: Walk<'_>,
     globals: &mut Globals,
 ) -> Result<Command, InvocationError> {
+    let from = walk.next_index();
     let mut help = Help::default();
     let (mut bundle, mut config, mut id, mut words) = (None, None, None, 0_usize);
+    let mut rejected = false;
     loop {
         match flavour.step(&mut walk, Scope::Verb(verb)) {
             Step::Flag(flag, value) => match flag.role {
@@ -115,23 +117,18 @@ fn read_start(
                 id = id.or_else(|| walk.argument(at));
             }
             Step::End => break,
-            Step::Rejected => return Ok(Command::PassOn),
-            Step::Doubt(at, doubt) => {
-                let argument = scan::shown(walk.argv(), at);
-                return Err(InvocationError::Start {
-                    argument,
-                    verb: verb.name(),
-                    doubt,
-                });
-            }
+            Step::Rejected if flavour == Flavour::Crun => return Ok(Command::PassOn),
+            // Not by every version, if there is more that they read in different ways.
+            Step::Rejected => rejected = true,
+            Step::Doubt(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
         }
     }
-    let Some(id) = id else {
-        return Ok(Command::PassOn);
-    };
     if help.wanted() || words > flavour.most_words(verb) {
         return Ok(Command::PassOn);
     }
+    let Some(id) = id.filter(|_| !rejected) else {
+        return without_id(flavour, verb, walk.argv(), from);
+    };
     let Some((bundle, config)) = flavour.paths(bundle, config) else {
         return Ok(Command::PassOn);
     };
@@ -141,6 +138,33 @@ fn read_start(
         config,
         id: id.to_os_string(),
     }))
+}
+
+fn doubtful_start(
+    verb: Verb,
+    argv: &[OsString],
+    at: usize,
+    doubt: Doubt,
+) -> Result<Command, InvocationError> {
+    Err(InvocationError::Start {
+        argument: scan::shown(argv, at),
+        verb: verb.name(),
+        doubt,
+    })
+}
+
+/// Nothing that can be an id, or a flag that can't be: the delegate has its own words for that,
+/// unless it finds an id among the flags.
+fn without_id(
+    flavour: Flavour,
+    verb: Verb,
+    argv: &[OsString],
+    from: usize,
+) -> Result<Command, InvocationError> {
+    match goflag::end_of_flags(argv, from) {
+        Some(at) if flavour == Flavour::Runc => doubtful_start(verb, argv, at, Doubt::Separator),
+        _ => Ok(Command::PassOn),
+    }
 }
 
 impl Globals {

@@ -1,5 +1,8 @@
 //! The table of `cases.txt`, and what doesn't fit into a line.
 
+mod observed;
+mod urfave;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -210,126 +213,13 @@ fn no_flag_has_two_lines_in_a_scope() {
     }
 }
 
-/// Arguments that meet the interesting branches often.
-fn argument() -> impl Strategy<Value = String> {
-    prop_oneof![
-        prop::sample::select(vec![
-            "--",
-            "-",
-            "",
-            "create",
-            "run",
-            "x",
-            "A",
-            "-b",
-            "--bundle",
-            "--bundle=A",
-            "-bA",
-            "-d",
-            "--no-pivot",
-            "--pid-file",
-            "--root",
-            "--debug",
-            "--help",
-            "--help=false",
-            "--frob",
-        ])
-        .prop_map(str::to_owned),
-        "[-a-z= ]{0,6}",
-    ]
-}
-
-/// urfave/cli v1's `reorderArgs` and Go's `flag.Parse`, as runc 1.1.5 has them: the bundle and
-/// the words of `create`, or nothing where it is rejected.
-fn runc_v1(arguments: &[String]) -> Option<(String, Vec<String>)> {
-    const VALUES: [&str; 6] = [
-        "bundle",
-        "b",
-        "pid-file",
-        "console-socket",
-        "preserve-fds",
-        "pidfd-socket",
-    ];
-    const SWITCHES: [&str; 4] = ["no-pivot", "no-new-keyring", "help", "h"];
-    let name = |argument: &str| {
-        let bare = argument
-            .strip_prefix("--")
-            .or_else(|| argument.strip_prefix('-'))?;
-        let name = bare.split('=').next().unwrap_or_default().to_owned();
-        (argument != "-" && (VALUES.contains(&&*name) || SWITCHES.contains(&&*name)))
-            .then_some(name)
-    };
-    let (mut first, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
-    for (at, argument) in arguments.iter().enumerate() {
-        if argument == "--" {
-            rest.extend_from_slice(&arguments[at..]);
-            break;
-        } else if value_next && !argument.starts_with('-') {
-            value_next = false;
-            first.push(argument.clone());
-        } else if name(argument).is_some() {
-            first.push(argument.clone());
-            value_next = !argument.contains('=');
-        } else {
-            rest.push(argument.clone());
-        }
-    }
-    first.extend(rest);
-    let (mut bundle, mut at) = (String::from("."), 0);
-    while let Some(argument) = first.get(at) {
-        if argument == "--" {
-            at += 1;
-            break;
-        }
-        if !argument.starts_with('-') || argument == "-" {
-            break;
-        }
-        let name = name(argument)?;
-        let mut value = argument.split_once('=').map(|(_, value)| value.to_owned());
-        if VALUES.contains(&&*name) {
-            if value.is_none() {
-                at += 1;
-                value = Some(first.get(at)?.clone());
-            }
-            if name == "bundle" || name == "b" {
-                bundle = value
-                    .filter(|value| !value.is_empty())
-                    .unwrap_or_else(|| ".".into());
-            }
-        } else if name == "help" || name == "h" {
-            return None;
-        }
-        at += 1;
-    }
-    let words = first.get(at..).unwrap_or_default().to_vec();
-    (words.len() == 1).then_some((bundle, words))
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn whatever_runc_v1_starts_is_read_the_same_way_or_refused(
-        arguments in prop::collection::vec(argument(), 0..6)
-    ) {
-        let mut argv = argv(&["create"]);
-        argv.extend(arguments.iter().map(OsString::from));
-        if let Some((bundle, words)) = runc_v1(&arguments) {
-            match parse(Flavour::Runc, &argv).command {
-                Err(_) => {}
-                Ok(Command::Start(start)) => {
-                    prop_assert_eq!(start.bundle, PathBuf::from(bundle));
-                    prop_assert_eq!(start.id, OsString::from(&words[0]));
-                }
-                Ok(other) => prop_assert!(false, "runc starts it, we say {other:?}"),
-            }
-        }
-    }
-
-    #[test]
     fn nothing_on_the_command_line_panics(
         arguments in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 0..8),
-        front in prop::collection::vec(argument(), 0..4),
+        front in prop::collection::vec(urfave::argument(), 0..4),
     ) {
         let mut argv = argv(&[]);
         argv.extend(front.iter().map(OsString::from));

@@ -3,6 +3,7 @@
 pub(crate) mod rootfs;
 mod spec;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -95,6 +96,12 @@ impl Bundle {
         }
         self.path.set_file_name(id);
         id.clone_into(&mut self.id);
+        self
+    }
+
+    /// Another name for the directory than the id.
+    pub fn in_directory(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.path.set_file_name(name.as_ref());
         self
     }
 

@@ -1,6 +1,7 @@
 //! Control groups of tests, which are named uniquely: whatever still runs in one is the test's.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,25 @@ pub fn processes(name: &str) -> Vec<i32> {
     pids
 }
 
+/// Whether all that runs in the group `/name` is frozen.
+pub fn is_frozen(name: &str) -> bool {
+    let says = |file: &Path, text: &str| {
+        fs::read_to_string(file).is_ok_and(|found| found.lines().any(|line| line == text))
+    };
+    directories(name).iter().any(|at| {
+        says(&at.join("freezer.state"), "FROZEN") || says(&at.join("cgroup.events"), "frozen 1")
+    })
+}
+
+/// A frozen process doesn't die.
+fn thaw(group: &Path) {
+    for (file, text) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+        // Never made: in a plain directory it would be in the way.
+        let file = fs::File::options().write(true).open(group.join(file));
+        let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    }
+}
+
 /// Kills what runs in the group `/name` and removes it; returns what stays.
 pub(crate) fn kill_and_remove(name: &str) -> Vec<String> {
     if name.trim_matches('/').is_empty() {
@@ -46,6 +66,7 @@ pub(crate) fn kill_and_remove(name: &str) -> Vec<String> {
         }
         for directory in directories(name) {
             for group in with_descendants(&directory) {
+                thaw(&group);
                 // Where there is no v2 mount, crun leaves a plain file in a plain directory.
                 let _ = fs::remove_dir(&group)
                     .or_else(|_| fs::remove_file(group.join("cgroup.procs")))

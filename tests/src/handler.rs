@@ -56,6 +56,18 @@ impl Handler {
         write(&self.configuration(), &text);
     }
 
+    /// Replaces the delegate in its configuration with another program.
+    pub fn delegate_to(&self, program: &Path) {
+        let file = self.configuration();
+        let text = fs::read_to_string(&file).expect("the configuration");
+        let lines = text.lines().filter(|line| !line.starts_with("delegate "));
+        let rest: Vec<&str> = lines.collect();
+        write(
+            &file,
+            &format!("delegate = {program:?}\n{}\n", rest.join("\n")),
+        );
+    }
+
     /// The program: a link to the built runcrust.
     pub fn path(&self) -> &Path {
         &self.path

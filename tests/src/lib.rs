@@ -14,11 +14,13 @@
 pub mod bundle;
 pub mod cgroup;
 pub mod cleanup;
+pub mod console;
 pub mod container;
 mod containerd;
 pub mod cri;
 mod delegate;
 mod dir;
+pub mod grammar;
 mod handler;
 pub mod host;
 pub mod kata;

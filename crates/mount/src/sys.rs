@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod growth;
+mod sigpipe;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,6 +11,8 @@ use rustix::io::Errno;
 use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mount::MountAttrFlags;
 use rustix::process::Pid;
+
+pub use sigpipe::exec;
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).
 #[repr(C)]

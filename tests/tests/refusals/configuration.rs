@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
 use runcrust_tests::{Bundle, Delegate, Node, Run, binary, on_each_delegate};
 use serde_json::Value;
@@ -14,16 +13,6 @@ fn rename(object: &mut Value, from: &str, to: &str) {
     let object = object.as_object_mut().expect("an object");
     let value = object.remove(from).expect("a key of it");
     object.insert(to.to_owned(), value);
-}
-
-/// runcrust's configuration with another delegate.
-fn delegate_to(node: &Node, delegate: &Path) {
-    let file = node.handler().configuration();
-    let text = fs::read_to_string(&file).expect("the configuration");
-    let lines = text.lines().filter(|line| !line.starts_with("delegate "));
-    let text: Vec<&str> = lines.collect();
-    let delegate = format!("delegate = {delegate:?}");
-    fs::write(&file, format!("{delegate}\n{}\n", text.join("\n"))).expect("write");
 }
 
 /// Changes a config.
@@ -131,7 +120,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
         (node.handler().path(), node.handler().path()),
         (&installed, &hard),
     ] {
-        delegate_to(&node, delegate);
+        node.handler().delegate_to(delegate);
         let bundle = Bundle::plain(node.dir()).write();
         let log = bundle.path().join("log.json");
         let mut command = std::process::Command::new(program);
@@ -172,7 +161,7 @@ fn a_delegate_that_cannot_be_run_is_refused_by_name() {
     fs::write(&data, "").unwrap();
     let missing = node.dir().join("no-such-runc");
     for delegate in [&data, &missing, &node.dir().path().to_owned()] {
-        delegate_to(&node, delegate);
+        node.handler().delegate_to(delegate);
         let bundle = Bundle::plain(node.dir()).write();
         let container = node.container(&bundle);
         let _ = container.create().failure();

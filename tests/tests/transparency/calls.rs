@@ -1,60 +1,12 @@
 //! How the delegate is called, compared with the same call without runcrust.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use runcrust_tests::{Bundle, Delegate, Node, on_each_delegate};
+use runcrust_tests::on_each_delegate;
 
-use crate::probe::{Probe, Seen};
-
-/// A node whose delegate is a probe.
-struct Probed {
-    node: Node,
-    probe: Probe,
-    input: PathBuf,
-}
-
-impl Probed {
-    fn new(delegate: Delegate) -> Self {
-        let node = Node::new(delegate);
-        let input = node.dir().join("input");
-        fs::write(&input, "{\"memory\":{}}\n").unwrap();
-        Self {
-            probe: Probe::install(&node),
-            node,
-            input,
-        }
-    }
-
-    /// A caller that gives its child this and that: it runs a script, which execs `program`.
-    fn through(&self, script: &str, program: &Path, arguments: &[&OsStr]) -> Seen {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-ec", &format!("{script}\nexec \"$0\" \"$@\"")]);
-        command.arg(program).args(arguments);
-        command.current_dir(self.node.dir().path()).env_clear();
-        self.probe.watch(&mut command, &self.input)
-    }
-
-    /// The probe sees the same with and without runcrust.
-    #[track_caller]
-    fn same(&self, script: &str, arguments: &[&OsStr]) -> Seen {
-        let bare = self.through(script, &self.probe.program, arguments);
-        let wrapped = self.through(script, self.node.handler().path(), arguments);
-        assert_eq!(bare, wrapped, "bare, and by runcrust, {arguments:?}");
-        wrapped
-    }
-
-    fn bundle(&self) -> Bundle {
-        Bundle::plain(self.node.dir()).write()
-    }
-}
-
-fn os<'a>(words: &[&'a str]) -> Vec<&'a OsStr> {
-    words.iter().map(|word| OsStr::new(*word)).collect()
-}
+use crate::probe::Seen;
+use crate::probed::{Probed, os};
 
 on_each_delegate! {
     fn every_command_reaches_the_delegate_unchanged(delegate: Delegate) {
@@ -136,39 +88,6 @@ on_each_delegate! {
         assert!(!seen.fact("environ").contains("PATH="), "{seen:#?}");
     }
 
-    fn descriptors_limits_and_signals_are_the_callers(delegate: Delegate) {
-        let probed = Probed::new(delegate);
-        let bundle = probed.bundle();
-        let path = bundle.path().to_str().unwrap();
-        fs::create_dir(probed.node.dir().join("elsewhere")).unwrap();
-        let script = format!(
-            "exec 3<{:?} 7>>log 9<. 5<&3\n\
-             trap '' HUP USR1 TERM\n\
-             umask 027\n\
-             ulimit -n 512\n\
-             ulimit -s 4096\n\
-             cd elsewhere",
-            probed.input,
-        );
-        for arguments in [
-            os(&["state", "id"]),
-            os(&["create", "--bundle", path, "--pid-file", "p", "id"]),
-            os(&["create", "--bundle", path, "--preserve-fds", "7", "id"]),
-        ] {
-            let seen = probed.same(&script, &arguments);
-            let base = probed.node.dir();
-            assert_eq!(seen.fact("fd/3"), probed.input.to_str().unwrap());
-            assert_eq!(seen.fact("fd/7"), base.join("log").to_str().unwrap());
-            assert_eq!(seen.fact("fd/9"), base.path().to_str().unwrap());
-            assert_eq!(seen.fact("cwd"), base.join("elsewhere").to_str().unwrap());
-            assert_eq!(seen.fact("Umask"), "0027");
-            // HUP is 1, USR1 10, TERM 15; PIPE, which Rust programs ignore, is 13.
-            let ignored = u64::from_str_radix(seen.fact("SigIgn"), 16).unwrap();
-            assert_eq!(ignored & 0x5201, 0x4201, "{ignored:x}");
-            assert_eq!(seen.fact("SigBlk"), "0000000000000000");
-        }
-    }
-
     fn standard_input_is_the_delegates(delegate: Delegate) {
         let probed = Probed::new(delegate);
         let bundle = probed.bundle();
@@ -200,80 +119,5 @@ on_each_delegate! {
                 assert_eq!((stdout, stderr), ("to stdout\n", "to stderr\n"));
             }
         }
-    }
-
-    /// A bundle that a create refuses tells them apart.
-    fn only_create_run_and_restore_look_at_a_bundle(delegate: Delegate) {
-        let probed = Probed::new(delegate);
-        let bundle = Bundle::plain(probed.node.dir()).write_bytes(b"{\"Mounts\":[]}");
-        let path = bundle.path().to_str().unwrap();
-        let with_equals = format!("--bundle={path}");
-        let reached = |words: &[&str]| {
-            let mut command = probed.node.handler().command();
-            probed.probe.is_reached(command.args(words).current_dir(bundle.path()))
-        };
-        for words in [
-            vec!["state", "create"],
-            vec!["--root", "create", "state", "id"],
-            vec!["--root", "create", "--log", "create", "kill", "create", "9"],
-            vec!["--log=create", "start", "create"],
-            vec!["exec", "id", "create", "--bundle", path, "id"],
-            vec!["exec", "--cwd", "/", "create", "run"],
-            vec!["delete", "--force", "create"],
-            vec!["ps", "run"],
-            vec!["kill", "restore"],
-            vec!["--help", "create"],
-            vec!["--version", "create"],
-            vec!["help", "create"],
-        ] {
-            assert!(reached(&words), "{words:?} is no create");
-        }
-        for words in [
-            vec!["create", "id"],
-            vec!["create", "create"],
-            vec!["create", "--bundle", path, "id"],
-            vec!["create", &with_equals, "id"],
-            vec!["create", "-b", path, "id"],
-            vec!["create", "-b", "/no/such", "--bundle", path, "id"],
-            vec!["create", "--pid-file", "state", "--", "id"],
-            vec!["--root", "state", "--log", "log", "--log-format", "json", "create", "id"],
-            vec!["--root=state", "--systemd-cgroup", "create", "-b", path, "id"],
-            vec!["run", "--bundle", path, "id"],
-            vec!["run", "--detach", "-b", path, "id"],
-            vec!["restore", "--image-path", "i", "--detach", "-b", path, "id"],
-        ] {
-            assert!(!reached(&words), "{words:?} is a create");
-        }
-    }
-}
-
-#[test]
-fn runcs_own_spellings_of_create_are_understood() {
-    let probed = Probed::new(Delegate::Runc);
-    let bundle = Bundle::plain(probed.node.dir()).write_bytes(b"{\"Mounts\":[]}");
-    let path = bundle.path().to_str().unwrap();
-    let (one, two) = (format!("-b={path}"), format!("-bundle={path}"));
-    for words in [
-        vec!["create", "-bundle", path, "id"],
-        vec!["create", &one, "id"],
-        vec!["create", &two, "id"],
-        vec!["create", "id", "--bundle", path],
-        vec!["--systemd-cgroup=false", "create", "--bundle", path, "id"],
-        vec!["-root", "state", "create", "--bundle", path, "id"],
-        vec![
-            "restore",
-            "--image-path",
-            "i",
-            "-no-subreaper",
-            "-bundle",
-            path,
-            "id",
-        ],
-    ] {
-        let mut command = probed.node.handler().command();
-        assert!(
-            !probed.probe.is_reached(command.args(&words)),
-            "{words:?} is a create"
-        );
     }
 }

@@ -2,7 +2,18 @@
 //! process, arguments, environment and descriptors, for the price of one exec.
 
 mod answers;
+mod caller;
 mod calls;
+mod errors;
+mod hooks;
+mod inherited;
+mod lives;
+mod names;
 mod probe;
+mod probed;
+mod runs;
+mod sockets;
 mod strace;
 mod traces;
+mod twin;
+mod twins;

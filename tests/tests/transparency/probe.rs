@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use runcrust_tests::Node;
 
 /// Lines of proc(5)'s `status` that a process has from its caller.
-const INHERITED: [&str; 18] = [
+const INHERITED: [&str; 20] = [
     "Name",
     "Umask",
     "PPid",
@@ -28,6 +28,28 @@ const INHERITED: [&str; 18] = [
     "CapPrm",
     "CapEff",
     "CapAmb",
+    "Cpus_allowed",
+    "Mems_allowed",
+];
+
+/// Files of `/proc/<pid>` that say what a process has from its caller.
+const FILES: [&str; 8] = [
+    "cmdline",
+    "environ",
+    "limits",
+    "oom_score_adj",
+    "cgroup",
+    "personality",
+    "timerslack_ns",
+    "stat",
+];
+
+/// Fields of proc(5)'s `stat`, counted from the one after the name.
+const SCHEDULED: [(&str, usize); 4] = [
+    ("priority", 15),
+    ("nice", 16),
+    ("rt_priority", 37),
+    ("policy", 38),
 ];
 
 /// Looks at itself while nothing of its own is changed: for a command with a redirection dash
@@ -35,11 +57,12 @@ const INHERITED: [&str; 18] = [
 const SCRIPT: &str = r#"#!/bin/sh
 while IFS= read -r line; do echo "$line"; done </proc/$$/status >OUTPUT/status
 /usr/bin/find /proc/$$/fd /proc/$$/ns /proc/$$/cwd -type l -fprintf OUTPUT/links '%p %l\n'
-for file in cmdline environ limits oom_score_adj cgroup; do
+for file in FILES; do
     /bin/cat /proc/$$/$file >OUTPUT/$file
 done
 /bin/cat >OUTPUT/stdin
 echo $$ >OUTPUT/pid
+[ -z "$PROBE_EXEC" ] || exec $PROBE_EXEC
 echo to stdout
 echo to stderr >&2
 [ -z "$PROBE_SIGNAL" ] || kill -$PROBE_SIGNAL $$
@@ -72,9 +95,11 @@ impl Probe {
             program: node.dir().join(name),
             output,
         };
-        fs::write(&probe.program, SCRIPT.replace("OUTPUT", &path)).expect("write the probe");
+        let script = SCRIPT.replace("OUTPUT", &path);
+        let script = script.replace("FILES", &FILES.join(" "));
+        fs::write(&probe.program, script).expect("write the probe");
         fs::set_permissions(&probe.program, Permissions::from_mode(0o755)).expect("chmod");
-        delegate_to(node, &probe.program);
+        node.handler().delegate_to(&probe.program);
         probe
     }
 
@@ -97,15 +122,14 @@ impl Probe {
         };
         assert_eq!(read("pid").trim(), pid.to_string(), "the same process");
         let mut facts = BTreeMap::new();
-        for name in [
-            "cmdline",
-            "environ",
-            "limits",
-            "oom_score_adj",
-            "cgroup",
-            "stdin",
-        ] {
+        for name in FILES.into_iter().chain(["stdin"]) {
             facts.insert(name.to_owned(), read(name));
+        }
+        let stat = facts.remove("stat").unwrap_or_default();
+        let (_, stat) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let stat: Vec<&str> = stat.split(' ').collect();
+        for (name, at) in SCHEDULED {
+            facts.insert(name.to_owned(), stat[at].to_owned());
         }
         for line in read("status").lines() {
             let (name, value) = line.split_once(':').expect("a name and a value");
@@ -135,18 +159,6 @@ impl Probe {
             stderr,
         }
     }
-
-    /// Whether a command ends in the probe, or in runcrust's refusal of a config with `Mounts`.
-    pub(crate) fn is_reached(&self, command: &mut Command) -> bool {
-        let _ = fs::remove_dir_all(&self.output);
-        fs::create_dir(&self.output).expect("mkdir");
-        let output = command.stdin(Stdio::null()).output().expect("a command");
-        let reached = self.output.join("pid").exists();
-        let refused = String::from_utf8_lossy(&output.stderr).contains("\"Mounts\"");
-        assert_eq!(reached, output.status.success(), "{output:?}");
-        assert_eq!(reached, !refused, "{output:?}");
-        reached
-    }
 }
 
 impl Seen {
@@ -158,18 +170,14 @@ impl Seen {
             .unwrap_or_else(|| panic!("no {name} in {self:#?}"))
     }
 
+    /// The same without some facts.
+    pub(crate) fn without(mut self, names: &[&str]) -> Self {
+        self.facts.retain(|name, _| !names.contains(&name.as_str()));
+        self
+    }
+
     /// How it ended, and what it said.
     pub(crate) fn answer(&self) -> (ExitStatus, &str, &str) {
         (self.status, &self.stdout, &self.stderr)
     }
-}
-
-/// Writes runcrust's configuration anew, with another delegate.
-fn delegate_to(node: &Node, delegate: &Path) {
-    let file = node.handler().configuration();
-    let text = fs::read_to_string(&file).expect("the configuration");
-    let lines = text.lines().filter(|line| !line.starts_with("delegate "));
-    let text: Vec<&str> = lines.collect();
-    let delegate = format!("delegate = {delegate:?}");
-    fs::write(&file, format!("{delegate}\n{}\n", text.join("\n"))).expect("write");
 }

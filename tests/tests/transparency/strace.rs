@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Calls that make, change or remove something, or start a process.
-const CHANGES: [&str; 47] = [
+/// Calls that make, change or remove something, start a process, or change what this one hands on.
+const CHANGES: [&str; 58] = [
     "fork",
     "vfork",
     "clone",
@@ -53,6 +53,17 @@ const CHANGES: [&str; 47] = [
     "open_tree",
     "move_mount",
     "flock",
+    "prctl",
+    "setpgid",
+    "setsid",
+    "setrlimit",
+    "setpriority",
+    "sched_setaffinity",
+    "umask",
+    "chdir",
+    "fchdir",
+    "chroot",
+    "kill",
 ];
 
 /// A traced command: `strace` prints what it does, until it ends.

@@ -1,0 +1,18 @@
+//! `make grammar`: writes down anew how the installed runc and crun read their command lines.
+
+use std::fs;
+
+use runcrust_tests::{Delegate, grammar};
+
+fn main() {
+    for delegate in [Delegate::Runc, Delegate::Crun] {
+        let sections = grammar::sections(delegate);
+        let rows = sections.iter().flat_map(|section| section.rows.clone());
+        let rows: Vec<Vec<String>> = rows.collect();
+        let theirs = grammar::delegate_does(delegate, &rows);
+        let ours = grammar::runcrust_does(delegate, &rows);
+        let text = grammar::text(delegate, &sections, &theirs, &ours);
+        fs::write(grammar::path(delegate), text).expect("write a table");
+        println!("{}: {} rows", grammar::version(delegate), rows.len());
+    }
+}

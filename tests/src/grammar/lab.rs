@@ -1,0 +1,165 @@
+//! A directory with bundles that no runtime can start, and a watch on which of them one opens.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use serde_json::Value;
+
+use super::table::quoted;
+use crate::{Run, Runtime};
+
+/// The bundles, each in a directory of this name in the caller's, which is a bundle itself. Some
+/// have names that only a wrong reading of a row would come to.
+const BUNDLES: [&str; 14] = [
+    "", "A", "B", "--", "-A", "=A", "A=B", " A", "A ", "x", "create", "-b", "true", "d",
+];
+
+/// Files beside the bundles that can be given as a configuration.
+const FILES: [&str; 2] = ["cfg", "A/cfg"];
+
+/// All configurations in a laboratory, relative to the caller's directory.
+pub(super) fn configurations() -> Vec<String> {
+    let bundles = BUNDLES
+        .iter()
+        .map(|name| Path::new(name).join("config.json"));
+    let all = bundles.chain(FILES.iter().map(PathBuf::from));
+    all.map(|path| path.display().to_string()).collect()
+}
+
+/// What a call did in the laboratory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The configuration that was opened, relative to the caller's directory.
+    pub(super) reads: Option<String>,
+    /// The log that was written: its path, and its form.
+    log: Option<String>,
+    /// Whether it ended with 0.
+    pub(super) success: bool,
+}
+
+impl Seen {
+    /// In the table's words. A log counts where a configuration was read: there runcrust has
+    /// errors of its own.
+    pub(super) fn outcome(&self) -> String {
+        match (&self.reads, &self.log) {
+            (None, _) => "-".to_owned(),
+            (Some(reads), None) => quoted([reads]),
+            (Some(reads), Some(log)) => format!("{} > {log}", quoted([reads])),
+        }
+    }
+}
+
+/// The caller's directory of one thread.
+pub(super) struct Lab {
+    base: PathBuf,
+    watch: Inotify,
+    directories: HashMap<WatchDescriptor, &'static str>,
+}
+
+impl Lab {
+    /// Makes a laboratory, and gives the calling thread a mount namespace with an empty `/run`: no
+    /// row can reach a container of the host's.
+    pub(super) fn new(base: &Path) -> Self {
+        hide_run();
+        let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).expect("inotify");
+        let mut directories = HashMap::new();
+        for name in BUNDLES {
+            fs::create_dir_all(base.join(name)).expect("mkdir of a bundle");
+        }
+        for file in configurations() {
+            fs::write(base.join(file), "no JSON").expect("a configuration");
+        }
+        let events = AddWatchFlags::IN_OPEN | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+        for name in BUNDLES {
+            let descriptor = watch.add_watch(&base.join(name), events);
+            directories.insert(descriptor.expect("inotify_add_watch"), name);
+        }
+        Self {
+            base: base.to_owned(),
+            watch,
+            directories,
+        }
+    }
+
+    /// Calls a runtime with these arguments, in which `@` is the laboratory's path.
+    ///
+    /// # Panics
+    ///
+    /// When it opens two configurations, or writes two logs.
+    pub(super) fn run(&self, runtime: &Runtime, arguments: &[String]) -> Seen {
+        let base = crate::node::utf8(&self.base);
+        let mut command = runtime.command();
+        command.args(arguments.iter().map(|word| word.replace('@', base)));
+        // Those of the last look round.
+        let _ = self.events();
+        let run = Run::of(command.current_dir(&self.base));
+        let (mut opened, mut made) = (BTreeSet::new(), BTreeSet::new());
+        for event in self.events() {
+            let name = event.name.as_deref().and_then(|name| name.to_str());
+            let Some(name) = name else { continue };
+            let path = Path::new(self.directories[&event.wd]).join(name);
+            let is_new = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+            if event.mask.intersects(is_new) {
+                made.insert(path);
+            } else if !event.mask.contains(AddWatchFlags::IN_ISDIR) {
+                opened.insert(path);
+            }
+        }
+        let mut reads = opened.difference(&made);
+        let mut logs: Vec<String> = Vec::new();
+        for path in &made {
+            logs.extend(self.log(path));
+            self.remove(path);
+        }
+        let seen = Seen {
+            reads: reads.next().map(|path| path.display().to_string()),
+            log: logs.pop(),
+            success: run.status.success(),
+        };
+        assert!(
+            reads.next().is_none() && logs.is_empty(),
+            "{opened:?}: {run}"
+        );
+        seen
+    }
+
+    fn events(&self) -> Vec<InotifyEvent> {
+        let mut all = Vec::new();
+        while let Ok(events) = self.watch.read_events() {
+            all.extend(events);
+        }
+        all
+    }
+
+    /// A file's name and the form of its lines; nothing of a directory.
+    fn log(&self, path: &Path) -> Option<String> {
+        let text = fs::read_to_string(self.base.join(path)).ok()?;
+        let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+        let form = match text.lines().next() {
+            None => "empty",
+            Some(line) if is_json(line) => "json",
+            Some(line) if line.starts_with("time=") => "logrus",
+            Some(_) => "plain",
+        };
+        Some(format!("{} {form}", path.display()))
+    }
+
+    fn remove(&self, path: &Path) {
+        let path = self.base.join(path);
+        let removed = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        removed.unwrap_or_else(|error| panic!("rm {}: {error}", path.display()));
+    }
+}
+
+fn hide_run() {
+    let nothing: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(nothing, "/", nothing, private, nothing).expect("make / private");
+    let flags = MsFlags::empty();
+    mount(Some("run"), "/run", Some("tmpfs"), flags, nothing).expect("a tmpfs on /run");
+}

@@ -1,0 +1,160 @@
+//! The parts that rows are put together from.
+
+/// Ways to name a bundle, right and wrong.
+pub(super) const BUNDLES: [&str; 31] = [
+    "--bundle A",
+    "--bundle=A",
+    "-b A",
+    "-b=A",
+    "-bA",
+    "-bundle A",
+    "-bundle=A",
+    "--b A",
+    "--b=A",
+    "--bun A",
+    "--bun=A",
+    "--bundles A",
+    "---bundle A",
+    "--BUNDLE A",
+    "-B A",
+    "--bundle ''",
+    "--bundle=",
+    "-b ''",
+    "-b=",
+    "--bundle A/",
+    "--bundle ./A",
+    "--bundle B/../A",
+    "--bundle @/A",
+    "--bundle=A=B",
+    "--bundle ' A'",
+    "'--bundle=A '",
+    "--bundle -A",
+    "--bundle=-A",
+    "--bundle --",
+    "--bundle -b",
+    "",
+];
+
+/// Where it may stand.
+pub(super) const FRAMES: [&str; 16] = [
+    "{} x",
+    "x {}",
+    "{} -- x",
+    "-- {} x",
+    "x -- {}",
+    "-- x {}",
+    "{} x --",
+    "{}",
+    "{} x y",
+    "x y {}",
+    "--pid-file p {} x",
+    "{} --pid-file p x",
+    "{} --no-pivot x",
+    "x {} --pid-file p",
+    "{} -- -x",
+    "{} -",
+];
+
+/// More than one, and the last one counts, or the first, or none.
+pub(super) const REPEATED: [&str; 13] = [
+    "-b A -b B x",
+    "-b A --bundle B x",
+    "--bundle=A --bundle=B x",
+    "--bundle A --bundle= x",
+    "--bundle A --bundle '' x",
+    "--bundle A x --bundle B",
+    "x -b A -b B",
+    "-b A -b x",
+    "--bundle A --bundle x",
+    "--bundle A x --bundle",
+    "A x --bundle",
+    "A x -b",
+    "A --bundle",
+];
+
+/// Before the subcommand, whole.
+pub(super) const FRONTS: [&str; 40] = [
+    "",
+    "--",
+    "-",
+    "''",
+    "' '",
+    "-- --",
+    "-- --debug",
+    "--debug --",
+    "--debug=true",
+    "--debug=false",
+    "--debug=zz",
+    "--debug false",
+    "-debug",
+    "---debug",
+    "--DEBUG",
+    "--systemd-cgroup=false",
+    "--root create",
+    "--root=create",
+    "--root --",
+    "--root ''",
+    "--root=",
+    "--log l",
+    "--log=l",
+    "-log l",
+    "--log l --log m",
+    "--log=",
+    "--log ''",
+    "--log @/l",
+    "--log A/l",
+    "--log l --log-format json",
+    "--log-format=json --log=l",
+    "--log l --log-format json --log-format text",
+    "--log l --log-format=",
+    "--log file:l",
+    "--log file:@/l",
+    "--rootless true",
+    "--rootless=auto --debug",
+    "--help=false",
+    "--version=false",
+    "--frob=x",
+];
+
+/// Only crun joins short options.
+pub(super) const CLUSTERS: [&str; 14] = [
+    "run -db A x",
+    "run -dbA x",
+    "run -bdA x",
+    "run -bd A x",
+    "run -bA -d x",
+    "run -dd -bA x",
+    "run -d-b A x",
+    "run -db=A x",
+    "run -dfcfg x",
+    "run -dfcfg -bA x",
+    "run -bAfcfg x",
+    "run -?bA x",
+    "run -d?bA x",
+    "create -db A x",
+];
+
+/// Another file than the bundle's `config.json`.
+pub(super) const CONFIGURATIONS: [&str; 12] = [
+    "-f cfg x",
+    "-fcfg x",
+    "-f=cfg x",
+    "--config cfg x",
+    "--config=cfg x",
+    "-f cfg -b A x",
+    "-b A -f cfg x",
+    "-f @/cfg -b A x",
+    "-f config.json -b A x",
+    "-f ./config.json -b A x",
+    "-f A/config.json -b A x",
+    "-f '' -b A x",
+];
+
+/// Words where a subcommand stands, and that make no container.
+pub(super) const OTHERS: &str = "state start kill delete ps list pause resume update events checkpoint exec features help \
+    h mount creat creates Create CREATE ru runs restor create, no-such-command mounts";
+
+/// What rows at random are made of.
+pub(super) const TOKENS: &str = "x A B create run state -- - '' -b -b --bundle --bundle -b=B -bA --bundle=A --bundle=B \
+    --b=A -d --detach --no-pivot --no-pivot=false --no-new-keyring --pid-file --pid-file=p \
+    --console-socket --preserve-fds --root --root=r --debug --help --help=false -h --frob";

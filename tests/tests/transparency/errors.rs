@@ -1,0 +1,167 @@
+//! Errors of runcrust's own, before there is a delegate: told where the delegate would tell its
+//! own, in the same form, whatever the caller has opened or closed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use runcrust_tests::container::parse_log;
+use runcrust_tests::{Bundle, Delegate, Node, Run, Runtime, on_each_delegate};
+
+use crate::twin::masked;
+
+/// A bundle that runcrust refuses, and that the delegate wouldn't like either.
+struct Refused {
+    node: Node,
+    bundle: Bundle,
+}
+
+impl Refused {
+    fn new(delegate: Delegate) -> Self {
+        let node = Node::new(delegate);
+        let bundle = Bundle::plain(node.dir()).write_bytes(b"{\"Mounts\":[]}");
+        Self { node, bundle }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.node.dir().join("log")
+    }
+
+    /// A create of it by a shell, which first does this. `LOG` is the log's path.
+    fn create(&self, runtime: &Runtime, shell: &str, globals: &str) -> Run {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-ec", &format!("{shell}\nexec \"$0\" \"$@\"")]);
+        command.arg(runtime.program()).arg("--root");
+        command.arg(self.bundle.runtime_root());
+        let log = self.log();
+        let word = |word: &str| word.replace("LOG", log.to_str().unwrap());
+        command.args(globals.split_whitespace().map(word));
+        command.args(["create", "--bundle"]).arg(self.bundle.path());
+        command.arg(self.bundle.id()).env_clear();
+        command.current_dir(self.node.dir().path());
+        Run::of(&mut command)
+    }
+
+    #[track_caller]
+    fn refused(&self, shell: &str, globals: &str) -> Run {
+        let run = self.create(&self.node.handler().runtime(), shell, globals);
+        assert_eq!(run.status.code(), Some(1), "{run}");
+        assert_eq!(run.stdout, "", "{run}");
+        run
+    }
+
+    /// The sentence, which has to be on stderr too.
+    #[track_caller]
+    fn json_line(&self, stderr: &str) -> String {
+        let text = fs::read_to_string(self.log()).expect("a log");
+        let lines = parse_log(&text);
+        let [line] = lines.as_slice() else {
+            panic!("one line: {text}");
+        };
+        assert_eq!(line.level, "error");
+        assert!(line.msg.contains("\"Mounts\""), "{text}");
+        assert!(
+            stderr.is_empty() || stderr == format!("{}\n", line.msg),
+            "{stderr}"
+        );
+        fs::remove_file(self.log()).unwrap();
+        line.msg.clone()
+    }
+}
+
+const JSON: &str = "--log LOG --log-format json";
+
+on_each_delegate! {
+    fn in_a_json_log_an_error_is_one_line_as_the_delegates_own(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        for globals in [JSON, "--log=LOG --log-format=json --debug", "--log-format json --log LOG"] {
+            let run = refused.refused("", globals);
+            let _ = refused.json_line(&run.stderr);
+            assert_ne!(run.stderr, "");
+        }
+        // The delegate has the same keys, and appends too.
+        let theirs = refused.create(&Runtime::bare(delegate), "", JSON).failure();
+        let _ = refused.refused("", JSON);
+        let lines = parse_log(&fs::read_to_string(refused.log()).unwrap());
+        assert_eq!(lines.len(), 2, "{theirs}");
+        assert!(lines.iter().all(|line| line.level == "error"), "{lines:?}");
+    }
+
+    fn in_a_text_log_an_error_has_the_form_of_the_delegates_own(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        for globals in ["--log LOG", "--log LOG --log-format text"] {
+            let form = |runtime: &Runtime| {
+                let run = refused.create(runtime, "", globals).failure();
+                let text = fs::read_to_string(refused.log()).unwrap();
+                fs::remove_file(refused.log()).unwrap();
+                let sentence = run.stderr.trim_end();
+                assert!(!sentence.is_empty(), "{run}");
+                masked(&text.replace(&sentence.replace('"', "\\\""), "SENTENCE").replace(sentence, "SENTENCE"))
+            };
+            let theirs = form(&Runtime::bare(delegate));
+            assert_eq!(theirs, form(&refused.node.handler().runtime()));
+            let expected = match delegate {
+                Delegate::Runc => "time=\"#-#-#T#:#:#Z\" level=error msg=\"SENTENCE\"\n",
+                Delegate::Crun => "SENTENCE\n",
+            };
+            assert_eq!(theirs, expected);
+        }
+    }
+
+    fn without_a_log_an_error_is_one_sentence_on_stderr(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        for globals in ["", "--log-format json", "--log-format=text", "--debug"] {
+            let run = refused.refused("", globals);
+            assert_eq!(run.stderr.matches('\n').count(), 1, "{run}");
+            assert!(run.stderr.starts_with("config.json: ") && run.stderr.contains("hint: "), "{run}");
+        }
+    }
+
+    fn a_log_that_cannot_be_written_leaves_stderr(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        let expected = refused.refused("", "").stderr;
+        for log in ["/no/such/directory/log", "/dev/full", "/", "/proc/version"] {
+            let run = refused.refused("", &format!("--log {log} --log-format json"));
+            assert_eq!(run.stderr, expected, "{log}");
+        }
+    }
+
+    /// containerd opens a sandbox's streams as `/dev/null`, read-only.
+    fn with_no_stderr_to_write_to_an_error_is_in_the_log(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        for shell in [
+            "exec </dev/null >/dev/null 2</dev/null",
+            "exec 2</dev/null",
+            "exec 2>&-",
+            "exec <&- >&- 2>&-",
+            "exec <&-",
+            "exec 2>/dev/full",
+            "umask 077; exec 2</dev/null",
+            "trap '' PIPE; exec 2</dev/null",
+        ] {
+            let run = refused.refused(shell, JSON);
+            let _ = refused.json_line(&run.stderr);
+            // Without a log there is nowhere to tell it: the status is left.
+            let _ = refused.refused(shell, "");
+            assert!(!refused.log().exists());
+        }
+    }
+
+    fn a_reader_of_stderr_that_has_gone_kills_nobody(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        let pipe = refused.node.dir().join("pipe");
+        // A pipe whose only reader is closed again.
+        let shell = format!("mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}");
+        let run = refused.refused(&shell, JSON);
+        let _ = refused.json_line(&run.stderr);
+    }
+
+    fn a_configuration_that_is_wrong_is_told_in_the_callers_log(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        refused.node.handler().reconfigure("unstagd = \"pass\"");
+        let run = refused.refused("", JSON);
+        let lines = parse_log(&fs::read_to_string(refused.log()).unwrap());
+        assert_eq!(lines.len(), 1, "{run}");
+        assert!(lines[0].msg.contains("unstagd"), "{lines:?}");
+    }
+}

@@ -1,0 +1,217 @@
+//! What the delegate's process has from its caller, whatever runcrust did in between.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use nix::sys::signal::{SigSet, Signal};
+use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate};
+
+use crate::probe::Seen;
+use crate::probed::{Probed, os};
+
+/// A caller with settings of its own in everything that a process inherits.
+fn particular(probed: &Probed) -> String {
+    fs::create_dir_all(probed.node.dir().join("elsewhere")).unwrap();
+    format!(
+        "exec 3<{:?} 7>>log 9<. 5<&3\n\
+         trap '' HUP USR1 PIPE TERM\n\
+         umask 027\n\
+         ulimit -n 512\n\
+         ulimit -s 4096\n\
+         ulimit -c 0\n\
+         echo 432 >/proc/$$/oom_score_adj\n\
+         /usr/bin/renice -n 3 -p $$ >/dev/null\n\
+         /usr/bin/chrt -b -p 0 $$\n\
+         /usr/bin/taskset -p 1 $$ >/dev/null\n\
+         cd elsewhere",
+        probed.input,
+    )
+}
+
+/// Whether everything that [`particular`] sets came through.
+#[track_caller]
+fn assert_particular(probed: &Probed, seen: &Seen) {
+    let base = probed.node.dir();
+    assert_eq!(seen.fact("fd/3"), probed.input.to_str().unwrap());
+    assert_eq!(seen.fact("fd/5"), probed.input.to_str().unwrap());
+    assert_eq!(seen.fact("fd/7"), base.join("log").to_str().unwrap());
+    assert_eq!(seen.fact("fd/9"), base.path().to_str().unwrap());
+    assert_eq!(seen.fact("cwd"), base.join("elsewhere").to_str().unwrap());
+    assert_eq!(seen.fact("Umask"), "0027");
+    assert_eq!(seen.fact("oom_score_adj"), "432\n");
+    assert_eq!((seen.fact("nice"), seen.fact("policy")), ("3", "3"));
+    assert_eq!(
+        seen.fact("Cpus_allowed").trim_start_matches(['0', ',']),
+        "1"
+    );
+    // HUP is 1, USR1 10, PIPE 13, TERM 15.
+    assert_eq!(ignored(seen), 0x5201);
+    assert_eq!(seen.fact("SigBlk"), "0000000000000000");
+}
+
+/// The signals that are ignored, but for 32 and 33, which are the C library's own affair.
+fn ignored(seen: &Seen) -> u64 {
+    u64::from_str_radix(seen.fact("SigIgn"), 16).unwrap() & 0x7fff_ffff
+}
+
+/// Calls that runcrust looks into, and one that it doesn't.
+fn calls(bundle: &Bundle) -> [Vec<&OsStr>; 3] {
+    let path = bundle.path().to_str().unwrap();
+    [
+        os(&["state", "id"]),
+        os(&["create", "--bundle", path, "--pid-file", "p", bundle.id()]),
+        os(&["run", "--preserve-fds", "7", "-b", path, bundle.id()]),
+    ]
+}
+
+/// A running sandbox whose pod has a volume, the bundle of an app with that, and then a probe in
+/// the delegate's place.
+fn app_with_a_volume(delegate: Delegate) -> (Probed, LoopDevice, Container, Bundle) {
+    let node = Node::new(delegate);
+    let device = node.ext4();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    let app = node
+        .app_bundle(&sandbox)
+        .bind(&target, "/data", &[])
+        .write();
+    (Probed::on(node), device, sandbox, app)
+}
+
+on_each_delegate! {
+    fn descriptors_limits_priorities_and_signals_are_the_callers(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        for arguments in calls(&bundle) {
+            let seen = probed.same(&particular(&probed), &arguments);
+            assert_particular(&probed, &seen);
+        }
+    }
+
+    fn sigpipe_is_ignored_only_where_the_caller_ignores_it(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        for arguments in calls(&bundle) {
+            for (script, ignored) in [("", 0), ("trap '' PIPE", 1 << 12), ("trap - PIPE", 0)] {
+                let seen = probed.same(script, &arguments);
+                assert_eq!(self::ignored(&seen) & (1 << 12), ignored, "{script} {arguments:?}");
+            }
+        }
+    }
+
+    fn signals_that_the_caller_blocks_stay_blocked(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        let signals: SigSet = [Signal::SIGUSR2, Signal::SIGWINCH].into_iter().collect();
+        // A child has the mask of the thread that starts it.
+        let caller = || {
+            signals.thread_block().expect("block signals");
+            for arguments in calls(&bundle) {
+                let seen = probed.same("", &arguments);
+                assert_eq!(seen.fact("SigBlk"), "0000000008000800", "{arguments:?}");
+            }
+        };
+        thread::scope(|scope| scope.spawn(caller).join()).expect("no panic");
+    }
+
+    fn the_parent_death_signal_is_kept(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        let setpriv = ["--pdeathsig", "USR1", "--"];
+        for call in calls(&bundle) {
+            for program in [&probed.probe.program, probed.node.handler().path()] {
+                let mut arguments = os(&setpriv);
+                arguments.push(program.as_os_str());
+                arguments.extend(&call);
+                let script = "export PROBE_EXEC='/usr/bin/setpriv --dump'";
+                let seen = probed.through(script, Path::new("/usr/bin/setpriv"), &arguments);
+                let (_, stdout, _) = seen.answer();
+                assert!(stdout.contains("Parent death signal: USR1\n"), "{call:?}: {stdout}");
+            }
+        }
+    }
+
+    /// Not as the caller has it: runc 1.1.5 gives the container a directory of the host's as a
+    /// standard stream that is closed.
+    fn standard_streams_that_are_closed_are_dev_null_to_the_delegate(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        for arguments in calls(&bundle) {
+            let run = |program| {
+                let seen = probed.through("exec <&- >&- 2>&-", program, &arguments);
+                seen.without(&["stdin"])
+            };
+            let theirs = run(&probed.probe.program);
+            let ours = run(probed.node.handler().path());
+            let streams = ["fd/0", "fd/1", "fd/2"];
+            for stream in streams {
+                assert_eq!(ours.fact(stream), "/dev/null");
+            }
+            assert_eq!(theirs.without(&streams), ours.without(&streams));
+        }
+    }
+
+    fn standard_streams_are_handed_on_as_they_are(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let bundle = probed.bundle();
+        for arguments in calls(&bundle) {
+            // containerd's for a sandbox, one pipe for two, and a file for all three.
+            let seen = probed.same("exec </dev/null >/dev/null 2</dev/null", &arguments);
+            assert_eq!(seen.fact("fd/2"), "/dev/null");
+            let seen = probed.same("exec 2>&1", &arguments);
+            assert_eq!(seen.fact("fd/2"), "a pipe");
+            let seen = probed.same(": >file; exec 0<>file 1>&0 2>&0", &arguments);
+            assert!(seen.fact("fd/2").ends_with("/file"), "{seen:#?}");
+        }
+    }
+
+    /// All but the mount namespace, which has the volume.
+    fn with_a_volume_the_delegate_is_called_as_without(delegate: Delegate) {
+        let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
+        let script = particular(&probed);
+        let host = fs::read_link("/proc/self/ns/mnt").unwrap();
+        for arguments in &calls(&app)[1..] {
+            let theirs = probed.through(&script, &probed.probe.program, arguments);
+            let ours = probed.through(&script, probed.node.handler().path(), arguments);
+            assert_eq!(theirs.fact("ns/mnt"), host.to_str().unwrap());
+            assert_ne!(ours.fact("ns/mnt"), host.to_str().unwrap());
+            assert!(app.config_bytes() != app.spec().to_string().as_bytes(), "no volume was found");
+            let (theirs, ours) = (theirs.without(&["ns/mnt"]), ours.without(&["ns/mnt"]));
+            assert_eq!(theirs, ours, "{arguments:?}");
+            assert_particular(&probed, &ours);
+        }
+    }
+
+    fn the_sandbox_of_a_pod_with_a_volume_is_made_as_any(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _target = node.stage("pod-a", "pv-1", &device, &[]);
+        let probed = Probed::on(node);
+        let sandbox = probed.node.sandbox_bundle("pod-a").write();
+        let script = particular(&probed);
+        for arguments in &calls(&sandbox)[1..] {
+            let seen = probed.same(&script, arguments);
+            assert_particular(&probed, &seen);
+        }
+        assert!(sandbox.config_bytes() != sandbox.spec().to_string().as_bytes());
+    }
+
+    fn with_a_volume_the_parent_death_signal_and_the_mask_are_kept(delegate: Delegate) {
+        let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
+        let signals: SigSet = [Signal::SIGUSR2].into_iter().collect();
+        let caller = || {
+            signals.thread_block().expect("block signals");
+            let mut arguments = os(&["--pdeathsig", "USR1", "--"]);
+            arguments.push(probed.node.handler().path().as_os_str());
+            arguments.extend(&calls(&app)[1]);
+            let script = "export PROBE_EXEC='/usr/bin/setpriv --dump'";
+            let seen = probed.through(script, Path::new("/usr/bin/setpriv"), &arguments);
+            let (_, stdout, _) = seen.answer();
+            assert!(stdout.contains("Parent death signal: USR1\n"), "{stdout}");
+            assert_eq!(seen.fact("SigBlk"), "0000000000000800");
+        };
+        thread::scope(|scope| scope.spawn(caller).join()).expect("no panic");
+    }
+}

@@ -1,0 +1,107 @@
+//! Ids, paths and values that look like something else.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use runcrust_tests::{Bundle, on_each_delegate};
+
+use crate::probed::{Probed, os};
+use crate::twins::Twins;
+
+/// A short life, whatever the container is called.
+fn live(twins: &Twins) {
+    let globals = "--root @ROOT --log @LOG --log-format json";
+    for line in [
+        "create --bundle @BUNDLE --pid-file @PIDFILE @ID",
+        "state @ID",
+        "start @ID",
+    ] {
+        let _ = twins.same(&format!("{globals} {line}")).success();
+    }
+    twins.wait_for_program("sleep");
+    for line in ["state @ID", "ps --format json @ID", "exec @ID /bin/true"] {
+        let _ = twins.same(&format!("{globals} {line}")).success();
+    }
+    twins.end();
+    let _ = twins.same(&format!("{globals} state @ID")).failure();
+    let run = "run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID";
+    let _ = twins.same(&format!("{globals} {run}")).success();
+    twins.end();
+}
+
+on_each_delegate! {
+    /// `crust` as well: it is runcrust's own verb, and only where a verb stands.
+    fn containers_with_the_names_of_verbs_live_as_any(delegate: Delegate) {
+        for id in ["create", "run", "restore", "crust", "state", "c.r-u_s+t"] {
+            live(&Twins::plain(delegate, |bundle| bundle.with_id(id)));
+        }
+    }
+
+    fn containers_with_the_names_of_verbs_have_their_volume(delegate: Delegate) {
+        for id in ["create", "crust"] {
+            let twins = Twins::apps(delegate, |bundle| bundle.with_id(id));
+            live(&twins);
+            assert!(twins.has_a_volume());
+        }
+    }
+
+    fn a_bundle_with_blanks_in_its_path_is_a_bundle(delegate: Delegate) {
+        let change = |bundle: Bundle| bundle.in_directory(" a b\tc'\"$(x)\u{e9}\n");
+        live(&Twins::plain(delegate, change));
+        let twins = Twins::apps(delegate, change);
+        live(&twins);
+        assert!(twins.has_a_volume());
+    }
+
+    fn values_called_crust_are_no_verb(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        for line in [
+            "state crust",
+            "--root crust state id",
+            "--root=crust --log crust kill crust 9",
+            "--log=crust start crust",
+            "exec id crust",
+            "exec crust crust stage",
+            "delete --force crust",
+            "--help crust",
+            "help crust",
+            "list crust",
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let _ = probed.same("", &os(&words));
+        }
+        let bundle = probed.bundle();
+        let path = bundle.path().to_str().unwrap();
+        let _ = probed.same("", &os(&["create", "--bundle", path, "crust"]));
+        let _ = probed.same("", &os(&["create", "--bundle", path, "--pid-file", "crust", "id"]));
+    }
+
+    fn paths_that_are_not_utf8_are_passed_on(delegate: Delegate) {
+        let probed = Probed::new(delegate);
+        let odd = OsStr::from_bytes(b"caf\xe9 \n\xff\xfe");
+        let bundle = Bundle::plain(probed.node.dir()).in_directory(odd).write();
+        let log = probed.node.dir().join(odd);
+        let globals = [OsStr::new("--root"), odd, OsStr::new("--log"), log.as_os_str()];
+        let bundle = bundle.path().as_os_str();
+        for call in [
+            [OsStr::new("state"), odd].as_slice(),
+            &[OsStr::new("update"), OsStr::new("--resources"), odd, odd],
+            &[OsStr::new("exec"), OsStr::new("--process"), odd, odd, odd],
+            &[OsStr::new("checkpoint"), OsStr::new("--image-path"), odd, odd],
+            &[OsStr::new("create"), OsStr::new("--bundle"), bundle, odd],
+            &[OsStr::new("run"), OsStr::new("-b"), bundle, OsStr::new("--pid-file"), odd, odd],
+        ] {
+            let arguments: Vec<&OsStr> = globals.iter().chain(call).copied().collect();
+            let _ = probed.same("", &arguments);
+        }
+    }
+
+    /// Neither delegate makes one: what they write about it couldn't be read again.
+    fn a_bundle_that_is_not_utf8_is_the_delegates_to_refuse(delegate: Delegate) {
+        let odd = OsStr::from_bytes(b"caf\xe9 \xff");
+        let twins = Twins::plain(delegate, |bundle| bundle.in_directory(odd));
+        // From the bundle: a call's words are UTF-8 here.
+        let _ = twins.same("--root @ROOT --log @WORK/log create @ID").failure();
+        let _ = twins.same("--root @ROOT state @ID").failure();
+    }
+}
