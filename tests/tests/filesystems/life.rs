@@ -149,6 +149,23 @@ on_each_file_system! {
         }
     }
 
+    fn stats_are_those_that_the_app_sees(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let app = pod.app();
+        let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=3 2>/dev/null; sync -f /data");
+        let answer = node.stats(&pod.target).success().stdout;
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let numbers = app.sh("stat -f -c '%S %b %a' /data");
+        let numbers: Vec<u64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        let bytes = &answer["usage"][0];
+        assert_eq!(bytes["unit"], "BYTES");
+        assert_eq!(bytes["total"], numbers[0] * numbers[1]);
+        assert_eq!(bytes["available"], numbers[0] * numbers[2]);
+        assert_eq!(answer["volume_condition"]["abnormal"], false, "{answer}");
+    }
+
     fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
         let device = node.made(fstype);
