@@ -46,6 +46,15 @@ if [ "$(stat --file-system --format %T /sys/fs/cgroup)" = tmpfs ] &&
     rmdir "$new"
 fi
 
+# crun gives a container in a user namespace its standard streams, and most are /dev/null: let that
+# be a node of its own.
+null=$(mktemp --directory)
+mount -t tmpfs -o mode=755 null "$null"
+mknod -m 666 "$null/null" c 1 3
+mount --bind "$null/null" /dev/null
+umount --lazy "$null"
+rmdir "$null"
+
 # On a systemd host / is shared; what a runtime leaks must show here as it would there.
 mount --make-rshared /
 
