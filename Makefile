@@ -6,6 +6,7 @@ TARGET ?= $(shell rustup target add $(ARCH)-unknown-linux-musl >/dev/null 2>&1 \
 	&& echo $(ARCH)-unknown-linux-musl || echo $(ARCH)-unknown-linux-gnu)
 PREFIX ?= /usr/local
 BIN     = $(CURDIR)/target/$(TARGET)/release
+VM      = $(CURDIR)/target/vm
 
 CARGO_DENY_VERSION    := 0.20.2
 CARGO_NEXTEST_VERSION := 0.9.143
@@ -13,6 +14,7 @@ CARGO_NEXTEST_VERSION := 0.9.143
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman
+VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
 # Only what is missing is installed, so that nothing is upgraded under anybody's hands.
 define debian
@@ -74,6 +76,18 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 	$(call debian,$(RUN_PACKAGES))
 	cargo build --quiet --locked --package runcrust-tests --bin grammar
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
+
+# Built as for `make test`, so that what is built already is used.
+.PHONY: vm-test
+vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_FILTER=… for other tests
+	$(call debian,$(VM_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	@mkdir -p $(VM)
+	cargo nextest archive --locked --workspace --archive-file $(VM)/tests.tar.zst --zstd-level 1
+	root=$$(sh vm-image/root.sh $(VM)) && \
+	sh vm-image/payload.sh $(VM)/payload.img $(VM)/tests.tar.zst "$$(command -v cargo-nextest)" \
+		$(BIN)/runcrust $(BIN)/crust-mount-hook && \
+	sh vm-image/boot.sh "$$root" $(VM)/payload.img $(VM)/console.log
 
 .PHONY: demo
 demo: build ## Show a deferred volume end to end

@@ -10,6 +10,11 @@ use crate::wait::comes_true;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
+/// Whether v2 alone is mounted.
+pub(crate) fn is_unified() -> bool {
+    Path::new(MOUNT).join("cgroup.controllers").exists()
+}
+
 /// Where the group `/name` is in each hierarchy: every v1 controller's, or the one of v2.
 pub fn directories(name: &str) -> Vec<PathBuf> {
     let name = name.trim_start_matches('/');

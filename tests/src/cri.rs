@@ -12,6 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use self::runtime_v1::runtime_service_client::RuntimeServiceClient;
+use crate::wait::on_this_machine;
 
 /// The generated messages, under the interface's own names.
 #[allow(
@@ -80,7 +81,7 @@ impl Cri {
             .expect("a tokio runtime");
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))
             .expect("a socket's path")
-            .timeout(DEADLINE);
+            .timeout(on_this_machine(DEADLINE));
         let channel = {
             let _inside = runtime.enter();
             endpoint.connect_lazy()

@@ -1,9 +1,9 @@
 //! What the harness asks of the machine, and the host's mount table.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -131,6 +131,15 @@ pub fn mentions(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
         .filter(|mount| mount.is_of(&device))
         .map(|mount| mount.line)
         .collect()
+}
+
+/// Whether nothing on the machine, in any mount namespace, holds a block device.
+pub fn is_free(device: &Path) -> bool {
+    // O_EXCL without O_CREAT, on a block device: EBUSY while it is mounted or claimed.
+    let exclusive = nix::fcntl::OFlag::O_EXCL.bits();
+    let mut options = File::options();
+    options.read(true).custom_flags(exclusive);
+    options.open(device).is_ok()
 }
 
 /// Undoes mountinfo's `\040`.

@@ -124,11 +124,7 @@ impl LoopDevice {
 
     /// Whether nothing on the machine, in any mount namespace, holds the device.
     pub fn is_free(&self) -> bool {
-        // O_EXCL without O_CREAT, on a block device: EBUSY while it is mounted or claimed.
-        let exclusive = nix::fcntl::OFlag::O_EXCL.bits();
-        let mut options = File::options();
-        std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), exclusive);
-        options.open(&self.path).is_ok()
+        host::is_free(&self.path)
     }
 
     /// Waits until nothing holds the device, and says how long that took.

@@ -1,5 +1,6 @@
 //! Waiting for a condition instead of sleeping.
 
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,17 +11,30 @@ const INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// Says `what` it waited for when `limit` has passed.
+/// Says `what` it waited for when `limit` has passed; on a slow machine later.
 pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) {
     assert!(
         comes_true(limit, condition),
-        "waited {limit:?} in vain: {what}"
+        "waited {:?} in vain: {what}",
+        on_this_machine(limit)
     );
+}
+
+/// A limit that is right for an ordinary machine, for one that is `RUNCRUST_TEST_SLOWNESS` times as
+/// slow.
+pub(crate) fn on_this_machine(limit: Duration) -> Duration {
+    static SLOWNESS: LazyLock<u32> = LazyLock::new(|| {
+        std::env::var("RUNCRUST_TEST_SLOWNESS").map_or(1, |times| {
+            times.parse().expect("RUNCRUST_TEST_SLOWNESS is a number")
+        })
+    });
+    limit * *SLOWNESS
 }
 
 /// Whether `condition` holds before `limit` has passed; for guards, which never panic.
 pub(crate) fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
+    let limit = on_this_machine(limit);
     loop {
         if condition() {
             return true;

@@ -46,6 +46,12 @@ impl MountNamespace {
         Ok(Self { pidfd, pid })
     }
 
+    /// The process, as it was named.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Runs `work` with this as the calling thread's mount namespace, and `/` and the working
     /// directory at its root; then comes back with all three as they were.
     ///

@@ -104,10 +104,7 @@ impl Sandbox {
     /// processes within one clock tick have the same.
     pub fn of(record: &SandboxRecord) -> Result<Self, SandboxError> {
         let (id, pid) = (record.id.clone(), record.process.pid);
-        let namespace = MountNamespace::of(pid).map_err(|source| SandboxError::Namespace {
-            id: id.clone(),
-            source,
-        })?;
+        let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
         if !record.process.is_alive() {
             return Err(SandboxError::Ended { id, pid });
         }
@@ -135,10 +132,7 @@ impl Sandbox {
     /// `pivot_root`, from newer crun after it. Marks the `/.crust` as this sandbox's.
     pub fn being_created(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
-        let namespace = MountNamespace::of(pid).map_err(|source| SandboxError::Namespace {
-            id: id.clone(),
-            source,
-        })?;
+        let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
         let mounts = mountinfo::read(pid).map_err(|source| SandboxError::Mounts {
             id: id.clone(),
             source,
@@ -193,10 +187,7 @@ impl Sandbox {
                 crust,
             })
         });
-        done.map_err(|source| SandboxError::Namespace {
-            id: self.id.clone(),
-            source,
-        })?
+        done.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?
     }
 
     fn failed(&self, call: impl Into<String>, errno: Errno) -> SandboxError {
@@ -206,6 +197,15 @@ impl Sandbox {
             errno,
         }
     }
+}
+
+/// Both calls name a process that has ended by ESRCH, once somebody has waited for it.
+fn out_of_reach(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
+    let id = id.to_owned();
+    if source.errno == Errno::SRCH {
+        return SandboxError::Ended { id, pid };
+    }
+    SandboxError::Namespace { id, source }
 }
 
 /// The sandbox's `/.crust`, from within its mount namespace.

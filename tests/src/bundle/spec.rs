@@ -13,6 +13,7 @@ use self::capabilities::DEFAULT;
 pub(super) use self::capabilities::all as all_capabilities;
 pub(super) use self::files::{KubeletFiles, SandboxFiles};
 use super::{IDLE, Pod};
+use crate::cgroup;
 
 /// A namespace that is another process's.
 pub(super) fn namespace_of(kind: &str, pid: i32) -> Value {
@@ -120,6 +121,10 @@ pub(super) fn app(
             namespace_of("network", sandbox_pid),
         ]),
     );
+    if cgroup::is_unified() {
+        let namespaces = linux["namespaces"].as_array_mut().expect("an array");
+        namespaces.push(json!({"type": "cgroup"}));
+    }
     linux["resources"]["memory"] = json!({});
     linux["resources"]["cpu"] = json!({"shares": 2, "quota": 0, "period": 100_000});
     json!({

@@ -1,0 +1,163 @@
+//! What needs the guest (`make vm-test`): cgroup v2 alone, and disks that are no loop devices.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::{fsck, mkfs};
+use runcrust_tests::{
+    Container, Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate, process,
+    wait_until,
+};
+
+const POD: &str = "99999999-2222-1111-4444-555555555555";
+const OTHER_POD: &str = "99999999-3333-1111-4444-555555555555";
+
+/// A disk with an empty file system, staged.
+#[track_caller]
+fn staged(node: &Node, fstype: &str) -> (Disk, PathBuf) {
+    let disk = Disk::take();
+    mkfs(fstype, disk.path(), &[]);
+    let target = stage(node, POD, fstype, &disk);
+    (disk, target)
+}
+
+#[track_caller]
+fn stage(node: &Node, pod: &str, fstype: &str, disk: &Disk) -> PathBuf {
+    let target = node.target(pod, "pv-1");
+    let _ = node
+        .try_stage_as(fstype, &target, disk.path(), &[])
+        .success();
+    target
+}
+
+fn end(containers: impl IntoIterator<Item = Container>) {
+    for container in containers {
+        container.stop();
+        let _ = container.delete().success();
+        fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+    }
+}
+
+fn kill(pid: i32) {
+    process::kill_now(pid);
+    wait_until("a killed process to end", PATIENCE, || {
+        !process::is_alive(pid)
+    });
+}
+
+/// A container writes, another one of another pod reads.
+fn a_volume_on_a_disk(delegate: Delegate, fstype: &str) {
+    let node = Node::new(delegate);
+    let (disk, target) = staged(&node, fstype);
+    let watcher = MountWatcher::start(disk.path());
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    let _ = app.sh("echo kept > /data/file");
+    let mounted = app.sh("grep ' /data ' /proc/self/mountinfo");
+    let source = format!(" - {fstype} {} ", utf8(disk.path()));
+    assert!(mounted.contains(&source), "{mounted}");
+    end([app, sandbox]);
+    let _ = node.unstage(&target).success();
+    fsck(fstype, disk.path());
+
+    let target = stage(&node, OTHER_POD, fstype, &disk);
+    let sandbox = node.sandbox(OTHER_POD);
+    let app = node.app(&sandbox, &target, "/data");
+    assert_eq!(app.sh("cat /data/file"), "kept");
+    assert!(!disk.is_free());
+    end([app, sandbox]);
+    let _ = node.unstage(&target).success();
+    assert!(disk.is_free());
+    watcher.assert_never_mounted();
+    assert_eq!(node.records(), Vec::<PathBuf>::new());
+}
+
+on_each_delegate! {
+    #[ignore = "needs cgroup v2 alone; runs in the guest: make vm-test"]
+    fn containers_are_in_the_one_hierarchy_that_there_is(delegate: Delegate) {
+        let hierarchies = host::mounts().into_iter().filter(|mount| mount.fstype.starts_with("cgroup"));
+        let hierarchies: Vec<String> =
+            hierarchies.map(|mount| format!("{} {}", mount.fstype, mount.point.display())).collect();
+        assert_eq!(hierarchies, ["cgroup2 /sys/fs/cgroup"]);
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        for container in [&sandbox, &app] {
+            let groups = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
+            assert_eq!(groups, format!("0::{}\n", container.cgroup()));
+        }
+    }
+
+    /// There is no `devices` controller in v2: a program that is attached to the group refuses.
+    #[ignore = "needs cgroup v2 alone; runs in the guest: make vm-test"]
+    fn its_groups_program_keeps_a_workload_from_the_raw_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (disk, target) = staged(&node, "ext4");
+        let sandbox = node.sandbox(POD);
+        let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
+        assert_eq!(sandbox.sh(read), "read");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
+        let app = node.run(&bundle.write());
+        let (major, minor) = disk.number().split_once(':').unwrap();
+        let _ = app.sh(&format!("mknod /raw b {major} {minor}"));
+        let refused = app.exec(&["/bin/dd", "if=/raw", "of=/dev/null", "count=1"]).failure();
+        assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
+
+        // The same process may, once it is out of its group.
+        let script = "until dd if=/raw of=/dev/null count=1 2>/dev/null; do sleep 0.1; done";
+        let mut tries = app.command(&["exec", app.id(), "/bin/sh", "-c", script]);
+        let before = cgroup::processes(app.cgroup());
+        let mut tries = tries.stdin(Stdio::null()).spawn().unwrap();
+        wait_until("the reader to be let through", PATIENCE, || {
+            for pid in cgroup::processes(app.cgroup()) {
+                if !before.contains(&pid) {
+                    // It may be one of its short-lived children.
+                    let _ = fs::write("/sys/fs/cgroup/cgroup.procs", pid.to_string());
+                }
+            }
+            tries.try_wait().unwrap().is_some()
+        });
+        assert!(tries.wait().unwrap().success());
+    }
+
+    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    fn a_disk_with_ext4_is_a_volume(delegate: Delegate) {
+        a_volume_on_a_disk(delegate, "ext4");
+    }
+
+    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    fn a_disk_with_xfs_is_a_volume(delegate: Delegate) {
+        a_volume_on_a_disk(delegate, "xfs");
+    }
+
+    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    fn a_disk_with_btrfs_is_a_volume(delegate: Delegate) {
+        a_volume_on_a_disk(delegate, "btrfs");
+    }
+
+    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    fn a_disk_is_free_when_its_pod_was_killed_while_writing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (disk, target) = staged(&node, "ext4");
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let script = "while true; do dd if=/dev/zero of=/data/zeros bs=1M count=64 2>/dev/null; done";
+        let app = node.run(&bundle.script(script).write());
+        wait_until("the app to write", PATIENCE, || {
+            app.sh("cat /data/* | head -c 1 | wc -c") == "1"
+        });
+        kill(app.pid());
+        kill(sandbox.pid());
+        let _ = node.unstage(&target).success();
+        assert!(disk.is_free());
+        // With the last process the kernel unmounts in good order: nothing is lost.
+        let target = stage(&node, POD, "ext4", &disk);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("ls /data/zeros"), "/data/zeros");
+    }
+}
