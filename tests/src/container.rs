@@ -97,6 +97,22 @@ impl Container {
 
     /// Creates it with a command of the test's own, such as [`Self::create_command`] under strace.
     pub fn create_with(&self, mut command: Command) -> Run {
+        self.give_streams(&mut command);
+        let line = describe(&command);
+        let _working = Working::begin();
+        let status = command
+            .status()
+            .unwrap_or_else(|error| panic!("{line}: {error}"));
+        Run {
+            command: line,
+            status,
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// Gives a command that creates it the streams that containerd would.
+    pub(crate) fn give_streams(&self, command: &mut Command) {
         let null = || Stdio::from(File::open("/dev/null").expect("/dev/null"));
         let output = |name: &str| {
             let file = File::options()
@@ -110,17 +126,6 @@ impl Container {
             command.stdout(null()).stderr(null());
         } else {
             command.stdout(output("stdout")).stderr(output("stderr"));
-        }
-        let line = describe(&command);
-        let _working = Working::begin();
-        let status = command
-            .status()
-            .unwrap_or_else(|error| panic!("{line}: {error}"));
-        Run {
-            command: line,
-            status,
-            stdout: self.stdout(),
-            stderr: self.stderr(),
         }
     }
 

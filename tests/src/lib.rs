@@ -24,6 +24,7 @@ mod disk;
 pub mod grammar;
 mod handler;
 pub mod host;
+pub mod interrupt;
 pub mod kata;
 pub mod kubelet;
 mod loopdev;

@@ -45,7 +45,9 @@ impl Container {
 
     /// Whether its first process lives.
     pub fn is_alive(&self) -> bool {
-        fs::exists(self.pid_file()).unwrap_or(false) && process::is_alive(self.pid())
+        // Just being written it is empty.
+        let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
+        text.trim().parse().is_ok_and(process::is_alive)
     }
 
     /// The runtime's log, `--log`.

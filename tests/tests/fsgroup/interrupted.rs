@@ -1,32 +1,16 @@
 //! A walk that is killed in its middle is finished by the next create.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
+use runcrust_tests::interrupt::killed_at;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Policy;
 use runcrust_tests::{Container, Node, on_each_delegate};
 
 use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, end, snapshot};
 
-/// At its so-manieth chown the walk is killed, before that is done.
+/// At its so-manieth chown the walk is killed, before that is done: only the walk does so many.
 const KILLED_AT: usize = 50;
-
-/// The command, and SIGKILL for whichever of its processes gives a file to a group for the
-/// fiftieth time: only the walk does so that often.
-fn killed_at_the_fiftieth_chown(command: &Command) -> Command {
-    let mut strace = Command::new("/usr/bin/strace");
-    strace
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fchownat"])
-        .args([
-            "-e",
-            &format!("inject=fchownat:signal=KILL:when={KILLED_AT}"),
-        ])
-        .arg(command.get_program())
-        .args(command.get_args());
-    strace.current_dir(command.get_current_dir().expect("the bundle"));
-    strace
-}
 
 impl Scene {
     /// So far the walk got: the root isn't the group's yet, and some entries are.
@@ -62,7 +46,7 @@ impl Scene {
 }
 
 fn create_is_killed(container: &Container) {
-    let command = killed_at_the_fiftieth_chown(&container.create_command());
+    let command = killed_at(&container.create_command(), "fchownat", KILLED_AT);
     let _ = container.create_with(command).failure();
 }
 

@@ -1,0 +1,51 @@
+//! Commands that are killed at a system call of theirs.
+
+use std::process::Command;
+
+use crate::node::PATIENCE;
+use crate::{Container, wait_until};
+
+/// The command, and SIGKILL for whichever of its processes enters `call` for the `nth` time, before
+/// the kernel does it.
+pub fn killed_at(command: &Command, call: &str, nth: usize) -> Command {
+    let mut strace = Command::new("/usr/bin/strace");
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("trace={call}"))
+        .arg("-e")
+        .arg(format!("inject={call}:signal=KILL:when={nth}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        strace.current_dir(directory);
+    }
+    strace
+}
+
+/// Creates a container, which is killed as by [`killed_at`]. Whether it came to be all the same,
+/// because no process of it gets that far.
+///
+/// # Panics
+///
+/// When neither happens for long.
+pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
+    let mut command = killed_at(&container.create_command(), call, nth);
+    container.give_streams(&mut command);
+    let mut strace = command.spawn().expect("strace runs");
+    let mut created = false;
+    wait_until("a create to end, one way or the other", PATIENCE, || {
+        // strace lives on with what was created.
+        created = container.is_alive();
+        created || strace.try_wait().expect("waitpid").is_some()
+    });
+    if created {
+        // The kernel lets go of those whom it traces; asked to, strace itself can wait for ever for
+        // one that waits in turn.
+        strace.kill().expect("strace is there");
+        strace.wait().expect("waitpid");
+        wait_until("the delegate to be done", PATIENCE, || {
+            container.status().as_deref() == Some("created")
+        });
+    }
+    created
+}
