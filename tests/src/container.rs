@@ -5,7 +5,7 @@ mod observe;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -111,8 +111,20 @@ impl Container {
         }
     }
 
+    /// Begins to create it, with [`Self::create_command`] or that command made into another.
+    ///
+    /// # Panics
+    ///
+    /// When the command can't be started.
+    #[track_caller]
+    pub fn spawn(&self, mut command: Command) -> Child {
+        self.give_streams(&mut command);
+        let spawned = command.spawn();
+        spawned.unwrap_or_else(|error| panic!("{}: {error}", describe(&command)))
+    }
+
     /// Gives a command that creates it the streams that containerd would.
-    pub(crate) fn give_streams(&self, command: &mut Command) {
+    fn give_streams(&self, command: &mut Command) {
         let null = || Stdio::from(File::open("/dev/null").expect("/dev/null"));
         let output = |name: &str| {
             let file = File::options()

@@ -1,6 +1,7 @@
-//! Commands that are killed at a system call of theirs.
+//! Commands that are killed, or held up, at a system call of theirs.
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::node::PATIENCE;
 use crate::{Container, wait_until};
@@ -8,12 +9,23 @@ use crate::{Container, wait_until};
 /// The command, and SIGKILL for whichever of its processes enters `call` for the `nth` time, before
 /// the kernel does it.
 pub fn killed_at(command: &Command, call: &str, nth: usize) -> Command {
+    injected(command, &["-f"], call, &format!("signal=KILL:when={nth}"))
+}
+
+/// The command, whose own process waits before its first `call`.
+pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
+    let fault = format!("delay_enter={}:when=1", time.as_micros());
+    injected(command, &[], call, &fault)
+}
+
+fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Command {
     let mut strace = Command::new("/usr/bin/strace");
     strace
-        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .args(options)
+        .args(["-qq", "-o", "/dev/null", "-e"])
         .arg(format!("trace={call}"))
         .arg("-e")
-        .arg(format!("inject={call}:signal=KILL:when={nth}"))
+        .arg(format!("inject={call}:{fault}"))
         .arg(command.get_program())
         .args(command.get_args());
     if let Some(directory) = command.get_current_dir() {
@@ -29,9 +41,7 @@ pub fn killed_at(command: &Command, call: &str, nth: usize) -> Command {
 ///
 /// When neither happens for long.
 pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
-    let mut command = killed_at(&container.create_command(), call, nth);
-    container.give_streams(&mut command);
-    let mut strace = command.spawn().expect("strace runs");
+    let mut strace = container.spawn(killed_at(&container.create_command(), call, nth));
     let mut created = false;
     wait_until("a create to end, one way or the other", PATIENCE, || {
         // strace lives on with what was created.

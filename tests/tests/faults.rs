@@ -73,8 +73,7 @@ on_each_delegate! {
         for _ in 0..3 {
             let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
             let app = node.container(&bundle);
-            let spawn = || app.create_command().stdin(std::process::Stdio::null()).spawn().unwrap();
-            let mut both = [spawn(), spawn()];
+            let mut both = [app.spawn(app.create_command()), app.spawn(app.create_command())];
             let won = both.iter_mut().map(|create| create.wait().unwrap().success());
             assert_eq!(won.filter(|won| *won).count(), 1);
             let _ = app.start().success();

@@ -77,7 +77,11 @@ impl Scene {
             fs::read_to_string(root.join("file")).unwrap()
         });
         assert_eq!(file.lines().count(), lines);
-        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(
+            fs::read_dir(target).unwrap().count(),
+            0,
+            "nothing stands on the host"
+        );
         let state = self.node.handler().state_dir();
         assert_eq!(host::mounts_below(&state), Vec::<PathBuf>::new());
         // What was being written when its writer was killed has a name that nobody reads.

@@ -10,7 +10,8 @@ use runcrust_tests::{
     Bundle, Container, LoopDevice, MountWatcher, Node, on_each_delegate, wait_until,
 };
 
-use super::{end, kill};
+use super::hook::with_mountpoint;
+use super::{create_at_once, end, kill};
 
 const POD: &str = "33333333-2222-1111-4444-555555555555";
 
@@ -95,6 +96,25 @@ on_each_delegate! {
         device.wait_until_free(PATIENCE);
         let three = run(&node, plain(&node, &target));
         assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
+    }
+
+    fn containers_of_a_pod_that_are_created_at_once_share_the_superblock(delegate: Delegate) {
+        for mode in ["bind", "hook"] {
+            let node = Node::with(delegate, &format!("mount_mode = {mode:?}"));
+            let device = node.ext4();
+            let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
+            let target = node.stage(POD, "pv-1", &device, &options);
+            let bundles = [(); 4].map(|()| with_mountpoint(plain(&node, &target), "/data"));
+            let containers = create_at_once(&node, bundles, |create| create);
+            for container in &containers {
+                let _ = container.sh("echo x >> /data/file");
+                assert_eq!(container.sh("stat -c '%g %a' /data"), "4242 2775", "{mode}");
+            }
+            assert_eq!(containers[0].sh("cat /data/file | wc -l"), "4", "{mode}");
+            end(containers);
+            let _ = node.unstage(&target).success();
+            assert_eq!(node.records(), Vec::<PathBuf>::new());
+        }
     }
 
     fn without_a_pod_in_its_path_a_container_has_the_volume_for_itself(delegate: Delegate) {

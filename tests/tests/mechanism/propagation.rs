@@ -1,16 +1,18 @@
 //! Mount propagation: what a container shares with the host still is shared, and volumes never are.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use runcrust_tests::interrupt::{create_killed_at, held_up_at};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{
     Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
 };
 use serde_json::json;
 
-use super::end;
+use super::{create_at_once, end};
 
 const POD: &str = "66666666-2222-1111-4444-555555555555";
 
@@ -137,12 +139,65 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
         let apps: Vec<Container> = (0..3).map(|_| node.app(&sandbox, &target, "/data")).collect();
-        let attach = node.handler().state_dir().join("attach");
-        assert_eq!(host::mounts_below(&attach), std::slice::from_ref(&attach));
-        let line = host::mounts().into_iter().find(|mount| mount.point == attach).unwrap().line;
-        assert!(!line.contains("shared:"), "{line}");
-        assert_eq!(fs::read_dir(&attach).unwrap().count(), 0);
+        let held = Held::of(&node);
+        held.assert_once_and_private();
+        assert_eq!(fs::read_dir(&held.0).unwrap().count(), 0);
         end(apps);
-        let _ = Run::of(Command::new("umount").arg(&attach)).success();
+    }
+
+    fn two_first_creates_at_once_hold_the_attach_directory_once(delegate: Delegate) {
+        let node = Node::with(delegate, "attach = \"bind\"");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let held = Held::of(&node);
+        let bundles = [(); 2].map(|()| node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        // Long enough for the other one to see that the directory isn't mounted.
+        let slowly = |create: Command| held_up_at(&create, "move_mount", Duration::from_secs(1));
+        let apps = create_at_once(&node, bundles, slowly);
+        held.assert_once_and_private();
+        end(apps);
+    }
+
+    fn a_first_create_that_is_killed_leaves_an_attach_directory_that_the_next_one_holds(delegate: Delegate) {
+        for (call, nth) in [("move_mount", 1), ("mount_setattr", 1), ("mount_setattr", 2)] {
+            let node = Node::with(delegate, "attach = \"bind\"");
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let sandbox = node.sandbox(POD);
+            let held = Held::of(&node);
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+            assert!(!create_killed_at(&node.container(&bundle), call, nth), "{call} {nth}");
+            let app = node.run(&bundle);
+            held.assert_once_and_private();
+            end([app]);
+        }
+    }
+}
+
+/// A node's attach directory, which a test has had mounted on itself.
+struct Held(PathBuf);
+
+impl Held {
+    fn of(node: &Node) -> Self {
+        Self(node.handler().state_dir().join("attach"))
+    }
+
+    #[track_caller]
+    fn assert_once_and_private(&self) {
+        let mounts = host::mounts().into_iter();
+        let of_it: Vec<_> = mounts.filter(|mount| mount.point == self.0).collect();
+        let [mount] = of_it.as_slice() else {
+            panic!("not one mount: {of_it:?}");
+        };
+        assert!(!mount.line.contains("shared:"), "{}", mount.line);
+        assert_eq!(host::mounts_below(&self.0), std::slice::from_ref(&self.0));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        let _ = Run::of(umount.args(["--recursive", "--lazy"]).arg(&self.0));
     }
 }
