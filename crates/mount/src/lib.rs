@@ -35,6 +35,7 @@ pub mod ids;
 pub mod mountinfo;
 pub mod namespace;
 pub mod options;
+mod origin;
 pub mod place;
 pub mod probe;
 pub mod resize;

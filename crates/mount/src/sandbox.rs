@@ -13,13 +13,10 @@ use crate::errno::Name;
 use crate::mountinfo::{self, MountInfoError};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::view::ViewError;
-use crate::{beneath, sys, tmpfs};
+use crate::{beneath, origin, sys, tmpfs};
 
 /// Where the volumes are in a sandbox.
 pub const CRUST: &str = "/.crust";
-
-/// `statfs(2)`.
-const BTRFS_SUPER_MAGIC: rustix::fs::FsWord = 0x9123_683e;
 
 /// The file in it with the sandbox's id.
 const ID: &str = "id";
@@ -62,6 +59,21 @@ pub enum SandboxError {
         id: String,
         /// The process.
         pid: i32,
+    },
+    /// Something else is mounted in a volume's place.
+    #[error(
+        "sandbox {id}: what is mounted at {place} is on device {found} instead of {expected}; hint: \
+         let the pod be made anew"
+    )]
+    OtherDevice {
+        /// The sandbox.
+        id: String,
+        /// The volume's place.
+        place: String,
+        /// The file system's device number.
+        found: DeviceNumber,
+        /// The volume's.
+        expected: DeviceNumber,
     },
     /// Its mounts can't be read.
     #[error("sandbox {id}: {source}")]
@@ -190,6 +202,38 @@ impl Sandbox {
         done.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?
     }
 
+    /// The root of a volume that is mounted in it; `None` if it isn't. Another device's file system
+    /// in its place is an error.
+    pub fn mounted(
+        &self,
+        volume: Digest,
+        device: DeviceNumber,
+    ) -> Result<Option<OwnedFd>, SandboxError> {
+        let name = volume.to_string();
+        let Some(root) = self.enter(|inside| inside.mounted(&name))? else {
+            return Ok(None);
+        };
+        // From the host's namespace, where a btrfs' source can be looked at.
+        let id = self.id.clone();
+        let mounts = mountinfo::read(self.namespace.pid());
+        let mounts = mounts.map_err(|source| SandboxError::Mounts { id, source })?;
+        let there =
+            origin::mount_id(&root).and_then(|id| mounts.into_iter().find(|mount| mount.id == id));
+        match there {
+            Some(mount) if origin::is_on(&mount, device) => Ok(Some(root)),
+            Some(mount) => Err(SandboxError::OtherDevice {
+                id: self.id.clone(),
+                place: format!("{CRUST}/{name}"),
+                found: mount.device,
+                expected: device,
+            }),
+            None => Err(SandboxError::Ended {
+                id: self.id.clone(),
+                pid: self.namespace.pid(),
+            }),
+        }
+    }
+
     fn failed(&self, call: impl Into<String>, errno: Errno) -> SandboxError {
         SandboxError::Call {
             id: self.id.clone(),
@@ -197,6 +241,11 @@ impl Sandbox {
             errno,
         }
     }
+}
+
+fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
+    let stat = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Both calls name a process that has ended by ESRCH, once somebody has waited for it.
@@ -257,39 +306,17 @@ impl Inside<'_> {
         }
     }
 
-    /// The root of a volume that is mounted here; `None` if it isn't.
-    pub fn mounted(
-        &self,
-        volume: Digest,
-        device: DeviceNumber,
-    ) -> Result<Option<OwnedFd>, SandboxError> {
-        let name = volume.to_string();
+    /// The root of what is mounted for a volume here; `None` if nothing is.
+    fn mounted(&self, name: &str) -> Result<Option<OwnedFd>, SandboxError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let root = match openat(&self.crust, &name, flags, Mode::empty()) {
+        let root = match openat(&self.crust, name, flags, Mode::empty()) {
             Ok(root) => root,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(self.sandbox.failed(format!("open({CRUST}/{name})"), errno)),
         };
-        let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        let is_root = is_mount_root(&root)
             .map_err(|errno| self.sandbox.failed(format!("statx({CRUST}/{name})"), errno))?;
-        if !stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-            return Ok(None);
-        }
-        let there = DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor);
-        // btrfs' numbers are its own, with major 0: which device it is of stands in the record.
-        let call = |errno| {
-            let call = format!("fstatfs({CRUST}/{name})");
-            self.sandbox.failed(call, errno)
-        };
-        let is_btrfs = || -> Result<bool, SandboxError> {
-            let magic = rustix::fs::fstatfs(&root).map_err(call)?.f_type;
-            Ok(there.major() == 0 && magic == BTRFS_SUPER_MAGIC)
-        };
-        if there == device || is_btrfs()? {
-            return Ok(Some(root));
-        }
-        let call = format!("{CRUST}/{name} is on device {there} instead of {device}");
-        Err(self.sandbox.failed(call, Errno::BUSY))
+        Ok(is_root.then_some(root))
     }
 
     /// Mounts a volume here.

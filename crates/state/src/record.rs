@@ -74,6 +74,17 @@ pub struct User {
     pub mounts: Vec<UserMount>,
 }
 
+impl std::fmt::Display for User {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self.kind {
+            UserKind::Sandbox => "sandbox",
+            UserKind::Container => "container",
+            UserKind::Pending => "a container that is being created,",
+        };
+        write!(formatter, "{what} {} of pod {}", self.id, self.pod_uid)
+    }
+}
+
 impl User {
     fn is(&self, kind: UserKind, id: &str) -> bool {
         self.kind == kind && self.id == id

@@ -1,8 +1,15 @@
 //! A clone or a restored snapshot beside its original.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
-use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate};
+use runcrust_tests::{
+    Container, LoopDevice, Node, Pod, Run, on_each_delegate, on_each_file_system,
+};
 
 /// What the kernel made the file system in the pod's sandbox with.
 fn superblock(pod: &Pod<'_>, device: &LoopDevice) -> String {
@@ -114,4 +121,76 @@ on_each_delegate! {
         let _ = one.sh("echo a > /data/file");
         let _ = two.exec(&["/bin/ls", "/data/file"]).failure();
     }
+}
+
+on_each_file_system! {
+    /// It has the same id as well, and is no clone: two superblocks on the same blocks.
+    fn one_file_through_two_devices_is_no_clone(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let alias = LoopDevice::on(device.file());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let app = a.app();
+        let sentence = Pod::new(&node, "pod-b", &alias, &[]).refused_for(&a);
+        for number in [device.number(), alias.number()] {
+            assert!(sentence.contains(number), "{number} isn't in: {sentence}");
+        }
+        assert!(alias.is_free());
+        let _ = app.sh("echo x > /data/file; sync");
+    }
+
+    fn a_staged_link_that_leads_elsewhere_by_now_is_refused(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.made(fstype), node.made(fstype));
+        let link = node.dir().join("by-id");
+        symlink(device.path(), &link).unwrap();
+        let target = node.target("pod-a", "pv-1");
+        let _ = node.try_stage_as(fstype, &target, &link, &["--device-node"]).success();
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &target, "/data");
+        fs::remove_file(&link).unwrap();
+        symlink(other.path(), &link).unwrap();
+
+        let late = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let before = late.bundle().join("config.json");
+        let config = fs::read(&before).unwrap();
+        let _ = late.create().failure();
+        let sentence = late.last_log_error().unwrap();
+        for name in [utf8(&link), device.number(), other.number(), sandbox.id(), "hint: "] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
+        assert!(other.is_free());
+        assert_eq!(fs::read(&before).unwrap(), config);
+        // Who has it keeps it, and it answers for the device that it is on.
+        let _ = app.sh("echo x > /data/file");
+        let _ = node.stats(&target).success();
+    }
+
+    /// Only somebody with the pod's privileges, who can do that to it anyhow.
+    fn what_covers_a_volume_in_its_sandbox_is_given_to_nobody(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.made(fstype), node.made(fstype));
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let _ = pod.app();
+        let entry = node.entry(&pod.target);
+        let place = format!("/.crust/{}", utf8(Path::new(entry.file_name().unwrap())));
+        mount_in(&pod.sandbox, &other, &place);
+        let app = node.container(&node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
+        let _ = app.create().failure();
+        let sentence = app.last_log_error().unwrap();
+        for name in ["volume pv-1: ", &place, device.number(), "hint: "] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
+    }
+}
+
+/// Mounts a device's file system in a sandbox, as root on the host can.
+fn mount_in(sandbox: &Container, device: &LoopDevice, place: &str) {
+    let (major, minor) = device.number().split_once(':').unwrap();
+    let fstype = device.fstype();
+    let script =
+        format!("mknod /dev/other b {major} {minor} && mount -t {fstype} /dev/other {place}");
+    let mut nsenter = Command::new("nsenter");
+    nsenter.arg(format!("--target={}", sandbox.pid()));
+    let _ = Run::of(nsenter.args(["--mount", "/bin/sh", "-ec", &script])).success();
 }

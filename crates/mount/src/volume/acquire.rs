@@ -11,14 +11,25 @@ use super::owners;
 use super::plan::MountPlan;
 use super::{Context, Locked};
 
-/// The record of a volume without its dead users; a new one where nobody has it.
+/// The record of a volume without its dead users; a new one where nobody has it. Those who have it
+/// must have it from the device that is staged.
 pub(super) fn live_record(locked: &Locked, plan: &MountPlan) -> Result<VolumeRecord, Cause> {
     let mut record = match locked.volume.record()? {
         Some(record) => record,
         None => unused(plan),
     };
     record.forget_the_dead(Process::is_alive);
-    Ok(anew_if_unused(record, plan))
+    let record = anew_if_unused(record, plan);
+    let now = plan.device.number();
+    match record.users.first() {
+        Some(user) if record.device != now => Err(Cause::Moved {
+            path: plan.device.path().display().to_string(),
+            now,
+            then: record.device,
+            user: user.to_string(),
+        }),
+        _ => Ok(record),
+    }
 }
 
 /// What an ended user left counts for nobody.

@@ -36,16 +36,14 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     let plan = MountPlan::new(context.config, volume.info())?;
     let device = plan.device.number();
     let mut before = live_record(locked, &plan)?;
-    let mounted = host
-        .sandbox
-        .enter(|inside| Ok(inside.mounted(volume.digest(), device)?.is_some()))?;
+    let mounted = host.sandbox.mounted(volume.digest(), device)?.is_some();
     if !mounted {
         // A create that was killed before it mounted left this: it vouches for no superblock.
         before.remove(UserKind::Sandbox, host.sandbox.id());
         before = anew_if_unused(before, &plan);
     }
     // With another superblock than was staged the claim is what refuses it.
-    let as_staged = mounted && before.superblock == plan.superblock && before.device == device;
+    let as_staged = mounted && before.superblock == plan.superblock;
     if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
         return Ok(volume.publish_cli(host.cli)?);
     }
@@ -92,11 +90,9 @@ pub fn view(
     let volume = &locked.volume;
     let viewed = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        let view = sandbox.enter(|inside| {
-            let root = inside.mounted(volume.digest(), record.device)?;
-            Ok(root.map(|root| view::take(&root, view)).transpose()?)
-        })?;
-        view.ok_or(Cause::NotInUse)
+        let root = sandbox.mounted(volume.digest(), record.device)?;
+        let root = root.ok_or(Cause::NotInUse)?;
+        Ok(sandbox.enter(|_| Ok(view::take(&root, view)?))?)
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
 }

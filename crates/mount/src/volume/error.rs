@@ -80,6 +80,7 @@ impl VolumeError {
             | Cause::ReadOnly
             | Cause::OnlyReadOnlyViews
             | Cause::DeviceGone(_)
+            | Cause::Moved { .. }
             | Cause::DeviceBusy { .. }
             | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Refused { .. })
@@ -126,6 +127,16 @@ pub(super) enum Cause {
     OnlyReadOnlyViews,
     #[error("device {0} is gone from this node; hint: attach it again, and end the pod")]
     DeviceGone(DeviceNumber),
+    #[error(
+        "device {path} is {now} now, and {user} has the volume from {then}; hint: end that pod, and \
+         stage the volume again with the device that holds its data"
+    )]
+    Moved {
+        path: String,
+        now: DeviceNumber,
+        then: DeviceNumber,
+        user: String,
+    },
     #[error(
         "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host, or does a process of an ended container still run? findmnt and lsblk show who holds it"
     )]

@@ -1,7 +1,6 @@
 //! Where a volume in use is mounted, seen from the host without entering any namespace.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 
 use crust_state::record::{UserKind, VolumeRecord};
 use crust_state::{DeviceNumber, Process};
@@ -9,8 +8,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat}
 use rustix::io::Errno;
 
 use crate::beneath;
-use crate::device::Device;
 use crate::mountinfo::{self, Mount};
+use crate::origin::{is_on, mount_id};
 
 /// How often a process's mounts are read anew when the places that they name aren't there. While
 /// it is being created they are below the bundle's root, until it pivots.
@@ -112,59 +111,13 @@ impl Tree {
     }
 }
 
-/// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
-/// system, and an xfs that was shut down answers EIO.
-fn mount_id(fd: &OwnedFd) -> Option<u32> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    id.trim().parse().ok()
-}
-
-/// Whether a mount is of a device's file system. btrfs' numbers, with major 0, belong to no
-/// device; there the kernel shows which device it has as the source.
-fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
-    if mount.device.major() != 0 {
-        return mount.device == device;
-    }
-    mount.fstype == "btrfs"
-        && Device::open(Path::new(&mount.source)).is_ok_and(|source| source.number() == device)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mount(line: &str) -> Mount {
-        mountinfo::parse(line.as_bytes()).unwrap().remove(0)
-    }
-
-    #[test]
-    fn a_mount_is_believed_by_its_device() {
-        let ext4 = mount("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n");
-        assert!(is_on(&ext4, DeviceNumber::new(7, 3)));
-        assert!(!is_on(&ext4, DeviceNumber::new(7, 4)));
-        // A source is what whoever mounts it writes there.
-        let tmpfs = mount("36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n");
-        for device in [DeviceNumber::new(7, 3), DeviceNumber::new(0, 42)] {
-            assert!(!is_on(&tmpfs, device));
-        }
-        let btrfs = mount("36 35 0:42 / /data rw - btrfs /dev/there-is-none rw\n");
-        assert!(!is_on(&btrfs, DeviceNumber::new(0, 42)));
-    }
 
     #[test]
     fn options_are_compared_whole() {
         let options = std::ffi::OsStr::new("rw,errors=remount-ro,norecovery");
         assert!(has_option(options, "rw") && !has_option(options, "ro"));
-    }
-
-    #[test]
-    fn the_mount_of_a_descriptor_is_one_of_ours() {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let proc = open("/proc", flags, Mode::empty()).unwrap();
-        let id = mount_id(&proc).unwrap();
-        let mounts = mountinfo::read_own().unwrap();
-        let found = mounts.iter().find(|mount| mount.id == id).unwrap();
-        assert_eq!(found.mount_point, Path::new("/proc"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crust_state::crust::EntryError;
 use crust_state::lock::LockName;
-use crust_state::record::{UserKind, VolumeRecord};
+use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
 
 use super::Context;
@@ -85,14 +85,8 @@ fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
     let Some(user) = record.users.first() else {
         return Ok(());
     };
-    let what = match user.kind {
-        UserKind::Sandbox => "sandbox",
-        UserKind::Container => "container",
-        UserKind::Pending => "a container that is being created,",
-    };
-    Err(Cause::InUse {
-        user: format!("{what} {} of pod {}", user.id, user.pod_uid),
-    })
+    let user = user.to_string();
+    Err(Cause::InUse { user })
 }
 
 /// The devices that the volume was mounted from since it was staged.

@@ -1,0 +1,63 @@
+//! Which device a mounted file system is on.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use crust_state::DeviceNumber;
+
+use crate::device::Device;
+use crate::mountinfo::Mount;
+
+/// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
+/// system, and an xfs that was shut down answers EIO.
+pub(crate) fn mount_id(fd: &OwnedFd) -> Option<u32> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
+}
+
+/// Whether a mount is of a device's file system. btrfs' numbers, with major 0, belong to no
+/// device; there the kernel shows which device it has as the source.
+pub(crate) fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
+    if mount.device.major() != 0 {
+        return mount.device == device;
+    }
+    mount.fstype == "btrfs"
+        && Device::open(Path::new(&mount.source)).is_ok_and(|source| source.number() == device)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags, open};
+
+    use super::*;
+    use crate::mountinfo;
+
+    fn mount(line: &str) -> Mount {
+        mountinfo::parse(line.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_mount_is_believed_by_its_device() {
+        let ext4 = mount("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n");
+        assert!(is_on(&ext4, DeviceNumber::new(7, 3)));
+        assert!(!is_on(&ext4, DeviceNumber::new(7, 4)));
+        // A source is what whoever mounts it writes there.
+        let tmpfs = mount("36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n");
+        for device in [DeviceNumber::new(7, 3), DeviceNumber::new(0, 42)] {
+            assert!(!is_on(&tmpfs, device));
+        }
+        let btrfs = mount("36 35 0:42 / /data rw - btrfs /dev/there-is-none rw\n");
+        assert!(!is_on(&btrfs, DeviceNumber::new(0, 42)));
+    }
+
+    #[test]
+    fn the_mount_of_a_descriptor_is_one_of_ours() {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let proc = open("/proc", flags, Mode::empty()).unwrap();
+        let id = mount_id(&proc).unwrap();
+        let mounts = mountinfo::read_own().unwrap();
+        let found = mounts.iter().find(|mount| mount.id == id).unwrap();
+        assert_eq!(found.mount_point, Path::new("/proc"));
+    }
+}
