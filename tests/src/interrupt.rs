@@ -41,7 +41,28 @@ fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Com
 ///
 /// When neither happens for long.
 pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
-    let mut strace = container.spawn(killed_at(&container.create_command(), call, nth));
+    create_under(killed_at(&container.create_command(), call, nth), container)
+}
+
+/// Creates a container; the calls of all its processes, a line each that begins with the pid.
+///
+/// # Panics
+///
+/// When it isn't created.
+pub fn create_traced(container: &Container, call: &str) -> String {
+    let file = container.bundle().join("strace");
+    let create = container.create_command();
+    let mut strace = Command::new("/usr/bin/strace");
+    strace.args(["-f", "-qq", "-o"]).arg(&file);
+    strace.arg("-e").arg(format!("trace={call}"));
+    strace.arg(create.get_program()).args(create.get_args());
+    assert!(create_under(strace, container), "it isn't created");
+    std::fs::read_to_string(file).expect("strace has written")
+}
+
+/// Creates a container by a command under strace that follows children. Whether it came to be.
+fn create_under(strace: Command, container: &Container) -> bool {
+    let mut strace = container.spawn(strace);
     let mut created = false;
     wait_until("a create to end, one way or the other", PATIENCE, || {
         // strace lives on with what was created.

@@ -77,8 +77,17 @@ impl Lock {
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
-        let _ = write!(file, "process {}", std::process::id());
+        let _ = file.write_all(format!("process {}", own_pid()).as_bytes());
         Ok(Self(file))
+    }
+}
+
+/// As the host knows it: in a container's own hook the pid namespace is the container's, but `/proc`
+/// is the host's still.
+fn own_pid() -> String {
+    match std::fs::read_link("/proc/self") {
+        Ok(pid) => pid.display().to_string(),
+        Err(_) => std::process::id().to_string(),
     }
 }
 

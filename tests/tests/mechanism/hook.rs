@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use runcrust_tests::interrupt::create_traced;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Delegate, MountWatcher, Node, on_each_delegate};
@@ -65,6 +66,25 @@ on_each_delegate! {
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    /// Who waits for one in vain is told which process to look at.
+    fn locks_name_the_hook_by_the_hosts_pid(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let trace = create_traced(&container, "write");
+        let said = trace.lines().filter_map(|line| {
+            let (pid, call) = line.split_once(' ')?;
+            Some((pid, call.split_once("\"process ")?.1.split_once('"')?.0))
+        });
+        let said: Vec<(&str, &str)> = said.collect();
+        let mut processes: Vec<&str> = said.iter().map(|(pid, _)| *pid).collect();
+        processes.dedup();
+        assert!(processes.len() > 1, "runcrust and hooks of its: {said:?}");
+        assert!(said.iter().all(|(pid, said)| pid == said), "{said:?}");
     }
 
     fn a_plain_bundle_works_too_and_can_be_created_again(delegate: Delegate) {
