@@ -87,16 +87,16 @@ impl MatchError {
 /// Matches one mount by its source. The exact source may match anywhere; a parent of it only at
 /// or below a CSI volume's own directory, or below one of `match_roots`.
 pub(crate) fn match_source(
-    source: &str,
+    source: &Path,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    if !source.starts_with('/') {
+    if !source.is_absolute() {
         return Ok(None);
     }
     let given = TargetPath::new(source).ok();
     // containerd and CRI-O resolve sources, others don't: a link must not lead past the match.
-    let resolved = node.resolved(Path::new(source));
+    let resolved = node.resolved(source);
     let spellings = [
         given.as_ref(),
         resolved

@@ -160,7 +160,15 @@ impl Job<'_> {
             None => self.start.bundle.join("config.json"),
         };
         let real = config.canonicalize();
-        real.with_context(|| format!("realpath {}", config.display()))
+        let real = real.with_context(|| format!("realpath {}", config.display()))?;
+        if real.to_str().is_none() {
+            bail!(
+                "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
+                 give the bundle another directory",
+                real.display()
+            );
+        }
+        Ok(real)
     }
 
     fn hooks(&self) -> Result<Hooks> {

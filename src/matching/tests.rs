@@ -51,7 +51,7 @@ fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {
         match_roots: vec!["/data".into()],
         ..Config::default()
     };
-    let found = match_source(source, &config, &node).unwrap()?;
+    let found = match_source(Path::new(source), &config, &node).unwrap()?;
     Some((
         found.volume.to_string(),
         found.subpath.display().to_string(),
@@ -125,7 +125,7 @@ fn a_link_does_not_lead_past_a_volume() {
         bare: false,
     };
     for (source, subpath) in [("/alias", ""), ("/alias/a/b", "a/b")] {
-        let found = match_source(source, &Config::default(), &node).unwrap();
+        let found = match_source(Path::new(source), &Config::default(), &node).unwrap();
         assert_eq!(found.unwrap().subpath, Path::new(subpath), "{source}");
     }
 }
@@ -137,7 +137,7 @@ fn an_entry_that_cannot_be_read_fails_the_create() {
         link: None,
         bare: false,
     };
-    let error = match_source("/srv/broken", &Config::default(), &node)
+    let error = match_source(Path::new("/srv/broken"), &Config::default(), &node)
         .unwrap_err()
         .to_string();
     assert!(
@@ -154,7 +154,7 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
         bare: true,
     };
     for source in [MOUNT.to_owned(), format!("{MOUNT}/sub")] {
-        let error = match_source(&source, &Config::default(), &node)
+        let error = match_source(Path::new(&source), &Config::default(), &node)
             .unwrap_err()
             .to_string();
         assert!(
@@ -165,10 +165,13 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
             unstaged: Unstaged::Pass,
             ..Config::default()
         };
-        assert_eq!(match_source(&source, &pass, &node).unwrap(), None);
+        assert_eq!(
+            match_source(Path::new(&source), &pass, &node).unwrap(),
+            None
+        );
     }
     assert_eq!(
-        match_source("/srv/plain", &Config::default(), &node).unwrap(),
+        match_source(Path::new("/srv/plain"), &Config::default(), &node).unwrap(),
         None
     );
     let used = Table {
@@ -177,7 +180,7 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
         bare: false,
     };
     assert_eq!(
-        match_source(MOUNT, &Config::default(), &used).unwrap(),
+        match_source(Path::new(MOUNT), &Config::default(), &used).unwrap(),
         None
     );
 }

@@ -1,7 +1,7 @@
 //! A config's mounts of deferred volumes.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
@@ -20,11 +20,10 @@ pub(super) fn matched(
             continue;
         };
         // The delegate takes a relative bind source from the bundle.
-        let source = if is_bind(mount) && !given.starts_with('/') {
-            let path = facts.bundle.join(&**given);
-            Cow::Owned(path.to_string_lossy().into_owned())
+        let source = if is_bind(mount) {
+            Cow::Owned(facts.bundle.join(&**given))
         } else {
-            Cow::Borrowed(&**given)
+            Cow::Borrowed(Path::new(&**given))
         };
         let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
             destination: mount.destination.to_string(),

@@ -43,7 +43,7 @@ impl Host {
     }
 
     fn find(&self, source: &str) -> Found {
-        let found = match_source(source, &Config::default(), self);
+        let found = match_source(Path::new(source), &Config::default(), self);
         let found = found.map_err(|error| error.to_string())?;
         Ok(found.map(|found| {
             (
@@ -323,7 +323,10 @@ fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
         }
     }
     let node = Unread(Host::new(&[], &[]));
-    assert_eq!(match_source(BIND, &Config::default(), &node).unwrap(), None);
+    assert_eq!(
+        match_source(Path::new(BIND), &Config::default(), &node).unwrap(),
+        None
+    );
 }
 
 #[test]
@@ -346,7 +349,7 @@ fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
             bare,
             ..Host::new(&["8:1 / /", &line], &[])
         };
-        let found = match_source(BIND, &Config::default(), &host);
+        let found = match_source(Path::new(BIND), &Config::default(), &host);
         assert_eq!(found.is_err(), refused, "{line} {bare}: {found:?}");
         if let Err(error) = found {
             let error = error.to_string();
@@ -359,6 +362,10 @@ fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
             unstaged: Unstaged::Pass,
             ..Config::default()
         };
-        assert_eq!(match_source(BIND, &pass, &host).unwrap(), None, "{line}");
+        assert_eq!(
+            match_source(Path::new(BIND), &pass, &host).unwrap(),
+            None,
+            "{line}"
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! Containers without a sandbox: a plain bundle, as podman, docker or a person makes it, and
 //! CRI-O's, where the sandbox is no container.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::PATIENCE;
@@ -163,6 +166,26 @@ on_each_delegate! {
         assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
         device.wait_until_free(PATIENCE);
         assert!(!node.entry(&target).join("runcrust.json").exists());
+    }
+
+    /// Passed on, the link would be bound, and data written to the node's disk.
+    fn a_relative_source_is_found_whatever_the_bundles_name(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = |name: &[u8]| {
+            let bundle = plain(&node, Path::new("link")).in_directory(OsStr::from_bytes(name));
+            let bundle = bundle.write();
+            symlink(&target, bundle.path().join("link")).unwrap();
+            bundle
+        };
+        let _ = node.run(&bundle(b"utf8")).sh("echo x > /data/file");
+        // It can't be recorded.
+        let container = node.container(&bundle(b"not-\xff-utf8"));
+        let _ = container.create().failure();
+        let error = container.last_log_error().unwrap();
+        assert!(error.contains("isn't UTF-8; hint: "), "{error}");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     }
 
     fn a_bundle_is_created_again_after_its_container_has_gone(delegate: Delegate) {
