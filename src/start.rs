@@ -80,14 +80,13 @@ impl Job<'_> {
 
     fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let id_mappings = || Ok([document.uid_mappings()?, document.gid_mappings()?]);
         let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
-            id_mappings: &id_mappings,
+            details: document,
             restores: self.start.verb == Verb::Restore,
         };
         Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)

@@ -1,5 +1,7 @@
 //! What can go wrong with a volume, and the code that a caller gets.
 
+use std::path::PathBuf;
+
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::info::InfoError;
@@ -12,6 +14,7 @@ use crate::device::DeviceError;
 use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
 use crate::options::OptionsError;
+use crate::propagated::PropagatedError;
 use crate::resize::ResizeError;
 use crate::sandbox::SandboxError;
 
@@ -146,6 +149,11 @@ pub(super) enum Cause {
     )]
     RivalBusy { device: String, rival: String },
     #[error(
+        "it was mounted on the host too, at {}, because its place in the container is on a mount \
+         that is shared with the host; hint: mount the volume elsewhere", place.display()
+    )]
+    Propagated { place: PathBuf },
+    #[error(
         "container {0} isn't among its users, although its create prepared it; hint: create the container again"
     )]
     NotPending(String),
@@ -184,6 +192,8 @@ pub(super) enum Cause {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    #[error(transparent)]
+    TakeBack(#[from] PropagatedError),
     #[error(
         "the resize that was asked for before the mount: {0}; a new `crust resize` takes its place, \
          and unstaging the volume drops it"
