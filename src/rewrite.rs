@@ -34,6 +34,15 @@ pub(crate) struct Hooks {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// What is made of a bundle.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// The config's real path, by which its bundle is known whatever path it is given by.
+    pub(crate) config: PathBuf,
+    /// [`BundleRecord::container`].
+    pub(crate) container: Digest,
+}
+
 /// Changes to a config, and what it takes to undo them.
 #[derive(Debug, Default)]
 pub(crate) struct Rewrite {
@@ -57,17 +66,17 @@ impl Rewrite {
         Ok(())
     }
 
-    /// The new text, and the record of how the old one was. `config` is the file's real path.
+    /// The new text, and the record of how the old one was.
     pub(crate) fn apply(
         self,
         document: &Document<'_>,
-        config: PathBuf,
+        made: Made,
     ) -> Result<(Vec<u8>, BundleRecord)> {
         let text = document.apply(&self.edits)?;
         let record = BundleRecord {
             version: Version,
-            config,
-            written: Digest::of(&text),
+            config: made.config,
+            container: made.container,
             sources: self.sources,
             added: self.added,
             removed: self.removed,

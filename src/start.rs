@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
+use crust_state::bundle::BundleRecord;
 use crust_state::lock::Lock;
-use crust_state::{Config, CrustDirectory, Deadline, Digest, StateDirectory};
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 
 use crate::invocation::{Globals, Start, Verb};
 use crate::node::ThisNode;
 use crate::oci::{ConfigFile, Document};
 use crate::plan::{Facts, Plan, SandboxPlan, plan};
-use crate::rewrite::{self, Hooks};
+use crate::rewrite::{self, Hooks, Made};
 use crate::role::Role;
 
 use bundle::Bundle;
@@ -48,21 +49,19 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         return Ok(None);
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
-    let path = job.config_path()?;
+    let made = job.made()?;
     let lock = Lock::bundle(&job.start.bundle, job.deadline)?;
     // Another create of the same bundle may just have let go of it.
     let Some(file) = job.read()? else {
         return Ok(None);
     };
     let document = Document::parse(file.bytes())?;
-    let name = job.record_name();
     if !job.is_rewritten(&document)? {
-        let bundle = Bundle::new(&state, &file, path, name);
-        job.carry_out(&document, &bundle)?;
+        job.carry_out(&document, Bundle::new(&state, &file, made))?;
         return Ok(Some(lock));
     }
-    let (bundle, text) = Bundle::undone(&state, &file, path, name, &document, job.config)?;
-    job.carry_out(&Document::parse(&text)?, &bundle)?;
+    let (bundle, text) = Bundle::undone(&state, &file, made, &document, job.config)?;
+    job.carry_out(&Document::parse(&text)?, bundle)?;
     Ok(Some(lock))
 }
 
@@ -92,7 +91,7 @@ impl Job<'_> {
         Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>) -> Result<()> {
+    fn carry_out(&self, document: &Document<'_>, bundle: Bundle<'_>) -> Result<()> {
         match self.plan(document)? {
             Plan::PassOn => bundle.leave(document),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
@@ -103,7 +102,7 @@ impl Job<'_> {
     fn sandbox(
         &self,
         document: &Document<'_>,
-        bundle: &Bundle<'_>,
+        bundle: Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
@@ -133,10 +132,6 @@ impl Job<'_> {
         real.with_context(|| format!("realpath {}", rootfs.display()))
     }
 
-    fn record_name(&self) -> Digest {
-        crust_state::bundle::BundleRecord::name(self.globals.root.as_deref(), &self.start.id)
-    }
-
     fn context<'c>(&'c self, crust: &'c CrustDirectory, state: &'c StateDirectory) -> Context<'c> {
         Context {
             config: self.config,
@@ -152,22 +147,22 @@ impl Job<'_> {
         text.ok_or_else(|| anyhow!("container id {} isn't UTF-8", id.display()))
     }
 
-    /// The config's real path, by which its bundle is known whatever id and path it is given by.
-    fn config_path(&self) -> Result<PathBuf> {
-        let config = match &self.start.config {
+    fn made(&self) -> Result<Made> {
+        let given = match &self.start.config {
             Some(config) => config.clone(),
             None => self.start.bundle.join("config.json"),
         };
-        let real = config.canonicalize();
-        let real = real.with_context(|| format!("realpath {}", config.display()))?;
-        if real.to_str().is_none() {
+        let config = given.canonicalize();
+        let config = config.with_context(|| format!("realpath {}", given.display()))?;
+        if config.to_str().is_none() {
             bail!(
                 "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
                  give the bundle another directory",
-                real.display()
+                config.display()
             );
         }
-        Ok(real)
+        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
+        Ok(Made { config, container })
     }
 
     fn hooks(&self) -> Result<Hooks> {

@@ -1,4 +1,4 @@
-//! Commands that are killed, or held up, at a system call of theirs.
+//! Commands that are killed, held up, or told an error, at a system call of theirs.
 
 use std::process::Command;
 use std::time::Duration;
@@ -42,6 +42,18 @@ fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Com
 /// When neither happens for long.
 pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
     create_under(killed_at(&container.create_command(), call, nth), container)
+}
+
+/// Creates a container, with `error` for the `nth` `call` of each of its processes. Whether it came
+/// to be.
+///
+/// # Panics
+///
+/// When neither happens for long.
+pub fn create_failing_at(container: &Container, call: &str, error: &str, nth: usize) -> bool {
+    let fault = format!("error={error}:when={nth}");
+    let create = container.create_command();
+    create_under(injected(&create, &["-f"], call, &fault), container)
 }
 
 /// Creates a container; the calls of all its processes, a line each that begins with the pid.

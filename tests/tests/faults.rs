@@ -65,6 +65,27 @@ on_each_delegate! {
         let _ = node.stats(&target).success();
     }
 
+    fn a_create_under_a_running_containers_id_takes_nothing_from_its_bundle(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let second = node.stage(POD, "pv-2", &other, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let name = bundle.id();
+        let refused = node.app_bundle(&sandbox).bind(&second, "/data", &[]).write();
+        let mut create = app.command(&["create", "--bundle"]);
+        create.arg(refused.path()).arg("--pid-file").arg(refused.path().join("pid")).arg(name);
+        let _ = app.create_with(create).failure();
+        let _ = app.sh("echo x > /data/file");
+        app.stop();
+        let _ = app.delete().success();
+        let _ = app.create().success();
+        let _ = app.start().success();
+        assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
+    }
+
     fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
