@@ -26,6 +26,7 @@ pub mod info;
 pub mod lock;
 pub mod logging;
 pub mod ownership;
+pub mod privilege;
 mod process;
 pub mod record;
 pub mod resize;
