@@ -90,12 +90,32 @@ impl ContainerPlan {
         volumes
     }
 
+    /// Its volumes, for an error that isn't of one of them.
+    pub(crate) fn names(&self) -> String {
+        names(self.volumes())
+    }
+
     /// The mounts of a volume.
     pub(crate) fn mounts_of(&self, volume: &TargetPath) -> Vec<&PlannedMount> {
         let mounts = self.mounts.iter();
         mounts
             .filter(|mount| mount.found.volume == *volume)
             .collect()
+    }
+}
+
+impl SandboxPlan {
+    /// Its volumes, for an error that isn't of one of them.
+    pub(crate) fn names(&self) -> String {
+        names(&self.volumes)
+    }
+}
+
+fn names<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
+    let names: Vec<_> = volumes.into_iter().map(TargetPath::volume_name).collect();
+    match names.as_slice() {
+        [] => "a sandbox for volumes".to_owned(),
+        names => format!("volume {}", names.join(", ")),
     }
 }
 

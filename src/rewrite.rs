@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
+use crust_state::limits::HookLimits;
 use crust_state::record::Version;
 use crust_state::{Digest, TargetPath};
 use oci_spec::runtime::{Hook, HookBuilder};
@@ -86,7 +87,7 @@ impl Rewrite {
 }
 
 impl Hooks {
-    fn hook(&self, verb: &str, volumes: &[TargetPath], timeout: i64) -> Result<Hook> {
+    fn hook(&self, verb: &str, volumes: &[TargetPath], limits: HookLimits) -> Result<Hook> {
         let mut arguments = vec![PROGRAM.to_owned(), verb.to_owned()];
         if let Some(config) = &self.config {
             arguments.extend(["--config", utf8(config)?].map(str::to_owned));
@@ -97,7 +98,7 @@ impl Hooks {
         let hook = HookBuilder::default()
             .path(&self.program)
             .args(arguments)
-            .timeout(timeout);
+            .timeout(i64::try_from(limits.delegates.as_secs())?);
         Ok(hook.build()?)
     }
 }

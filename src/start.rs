@@ -7,13 +7,13 @@ mod lend;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+use rustix::fs::{Access, FileType, access, stat};
 
 use crate::invocation::{Globals, Start, Verb};
 use crate::node::ThisNode;
@@ -23,9 +23,6 @@ use crate::rewrite::{self, Hooks, Made};
 use crate::role::Role;
 
 use bundle::Bundle;
-
-/// kubelet gives a container's create two minutes, and a sandbox's mounts are its hook's.
-pub(crate) const LIMIT: Duration = Duration::from_secs(110);
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -110,18 +107,22 @@ impl Job<'_> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
         {
-            let pid = other.process.pid;
-            bail!("sandbox {} exists already, its process is {pid}", other.id);
+            let (names, id, pid) = (plan.names(), other.id, other.process.pid);
+            bail!(
+                "{names}: sandbox {id} exists already, its process is {pid}; hint: delete it \
+                 first, or use another id"
+            );
         }
         let mut needs = Vec::new();
         for target in &plan.volumes {
             needs.push((target.clone(), volume::needs(&context, target)?));
         }
-        let rootfs = self.rootfs(document)?;
-        bundle.commit(
-            document,
-            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)?,
-        )
+        let rewritten = || {
+            let rootfs = self.rootfs(document)?;
+            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
+        };
+        let committed = rewritten().and_then(|rewrite| bundle.commit(document, rewrite));
+        committed.with_context(|| plan.names())
     }
 
     /// The root file system's real path, as mountinfo shows it.
@@ -170,12 +171,20 @@ impl Job<'_> {
         let own = own.canonicalize().context("readlink(\"/proc/self/exe\")")?;
         let beside = || own.with_file_name("crust-mount-hook");
         let program = self.config.hook.clone().unwrap_or_else(beside);
-        std::fs::metadata(&program).with_context(|| {
+        let can_run = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
+        let can_run = can_run.with_context(|| {
             format!(
-                "stat {}; hint: install crust-mount-hook beside runcrust",
+                "{}; hint: install crust-mount-hook beside runcrust, or set `hook` in its \
+                 configuration",
                 program.display()
             )
         })?;
+        if FileType::from_raw_mode(can_run.st_mode) != FileType::RegularFile {
+            bail!(
+                "{} isn't a program; hint: set `hook` in runcrust's configuration",
+                program.display()
+            );
+        }
         // By the name it was called as it finds the same configuration again.
         let called = self
             .argv0

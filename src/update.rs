@@ -10,13 +10,12 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
-use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory};
+use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, limits};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use crate::invocation::{Globals, Update};
 use crate::oci::ArrayPath;
-use crate::start;
 
 /// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an
 /// error: the delegate does what it was asked to.
@@ -61,7 +60,7 @@ fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Valu
         config,
         crust: &crust,
         state: &state,
-        deadline: Deadline::after(start::LIMIT),
+        deadline: Deadline::after(limits::CREATE),
     };
     let added = records.into_iter().flat_map(|(_, record)| record.added);
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());

@@ -123,9 +123,9 @@ const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
 fn a_members_config_changes_in_the_source_and_the_hooks_only() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
-    let hook = |verb: &str| {
+    let hook = |verb: &str, timeout: u32| {
         format!(
-            r#"{{"path":"/usr/bin/crust-mount-hook","args":["crust-mount-hook","{verb}","{config}{TARGET}"],"timeout":30}}"#
+            r#"{{"path":"/usr/bin/crust-mount-hook","args":["crust-mount-hook","{verb}","{config}{TARGET}"],"timeout":{timeout}}}"#
         )
     };
     let expected = APP
@@ -135,11 +135,11 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
         )
         .replace(
             "{\"path\":\"/theirs\"}",
-            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish")),
+            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish", 115)),
         )
         .replace(
             "\"poststop\":[]",
-            &format!("\"poststop\":[{}]", hook("release")),
+            &format!("\"poststop\":[{}]", hook("release", 30)),
         );
     let (text, record) = member_rewritten(&document);
     assert_eq!(text, expected);

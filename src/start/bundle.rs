@@ -1,6 +1,6 @@
 //! One bundle under its lock: its config is rewritten, and can be brought back.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use crust_state::bundle::BundleRecord;
 use crust_state::{Config, StateDirectory};
 
@@ -64,7 +64,10 @@ impl<'a> Bundle<'a> {
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
-            return Err(error.into());
+            return Err(error).context(
+                "hint: the config of a bundle with volumes is written anew in its place: its \
+                 directory has to allow that",
+            );
         }
         Ok(())
     }

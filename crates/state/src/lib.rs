@@ -23,6 +23,7 @@ mod device;
 pub mod files;
 pub mod hooked;
 pub mod info;
+pub mod limits;
 pub mod lock;
 pub mod logging;
 pub mod ownership;

@@ -47,6 +47,18 @@ on_each_delegate! {
         scene.assert_nothing_left(&target, lines);
     }
 
+    /// It can't come back from the sandbox's namespace, and would act on the wrong files.
+    fn a_panic_is_told_where_the_caller_reads(delegate: Delegate) {
+        let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
+        let sandbox = scene.node.sandbox(POD);
+        let target = scene.stage();
+        let bundle = scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = scene.node.container(&bundle);
+        assert!(!create_failing_at(&app, "setns", "EPERM", 2));
+        let sentence = app.last_log_error().expect("a line in the log");
+        assert!(sentence.contains("can't come back from the mount namespace"), "{sentence}");
+    }
+
     fn a_container_without_a_sandbox(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         let target = scene.stage();
