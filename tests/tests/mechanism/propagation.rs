@@ -134,6 +134,24 @@ on_each_delegate! {
         }
     }
 
+    /// crun sets the sandbox's propagation after its hooks.
+    fn what_is_mounted_in_a_volume_stays_in_its_container(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut sandbox = node.sandbox_bundle(POD);
+        sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+        let sandbox = node.run(&sandbox.write());
+        let apps = [(); 2].map(|()| {
+            let mut bundle = can_mount(node.app_bundle(&sandbox).bind(&target, "/data", &["rbind"]));
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+            node.run(&bundle.write())
+        });
+        let _ = apps[0].sh("mkdir /data/inner; mount -t tmpfs inner /data/inner; touch /data/inner/x");
+        assert_eq!(apps[1].sh("ls /data/inner | wc -l"), "0");
+        assert_eq!(node.app(&sandbox, &target, "/data").sh("ls /data/inner | wc -l"), "0");
+    }
+
     fn below_what_is_shared_with_the_host_no_volume_is_mounted(delegate: Delegate) {
         for (with_sandbox, attach) in [(true, ATTACH[0]), (false, ATTACH[0]), (false, ATTACH[1])] {
             let node = Node::with(delegate, attach);
