@@ -58,7 +58,7 @@ impl Podman {
     fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
         let root = self.base.join("rootfs").join(name);
         rootfs::make(&root);
-        rootfs::give(&root, owner);
+        rootfs::give(&root, owner, owner);
         root
     }
 }
