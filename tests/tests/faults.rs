@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process};
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
 
 const POD: &str = "12121212-3434-5656-7878-909090909090";
 
@@ -84,6 +85,30 @@ on_each_delegate! {
             assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
             end(&app);
         }
+    }
+
+    fn a_create_that_waited_for_its_bundle_reads_it_again(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox);
+        let written = |place| bundle.clone().bind(&target, place, &[]).write();
+        let app = node.container(&written("/before"));
+        let directory = File::open(app.bundle()).unwrap();
+        let held = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
+        let calls = node.dir().join("calls");
+        let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
+        wait_until("the create to wait for its bundle", PATIENCE, || {
+            fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
+        });
+        let _ = written("/after");
+        drop(held);
+        assert!(create.wait().unwrap().success(), "{:?}", app.last_log_error());
+        let _ = app.start().success();
+        let places = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
+        let places = places.lines().filter_map(|line| line.strip_prefix(device.number()));
+        assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
     }
 
     fn a_bundle_under_many_ids_has_the_volume_that_it_was_written_with_last(delegate: Delegate) {

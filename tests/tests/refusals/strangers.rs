@@ -1,8 +1,9 @@
 //! Containers that ask for what isn't theirs, by annotations, paths or namespaces that anybody
 //! could have written.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{Container, Node, on_each_delegate, process, wait_until};
@@ -75,6 +76,32 @@ on_each_delegate! {
         let belongs = format!("belongs to sandbox {:?}", other.id());
         let _ = refused.of_volume("pv-1").naming(&[mine.id(), &belongs]).sentence();
         assert_eq!(mounted(&device, Some(other.pid())), <[String; 0]>::default());
+    }
+
+    fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let record = || fs::read_to_string(node.entry(&target).join("runcrust.json")).unwrap();
+        let before = record();
+        // Its own hook again, now for somebody of whom the volume knows nothing.
+        let hook = &bundle.config()["hooks"]["createRuntime"][0];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let arguments = hook["args"].as_array().unwrap().iter().skip(1).map(text);
+        let state = node.dir().join("state.json");
+        fs::write(&state, json!({"id": "nobodys", "pid": app.pid()}).to_string()).unwrap();
+        let mut publish = Command::new(text(&hook["path"]));
+        let publish = publish.args(arguments).stdin(File::open(state).unwrap());
+        let output = publish.output().unwrap();
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success());
+        for name in ["volume pv-1: ", "container nobodys isn't among its users"] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
+        assert_eq!(record(), before);
     }
 
     fn a_sandbox_id_that_is_a_path_is_refused(delegate: Delegate) {
