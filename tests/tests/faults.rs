@@ -13,11 +13,6 @@ use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_un
 
 const POD: &str = "12121212-3434-5656-7878-909090909090";
 
-fn end(container: &Container) {
-    container.stop();
-    let _ = container.delete().success();
-}
-
 /// The command, in a mount namespace of its own whose mounts have this propagation.
 fn in_namespace(propagation: &str, command: &Command) -> Command {
     let mut outer = Command::new("/usr/bin/unshare");
@@ -79,11 +74,11 @@ on_each_delegate! {
             assert_eq!(won.filter(|won| *won).count(), 1);
             let _ = app.start().success();
             let _ = app.sh("echo x > /data/file");
-            end(&app);
+            app.end();
             let _ = app.create().success();
             let _ = app.start().success();
             assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
-            end(&app);
+            app.end();
         }
     }
 
@@ -119,14 +114,14 @@ on_each_delegate! {
         let bundle = node.app_bundle(&sandbox);
         let written = |target: &Path| bundle.clone().bind(target, "/data", &[]).write();
         let first = node.run(&written(&targets[0]));
-        end(&first);
+        first.end();
         let bundle = written(&targets[1]);
         for n in 0..4 {
             let app = under(&node, &bundle, &format!("{}-{n}", bundle.id()));
             let _ = app.create().success();
             let _ = app.start().success();
             assert_eq!(app.sh("grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3"), two.number(), "{n}");
-            end(&app);
+            app.end();
         }
     }
 
@@ -145,7 +140,7 @@ on_each_delegate! {
         assert_eq!(app.sh("ls /volumes | wc -l"), "250");
         let second = node.app(&sandbox, &target, "/data");
         for container in [app, second, sandbox] {
-            end(&container);
+            container.end();
         }
         let _ = node.unstage(&target).success();
     }
@@ -174,7 +169,7 @@ on_each_delegate! {
         let file = node.handler().state_dir().join(format!("locks/{digest}.lock"));
         let file = File::options().write(true).open(file).unwrap();
         let _held = Flock::lock(file, FlockArg::LockExclusive).unwrap();
-        end(&sandbox);
+        sandbox.end();
         assert!(!node.entry(&target).join("runcrust.json").exists());
         let errors = sandbox.log_lines().into_iter().filter(|line| line.level == "error");
         assert_eq!(errors.count(), 0);
@@ -204,8 +199,8 @@ on_each_delegate! {
         let app = node.app(&sandbox, &target, "/data");
         let record = node.entry(&target).join("runcrust.json");
         let left = fs::read_to_string(&record).unwrap();
-        end(&app);
-        end(&sandbox);
+        app.end();
+        sandbox.end();
         device.wait_until_free(PATIENCE);
         let _ = node.unstage(&target).success();
         let again = node.sandbox(POD);
@@ -282,7 +277,7 @@ fn damaged_records_of_others_stand_in_nobodys_way() {
     let sandbox = node.sandbox(POD);
     let app = node.app(&sandbox, &target, "/data");
     for container in [app, sandbox] {
-        end(&container);
+        container.end();
         let errors = container.log_lines().into_iter();
         assert_eq!(errors.filter(|line| line.level == "error").count(), 0);
         fs::remove_dir_all(container.bundle()).unwrap();
@@ -305,7 +300,7 @@ fn creates_leave_no_locks_of_their_own() {
     };
     let before = locks();
     for _ in 0..3 {
-        end(&node.app(&sandbox, &target, "/data"));
+        node.app(&sandbox, &target, "/data").end();
     }
     assert_eq!(locks(), before);
 }
@@ -328,7 +323,7 @@ fn unstage_waits_for_the_device_and_says_who_may_have_it() {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
-    end(&sandbox);
+    sandbox.end();
     device.wait_until_free(PATIENCE);
     let refused = with_mounted(device.path(), |_| node.unstage(&target)).failure();
     assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");

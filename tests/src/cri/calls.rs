@@ -5,10 +5,9 @@ use super::runtime_v1::{
     ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
     CreateContainerRequest, ExecSyncRequest, ImageSpec, ImageStatusRequest,
     LinuxContainerResources, ListContainersRequest, ListPodSandboxRequest, PodSandbox,
-    PodSandboxConfig, PodSandboxStatus, PodSandboxStatusRequest, RemoveContainerRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StatusRequest,
-    StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest,
-    VersionResponse,
+    PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest, RemovePodSandboxRequest,
+    RunPodSandboxRequest, StartContainerRequest, StatusRequest, StopContainerRequest,
+    StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest, VersionResponse,
 };
 use super::{Cri, CriError, Executed};
 
@@ -57,16 +56,6 @@ impl Cri {
         };
         self.call(|mut to| async move { to.remove_pod_sandbox(request).await })
             .map(drop)
-    }
-
-    /// `PodSandboxStatus`.
-    pub fn pod_status(&self, id: &str) -> Result<PodSandboxStatus, CriError> {
-        let request = PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        let answer = self.call(|mut to| async move { to.pod_sandbox_status(request).await })?;
-        Ok(answer.status.unwrap_or_default())
     }
 
     /// `ListPodSandbox`: all of them.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use runcrust_tests::container::end;
 use runcrust_tests::interrupt::killed_at;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Policy;
 use runcrust_tests::{Container, Delegate, Node, on_each_delegate, on_each_file_system};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, end, snapshot};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, snapshot};
 
 /// At its so-manieth chown the walk is killed, before that is done: only the walk does so many.
 const KILLED_AT: usize = 50;

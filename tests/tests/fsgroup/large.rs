@@ -1,11 +1,12 @@
 //! A volume with so many entries that its walk has to tell how far it is.
 
+use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, on_each_delegate};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, end};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD};
 
 const DIRECTORIES: usize = 200;
 /// In each of them.

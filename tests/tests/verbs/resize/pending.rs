@@ -7,7 +7,7 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Bundle, Delegate, Node, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
-use super::{MIB, capacity, device, end, is_recorded, seen, size};
+use super::{MIB, capacity, device, is_recorded, seen, size};
 use crate::answer::assert_done;
 
 fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
@@ -163,7 +163,7 @@ on_each_delegate! {
         assert!(!is_recorded(&node, &target));
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(seen(&app, "/data"), 512 * MIB);
-        end(&app);
+        app.end();
     }
     /// It is mounted for the container alone, and later grows there.
     fn without_a_sandbox_it_grows_with_the_containers_mount(delegate: Delegate) {
@@ -180,7 +180,7 @@ on_each_delegate! {
         device.set_size(640 * MIB);
         assert_eq!(capacity(node.resize(&target, 640 * MIB, 0)), 640 * MIB);
         assert!(seen(&app, "/data") > then);
-        end(&app);
+        app.end();
         device.wait_until_free(PATIENCE);
     }
 }
