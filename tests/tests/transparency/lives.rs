@@ -143,8 +143,9 @@ fn apart(bundle: Bundle) -> Bundle {
     bundle.script("exec </dev/null >/dev/null 2>&1; exec sleep 2147483647")
 }
 
-/// The answers to the last `checkpoint`, which ends the container, and to the `restore` after it.
-fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 2] {
+/// The answers to a `checkpoint` that leaves the container running, to one that ends it, and to the
+/// `restore` after that.
+fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 3] {
     let twins = Twins::plain(delegate, apart);
     let shim = Caller {
         twins: &twins,
@@ -156,7 +157,7 @@ fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 2] {
     let _ = shim.says("start @ID").success();
     twins.wait_for_program("sleep\0");
     let paths = "--image-path @WORK/image --work-path @WORK/work";
-    let _ = shim.says(&format!("checkpoint {paths} --leave-running @ID"));
+    let running = shim.says(&format!("checkpoint {paths} --leave-running @ID"));
     let _ = shim.says("state @ID").success();
     let saved = shim.says(&format!("checkpoint {paths} @ID"));
     let _ = shim.says("state @ID");
@@ -187,7 +188,7 @@ fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 2] {
     let _ = shim.says("kill @ID 9");
     twins.wait_for_the_end();
     let _ = shim.says("delete --force @ID");
-    [saved, restored]
+    [running, saved, restored]
 }
 
 const SHIM: &str = "--root @ROOT --log @LOG --log-format json";
