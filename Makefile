@@ -90,8 +90,7 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_FILTER=… for other tests
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	@rm -rf $(VM)/node && $(MAKE) --no-print-directory install DESTDIR=$(VM)/node
-	sh vm-image/test.sh $(VM) $(VM)/node$(PREFIX)/bin/runcrust $(VM)/node$(PREFIX)/bin/crust-mount-hook
+	sh vm-image/test.sh $(VM)
 
 .PHONY: demo
 demo: build ## Show a deferred volume end to end
