@@ -34,6 +34,14 @@ define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
 
+# With another one no test of a delegate's would be run, and none be missed.
+ifneq ($(filter-out runc crun,$(DELEGATE))$(word 2,$(DELEGATE)),)
+$(error DELEGATE is runc or crun, and for both it isn't set: '$(DELEGATE)')
+endif
+
+# A `$` in a filterset is no variable.
+override export VM_FILTER := $(value VM_FILTER)
+
 # Mounts in a namespace of its own, as a systemd host has them.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 
@@ -65,7 +73,7 @@ check: ## Formatting, lints, licences, documentation, dependencies of what start
 	done
 
 .PHONY: test
-test: build ## Run every test, as root, on runc, crun and containerd; DELEGATE=runc|crun for one
+test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4, ext3, xfs, btrfs; DELEGATE=runc|crun for one
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
@@ -77,17 +85,12 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 	cargo build --quiet --locked --package runcrust-tests --bin grammar
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
 
-# Built as for `make test`, so that what is built already is used.
+# The programs as `make install` installs them, and tests as `make test` has built them.
 .PHONY: vm-test
 vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_FILTER=… for other tests
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	@mkdir -p $(VM)
-	cargo nextest archive --locked --workspace --archive-file $(VM)/tests.tar.zst --zstd-level 1
-	root=$$(sh vm-image/root.sh $(VM)) && \
-	sh vm-image/payload.sh $(VM)/payload.img $(VM)/tests.tar.zst "$$(command -v cargo-nextest)" \
-		$(BIN)/runcrust $(BIN)/crust-mount-hook && \
-	sh vm-image/boot.sh "$$root" $(VM)/payload.img $(VM)/console.log
+	sh vm-image/test.sh $(VM)
 
 .PHONY: demo
 demo: build ## Show a deferred volume end to end

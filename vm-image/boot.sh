@@ -1,28 +1,47 @@
 #!/bin/sh
 # Boots the guest, shows what it says, and ends as its payload ended:
 #
-#   sh vm-image/boot.sh ROOT PAYLOAD LOG
+#   sh vm-image/boot.sh ROOT PAYLOAD LOG COUNTED
 #
-# ROOT is what root.sh printed, PAYLOAD is payload.sh's image. VM_ACCEL=kvm uses the processor's
-# virtualisation (by default it isn't even looked for: there are machines where opening /dev/kvm
-# hangs). VM_TIMEOUT is how many seconds the guest may take.
+# ROOT is what root.sh printed, PAYLOAD is payload.sh's image, COUNTED is a line to show before the
+# runner's last. VM_ACCEL=kvm uses the processor's virtualisation (by default it isn't even looked for:
+# there are machines where opening /dev/kvm hangs). VM_TIMEOUT is how many seconds the guest may take.
 set -eu
 
-root=$1 payload=$2 log=$3
+root=$1 payload=$2 log=$3 counted=$4
 accel=${VM_ACCEL:-tcg}
 limit=${VM_TIMEOUT:-1800}
 
+guest=
 scratch=$(mktemp --directory "$log.XXXXXX")
-trap 'rm -rf --one-file-system "$scratch"' EXIT
+end() {
+    if [ -n "$guest" ]; then
+        # timeout hands it on to QEMU, and makes sure of it.
+        kill "$guest" || true
+        wait "$guest" || true
+    fi
+    rm -rf --one-file-system "$scratch"
+}
+trap end EXIT
 trap 'exit 1' HUP INT TERM
 truncate --size 512M "$scratch/one" "$scratch/two"
+mkfifo "$scratch/console"
 
 disk() {
     echo "if=virtio,format=raw,cache=unsafe,file=$1"
 }
 
+fail() {
+    echo "$0: $*; the guest's console is in $log" >&2
+    exit 1
+}
+
 append='root=/dev/vda rw init=/sbin/guest-init console=ttyS0 quiet loglevel=2 panic=-1'
 append="$append norandmaps mitigations=off"
+tee "$log" <"$scratch/console" | sed --unbuffered -e 's/\r$//' \
+    -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted" &
+shown=$!
+# In the background: a shell acts on a signal at once while it waits, and not while a program runs.
 # Nothing that the guest writes to its root file system is kept. norandmaps: what QEMU has translated
 # of a program serves its next run too.
 TMPDIR=$scratch timeout --foreground --kill-after=10 "$limit" \
@@ -33,8 +52,21 @@ TMPDIR=$scratch timeout --foreground --kill-after=10 "$limit" \
     -drive "$(disk "$root/root.img"),snapshot=on" \
     -drive "$(disk "$payload"),readonly=on" \
     -drive "$(disk "$scratch/one")" -drive "$(disk "$scratch/two")" \
-    </dev/null 2>&1 | tee "$log" | sed --unbuffered -e 's/\r$//' -e '/^guest: /,$d'
-verdict=$(tr -d '\r' <"$log" | grep '^guest: ' || true)
-[ "$verdict" = 'guest: the payload ended with 0' ] && exit
-echo "$0: the guest failed, or took more than $limit seconds; its console is in $log" >&2
-exit 1
+    </dev/null >"$scratch/console" 2>&1 &
+guest=$!
+status=0
+wait "$guest" || status=$?
+guest=
+wait "$shown"
+
+verdict=$(tr -d '\r' <"$log" | sed -n 's/^guest: the payload ended with //p')
+case $verdict/$status in
+0/*) ;;
+# What nextest ends with.
+100/*) fail 'tests failed' ;;
+[0-9]*/*) fail "the tests weren't run to their end: the payload ended with $verdict" ;;
+# What timeout ends with, also where it had to kill.
+/124 | /137) fail "the guest took more than the $limit seconds of VM_TIMEOUT" ;;
+/0) fail 'the guest ended without a result: its kernel panicked, or its first process failed' ;;
+*) fail "the guest ended without a result: QEMU ended with $status" ;;
+esac

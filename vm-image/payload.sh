@@ -19,8 +19,8 @@ mkdir "$payload/bin" "$payload/tests" "$payload/workspace"
 cp "$@" "$payload/bin"
 cp "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
-# Tests run in their package's directory, as everywhere.
-(cd "$workspace" && cp -R .config Cargo.toml crates tests "$payload/workspace")
+# Every package's tests are listed and run in its directory, as everywhere.
+(cd "$workspace" && cp -R .config Cargo.toml crates hooks tests "$payload/workspace")
 # Unpacked here, where the processor is a real one, and without the debug information, which is
 # nine tenths of it.
 tar --zstd -xf "$archive" -C "$payload/tests"

@@ -20,12 +20,18 @@ done
 
 key=$(cat "$0" "$here/packages" "$here/guest/init" "$@" | sha256sum | cut -c 1-16)
 root=$cache/root-$key
-if [ -d "$root" ]; then
+
+mkdir -p "$cache"
+# One at a time; the second finds what the first has made.
+exec 8>"$cache/root.lock"
+flock 8
+if [ -s "$root/root.img" ] && [ -s "$root/vmlinuz" ] && [ -s "$root/initrd.img" ]; then
     echo "$root"
     exit
 fi
 
-mkdir -p "$cache"
+# Of runs that were killed.
+rm -rf --one-file-system "$cache"/new.*
 new=$(mktemp --directory "$cache/new.XXXXXX")
 trap 'rm -rf --one-file-system "$new"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -47,6 +53,8 @@ cp "$new"/root/boot/initrd.img-* "$new/initrd.img"
 truncate --size 4G "$new/root.img"
 mke2fs -q -t ext4 -d "$new/root" "$new/root.img"
 rm -rf --one-file-system "$new/root" "$new/apt.conf"
+# The name is believed by all later runs.
+sync "$new"/* "$new"
 
 rm -rf --one-file-system "$cache"/root-*
 mv "$new" "$root"

@@ -28,7 +28,7 @@ pub fn version(delegate: Delegate) -> String {
     run.stdout.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The committed table of a delegate.
+/// Where the committed table of a delegate is written.
 pub fn path(delegate: Delegate) -> PathBuf {
     invocation().join(format!("observed/{delegate}.txt"))
 }
