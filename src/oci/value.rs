@@ -27,8 +27,7 @@ pub(super) fn wrong_type(
         Some(b'"') => "a string",
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
-        Some(b'-' | b'0'..=b'9') => "a number",
-        _ => "no JSON",
+        _ => "a number",
     };
     DocumentError::WrongType {
         place: place.to_string(),

@@ -145,7 +145,7 @@ pub(super) enum Cause {
     )]
     DeviceBusy { device: String },
     #[error(
-        "device {device} shows the same data as {rival}, which is in use: mounted twice, the file system would be destroyed; hint: stage the volume with {rival}, or wait until it is free"
+        "device {device} shows the same file as {rival}, which is in use: two file systems on one file destroy each other; hint: stage the volume with {rival}, or wait until it is free"
     )]
     RivalBusy { device: String, rival: String },
     #[error(
