@@ -25,6 +25,8 @@ pub(crate) trait Node {
     fn is_bare_directory(&self, directory: &Path) -> bool;
     /// Whether there is something at a path.
     fn exists(&self, path: &Path) -> bool;
+    /// Where a path leads in the root file system of a container that is yet to be made.
+    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf;
 }
 
 /// Why it isn't known what is staged for a pod.

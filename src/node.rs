@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crust_mount::bare;
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::{self, Place};
+use crust_mount::within;
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
@@ -108,6 +109,10 @@ impl Node for ThisNode<'_> {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
+        within::resolve(rootfs, path)
     }
 }
 

@@ -4,6 +4,7 @@
 mod checks;
 mod error;
 mod mounts;
+mod propagation;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -158,6 +159,8 @@ pub(crate) trait Details {
     fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError>;
     /// `linux.rootfsPropagation`.
     fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
+    /// `root.path`, which may be relative to the bundle.
+    fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
 }
 
 impl Details for Document<'_> {
@@ -167,6 +170,10 @@ impl Details for Document<'_> {
 
     fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
         self.root_propagation()
+    }
+
+    fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
+        self.root_path()
     }
 }
 
@@ -248,7 +255,7 @@ pub(crate) fn plan(
     };
     let way = config.mount_mode;
     checks::has_mounts_of_its_own(facts.namespaces).map_err(unsupported)?;
-    checks::nothing_propagates(&facts, &mounts)?;
+    propagation::check(&facts, &mounts, records)?;
     if way == MountMode::Hook {
         checks::nothing_is_hidden(facts.mounts, &mounts)?;
         checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;

@@ -8,10 +8,10 @@ mod undo;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use crust_state::TargetPath;
 use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
 use crust_state::limits::HookLimits;
 use crust_state::record::Version;
-use crust_state::{Digest, TargetPath};
 use oci_spec::runtime::{Hook, HookBuilder};
 use serde::Serialize;
 
@@ -40,8 +40,15 @@ pub(crate) struct Hooks {
 pub(crate) struct Made {
     /// The config's real path, by which its bundle is known whatever path it is given by.
     pub(crate) config: PathBuf,
-    /// [`BundleRecord::container`].
-    pub(crate) container: Digest,
+    /// [`BundleRecord::containers`].
+    pub(crate) containers: Vec<String>,
+}
+
+impl Made {
+    /// The config's directory: the bundle, unless the config was named by itself.
+    pub(crate) fn directory(&self) -> &Path {
+        self.config.parent().unwrap_or(&self.config)
+    }
 }
 
 /// Changes to a config, and what it takes to undo them.
@@ -77,7 +84,7 @@ impl Rewrite {
         let record = BundleRecord {
             version: Version,
             config: made.config,
-            container: made.container,
+            containers: made.containers,
             sources: self.sources,
             added: self.added,
             removed: self.removed,

@@ -47,7 +47,7 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
     let made = job.made()?;
-    let lock = Lock::bundle(&job.start.bundle, job.deadline)?;
+    let lock = Lock::bundle(made.directory(), job.deadline)?;
     // Another create of the same bundle may just have let go of it.
     let Some(file) = job.read()? else {
         return Ok(None);
@@ -163,7 +163,10 @@ impl Job<'_> {
             );
         }
         let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
-        Ok(Made { config, container })
+        Ok(Made {
+            config,
+            containers: vec![container],
+        })
     }
 
     fn hooks(&self) -> Result<Hooks> {

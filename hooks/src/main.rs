@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use crust_mount::volume::Context;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, limits, logging, sentence};
 
@@ -25,13 +25,16 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let message = sentence(error.as_ref());
-            tracing::error!("{message}");
-            // One line: runc puts it into its own error. Stderr may be closed or read-only.
-            let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");
+            tell(&sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
+}
+
+fn tell(message: &str) {
+    tracing::error!("{message}");
+    // One line: runc puts it into its own error. Stderr may be closed or read-only.
+    let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");
 }
 
 fn run() -> Result<()> {
@@ -43,6 +46,9 @@ fn run() -> Result<()> {
         None => Config::default(),
     };
     logging::start(config.log.as_deref());
+    std::panic::set_hook(Box::new(|panic| {
+        tell(&sentence(anyhow!("{panic}").as_ref()));
+    }));
     let crust = CrustDirectory::new(&config);
     let state = StateDirectory::create(&config.state_dir)?;
     let deadline = Deadline::after(time_limit(&arguments.verb));
@@ -65,8 +71,8 @@ fn run() -> Result<()> {
 fn time_limit(verb: &Verb) -> Duration {
     let limits = match verb {
         Verb::Sandbox(_) => limits::SANDBOX,
-        Verb::Mount(_) | Verb::Publish { .. } => limits::CONTAINER,
-        Verb::Release { .. } | Verb::ReleaseSandbox => limits::RELEASE,
+        Verb::Mount(_) => limits::CONTAINER,
+        Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => limits::RECORD,
     };
     limits.own
 }

@@ -1,7 +1,7 @@
 //! createRuntime of a container: it exists, and has its volumes.
 
-use anyhow::Result;
-use crust_mount::volume::{Context, publish};
+use anyhow::{Result, bail};
+use crust_mount::volume::{Context, publish, take_back};
 use crust_state::TargetPath;
 
 use crate::state::ContainerState;
@@ -13,6 +13,17 @@ pub(crate) fn run(
     container: &ContainerState,
     volumes: &[TargetPath],
 ) -> Result<()> {
+    // Of all of them first, whatever becomes of one: what is left on the host would stay there.
+    let taken = volumes
+        .iter()
+        .map(|target| take_back(context, target, &container.id));
+    let errors: Vec<String> = taken
+        .filter_map(Result::err)
+        .map(|it| it.to_string())
+        .collect();
+    if !errors.is_empty() {
+        bail!("{}", errors.join("; "));
+    }
     for target in volumes {
         publish(context, target, &container.id, container.pid)?;
     }

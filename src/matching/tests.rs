@@ -39,6 +39,10 @@ impl Node for Table<'_> {
     fn exists(&self, _: &Path) -> bool {
         false
     }
+
+    fn within(&self, _: &Path, path: &Path) -> std::path::PathBuf {
+        path.to_owned()
+    }
 }
 
 fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {

@@ -48,7 +48,7 @@ pub(super) fn matched(
 }
 
 /// The delegate binds a mount by its options, whatever its type (runtime-spec, "Mounts").
-fn is_bind(mount: &Mount<'_>) -> bool {
+pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
     mount.kind.as_deref() == Some("bind")
         || mount
             .options

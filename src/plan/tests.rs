@@ -2,6 +2,7 @@ use std::path::Path;
 
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::Place;
+use crust_mount::within;
 use crust_state::Process;
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
@@ -11,6 +12,7 @@ use crate::matching::PodError;
 use crate::oci::Document;
 
 mod checks;
+mod propagation;
 
 const UID: &str = "uid-1";
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
@@ -44,6 +46,16 @@ impl Node for Table {
 
     fn exists(&self, _: &Path) -> bool {
         false
+    }
+
+    /// `/link` is a link to `a`, in each container.
+    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
+        assert!(rootfs.ends_with("rootfs"), "{}", rootfs.display());
+        let path = within::resolve(Path::new("/no/such"), path);
+        match path.strip_prefix("/link") {
+            Ok(below) => Path::new("/a").join(below),
+            Err(_) => path,
+        }
     }
 }
 
@@ -113,7 +125,7 @@ fn config(source: &str, namespaces: &str) -> String {
 
 fn with_namespaces(source: &str, namespaces: &str) -> String {
     format!(
-        r#"{{"mounts":[{{"destination":"/proc","source":"proc","type":"proc"}},
+        r#"{{"root":{{"path":"rootfs"}},"mounts":[{{"destination":"/proc","source":"proc","type":"proc"}},
             {{"destination":"/data","source":"{source}","type":"bind","options":["rbind"]}}],
             "linux":{{"namespaces":[{namespaces}]}}}}"#
     )

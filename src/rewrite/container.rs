@@ -45,7 +45,7 @@ pub(crate) fn container(
     let volumes: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
     rewrite.push(
         ArrayPath::CreateRuntimeHooks,
-        &hooks.hook("publish", &volumes, limits::CONTAINER)?,
+        &hooks.hook("publish", &volumes, limits::RECORD)?,
     )?;
     if plan.way == MountMode::Hook {
         let mut mount = hooks.hook("mount", &[], limits::CONTAINER)?;
@@ -59,7 +59,7 @@ pub(crate) fn container(
     }
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release", &volumes, limits::RELEASE)?,
+        &hooks.hook("release", &volumes, limits::RECORD)?,
     )?;
     Ok(rewrite)
 }

@@ -40,7 +40,7 @@ pub(crate) fn sandbox(
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release-sandbox", &[], limits::RELEASE)?,
+        &hooks.hook("release-sandbox", &[], limits::RECORD)?,
     )?;
     Ok(rewrite)
 }

@@ -85,7 +85,7 @@ fn text(bytes: Vec<u8>) -> String {
 fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
     let made = Made {
         config: "/b/config.json".into(),
-        container: Digest::of(b"a"),
+        containers: vec!["a".to_owned()],
     };
     let (bytes, record) = rewrite.apply(document, made).unwrap();
     (text(bytes), record)
@@ -135,7 +135,7 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
         )
         .replace(
             "{\"path\":\"/theirs\"}",
-            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish", 115)),
+            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish", 30)),
         )
         .replace(
             "\"poststop\":[]",
@@ -200,7 +200,7 @@ fn an_attached_source_without_its_record_is_refused() {
     let record = BundleRecord {
         version: Version,
         config: "/b/config.json".into(),
-        container: Digest::of(b""),
+        containers: vec![],
         sources: vec![],
         added: vec![],
         removed: vec![],

@@ -48,6 +48,7 @@ impl<'a> Bundle<'a> {
         let text = document.apply(&rewrite::undo(document, &record, config)?)?;
         let mut bundle = Self::new(state, file, made);
         bundle.rewritten = true;
+        bundle.made.containers = together(record.containers, bundle.made.containers);
         Ok((bundle, text))
     }
 
@@ -90,4 +91,13 @@ impl<'a> Bundle<'a> {
         self.file.replace(&document.apply(&[])?)?;
         Ok(Some(self.file.again()?))
     }
+}
+
+/// Of a bundle that is created again and again under new ids, the last.
+fn together(mut earlier: Vec<String>, own: Vec<String>) -> Vec<String> {
+    const MOST: usize = 32;
+    earlier.retain(|container| !own.contains(container));
+    earlier.extend(own);
+    let first = earlier.len().saturating_sub(MOST);
+    earlier.split_off(first)
 }

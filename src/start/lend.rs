@@ -74,7 +74,7 @@ fn from_sandbox<'p>(
     let views = views.map(|view| volume::view(&locked, host.sandbox, view));
     let views = views.collect::<Result<_, _>>()?;
     let (new, used) = users.announce(target, &host.record.pod_uid);
-    volume::begin(&locked, new, used)?;
+    volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
 

@@ -18,6 +18,7 @@
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`volume`] | a staged volume's life, and who uses it |
+//! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
@@ -49,3 +50,4 @@ mod tmpfs;
 pub mod usage;
 pub mod view;
 pub mod volume;
+pub mod within;

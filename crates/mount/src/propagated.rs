@@ -17,7 +17,7 @@ use crate::origin::{is_on, mount_id};
 /// Why it isn't known, or wasn't taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum PropagatedError {
-    /// Somebody's mounts can't be read.
+    /// The mounts can't be read.
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
     /// It is still there.
@@ -30,44 +30,55 @@ pub enum PropagatedError {
     },
 }
 
-/// Unmounts what of a device's file system came into this namespace from process `pid`'s, and
-/// with it from wherever else it came to; its places here.
+/// The mounts of a device's file system in this namespace, by their ids, but for those below `lent`,
+/// where the delegate finds it.
 ///
-/// The container's mount and what came of it are peers: by that they are told from a mount that
-/// somebody else made of the device. `lent` is where the delegate found it, in this namespace
-/// alone.
+/// Asked before the delegate runs, these are somebody else's: an administrator who has a look.
+pub fn seen(device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
+    let mounts = mountinfo::read_own()?;
+    let others = others(&mounts, device, lent);
+    Ok(others.map(|mount| mount.id).collect())
+}
+
+/// Unmounts those that weren't [`seen`] before, and with each what it is a copy of or copied to,
+/// wherever that is; their places here. To be asked in the namespace of then: in another one the
+/// same mounts have other ids.
 pub fn take_back(
-    pid: i32,
     device: DeviceNumber,
     lent: &Path,
+    before: &[u32],
 ) -> Result<Vec<PathBuf>, PropagatedError> {
-    let there = mountinfo::read(pid)?;
-    let groups = there.iter().filter(|mount| is_on(mount, device));
-    let groups: Vec<u32> = groups
-        .filter_map(|mount| mount.propagation.shared)
+    let mounts = mountinfo::read_own()?;
+    let came: Vec<&Mount> = others(&mounts, device, lent)
+        .filter(|mount| !before.contains(&mount.id))
         .collect();
-    if groups.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut places = Vec::new();
-    for mount in mountinfo::read_own()? {
-        if mount.mount_point.starts_with(lent) {
-            continue;
-        }
-        let group = mount.propagation.shared;
-        if group.is_some_and(|group| groups.contains(&group)) && is_on(&mount, device) {
-            take_away(&mount).map_err(|errno| PropagatedError::Stays {
-                place: mount.mount_point.clone(),
-                errno,
-            })?;
-            places.push(mount.mount_point);
+    let mut failed = None;
+    // The last one first: one may lie over another.
+    for mount in came.iter().rev() {
+        if let Err(errno) = take_away(mount) {
+            let place = mount.mount_point.clone();
+            failed = Some(PropagatedError::Stays { place, errno });
         }
     }
-    Ok(places)
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(came.iter().map(|mount| mount.mount_point.clone()).collect()),
+    }
+}
+
+fn others<'a>(
+    mounts: &'a [Mount],
+    device: DeviceNumber,
+    lent: &'a Path,
+) -> impl Iterator<Item = &'a Mount> {
+    let elsewhere = mounts
+        .iter()
+        .filter(move |mount| !mount.mount_point.starts_with(lent));
+    elsewhere.filter(move |mount| is_on(mount, device))
 }
 
 fn take_away(mount: &Mount) -> Result<(), Errno> {
-    // One that the one before took along isn't there any more.
+    // One that another took along isn't there any more.
     let Some(root) = open(mount)? else {
         return Ok(());
     };

@@ -75,6 +75,16 @@ pub enum SandboxError {
         /// The volume's.
         expected: DeviceNumber,
     },
+    /// What was mounted in a volume's place isn't any more.
+    #[error(
+        "sandbox {id}: what was mounted at {place} is gone; hint: has the pod ended meanwhile?"
+    )]
+    Gone {
+        /// The sandbox.
+        id: String,
+        /// The volume's place.
+        place: String,
+    },
     /// Its mounts can't be read.
     #[error("sandbox {id}: {source}")]
     Mounts {
@@ -227,9 +237,9 @@ impl Sandbox {
                 found: mount.device,
                 expected: device,
             }),
-            None => Err(SandboxError::Ended {
+            None => Err(SandboxError::Gone {
                 id: self.id.clone(),
-                pid: self.namespace.pid(),
+                place: format!("{CRUST}/{name}"),
             }),
         }
     }

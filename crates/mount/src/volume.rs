@@ -31,7 +31,7 @@ pub use release::{SweepError, release, release_sandbox, sweep};
 pub use resize::resize;
 pub use stage::{stage, unstage};
 pub use stats::{Stats, stats};
-pub use users::{NewContainer, begin, has_device, publish, withdraw};
+pub use users::{NewContainer, begin, has_device, publish, take_back, withdraw};
 
 /// What every step works with.
 #[derive(Debug, Clone, Copy)]

@@ -18,9 +18,9 @@ pub struct BundleRecord {
     pub version: Version<1>,
     /// The real path of the config.
     pub config: PathBuf,
-    /// For which container, by [`BundleRecord::container`].
-    #[serde(with = "crate::record::as_string")]
-    pub container: Digest,
+    /// For which containers, by [`BundleRecord::container`], the last one last: a bundle may be
+    /// created under several ids.
+    pub containers: Vec<String>,
     /// Mounts whose source was replaced.
     pub sources: Vec<ReplacedSource>,
     /// Elements that were added to the config's arrays.
@@ -70,9 +70,9 @@ impl BundleRecord {
         Digest::of(config.as_os_str().as_bytes())
     }
 
-    /// A container as its runtime knows it: a digest of `--root`, however it is spelt, and id.
+    /// A container as its runtime knows it: a digest of `--root`, with whatever `/` and `.`, and id.
     #[must_use]
-    pub fn container(root: Option<&OsStr>, id: &OsStr) -> Digest {
+    pub fn container(root: Option<&OsStr>, id: &OsStr) -> String {
         let mut bytes = Vec::new();
         for component in Path::new(root.unwrap_or_default()).components() {
             bytes.extend_from_slice(component.as_os_str().as_bytes());
@@ -80,7 +80,7 @@ impl BundleRecord {
         }
         bytes.push(0);
         bytes.extend_from_slice(id.as_bytes());
-        Digest::of(&bytes)
+        Digest::of(&bytes).to_string()
     }
 }
 

@@ -1,5 +1,5 @@
 //! How long things may take. Each limit is below that of whoever waits for it: only so the one who
-//! knows the cause is the one who tells it.
+//! knows the cause is the one who tells it. (Not their sum: of a create's parts one may take long.)
 
 use std::time::Duration;
 
@@ -30,18 +30,18 @@ const fn hook(own: u64, delegates: u64) -> HookLimits {
 /// Of the hook that mounts a pod's volumes in its sandbox: fsGroup may take long.
 pub const SANDBOX: HookLimits = hook(210, 225);
 
-/// Of those that mount in a container, or wait for others that do.
+/// Of the one that mounts in a container.
 pub const CONTAINER: HookLimits = hook(105, 115);
 
-/// Of those that only take a container off records: kubelet tries again.
-pub const RELEASE: HookLimits = hook(20, 30);
+/// Of those that only write records.
+pub const RECORD: HookLimits = hook(20, 30);
 
 const _: () = {
     assert!(SANDBOX.own.as_secs() < SANDBOX.delegates.as_secs());
     assert!(SANDBOX.delegates.as_secs() < KUBELETS_SANDBOX.as_secs());
     assert!(CONTAINER.own.as_secs() < CONTAINER.delegates.as_secs());
     assert!(CONTAINER.delegates.as_secs() < KUBELETS_CONTAINER.as_secs());
-    assert!(RELEASE.own.as_secs() < RELEASE.delegates.as_secs());
-    assert!(RELEASE.delegates.as_secs() < KUBELETS_CONTAINER.as_secs());
+    assert!(RECORD.own.as_secs() < RECORD.delegates.as_secs());
+    assert!(RECORD.delegates.as_secs() < KUBELETS_CONTAINER.as_secs());
     assert!(CREATE.as_secs() < KUBELETS_CONTAINER.as_secs());
 };

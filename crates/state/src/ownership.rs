@@ -170,6 +170,7 @@ mod tests {
                 boot_id: String::new(),
             },
             mounts: vec![],
+            others: Vec::new(),
         };
         VolumeRecord {
             version: Version,

@@ -72,6 +72,10 @@ pub struct User {
     /// Where a container sees the volume.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<UserMount>,
+    /// Of a container whose `create` runs: the ids of others' mounts of the device in the namespace
+    /// that the delegate runs in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<u32>,
 }
 
 impl std::fmt::Display for User {
@@ -145,6 +149,7 @@ impl VolumeRecord {
         };
         user.kind = UserKind::Container;
         user.process = process;
+        user.others.clear();
         true
     }
 }
@@ -217,6 +222,7 @@ mod tests {
             pod_uid,
             process,
             mounts: Vec::new(),
+            others: Vec::new(),
         }
     }
 

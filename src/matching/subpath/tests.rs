@@ -110,6 +110,10 @@ impl Node for Host {
     fn exists(&self, path: &Path) -> bool {
         !path.starts_with(&self.gone)
     }
+
+    fn within(&self, _: &Path, path: &Path) -> std::path::PathBuf {
+        path.to_owned()
+    }
 }
 
 type Found = Result<Option<(String, String)>, String>;
@@ -320,6 +324,10 @@ fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
         }
         fn exists(&self, _: &Path) -> bool {
             false
+        }
+
+        fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
+            unreachable!("no destination is asked for")
         }
     }
     let node = Unread(Host::new(&[], &[]));

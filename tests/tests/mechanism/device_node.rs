@@ -2,6 +2,7 @@
 //! asked for.
 
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -135,6 +136,22 @@ on_each_delegate! {
         update(&container, &resources);
         assert_eq!(access(&container, &device, &device_path(&node, &target)), "readwrite");
         assert_eq!(access(&container, &other, "/dev/none"), "");
+    }
+
+    fn a_second_container_of_a_bundle_takes_no_device_from_the_first(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
+        let resources = bundle.spec()["linux"]["resources"].clone();
+        let bundle = bundle.write();
+        let first = node.run(&bundle);
+        let other = bundle.clone().with_id(&format!("{}-2", bundle.id()));
+        symlink(bundle.path(), other.path()).unwrap();
+        let second = node.container(&other);
+        let _ = second.create().success();
+        update(&first, &resources);
+        assert_eq!(access(&first, &device, &device_path(&node, &target)), "readwrite");
     }
 
     fn an_update_gives_a_later_container_of_the_same_id_no_device(delegate: Delegate) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use runcrust_tests::interrupt::{create_killed_at, held_up_at};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{
-    Bundle, Container, Delegate, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
+    Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
 };
 use serde_json::json;
 
@@ -226,24 +226,95 @@ on_each_delegate! {
             let sentence = app.last_log_error().unwrap();
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
             assert!(sentence.starts_with(expected), "{sentence}");
-            watcher.assert_never_mounted();
 
-            // A link in the image can't be seen before: it is taken back.
+            // A link in the image leads there too.
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
             let app = node.container(&linked);
             let _ = app.create().failure();
-            assert_eq!(device.host_mounts(), Vec::<String>::new(), "{attach}");
-            if delegate == Delegate::Runc {
-                let sentence = app.last_log_error().unwrap();
-                assert!(sentence.contains("it was mounted on the host too, at "), "{sentence}");
-            }
+            let sentence = app.last_log_error().unwrap();
+            assert!(sentence.starts_with("volume pv-1: /link is below /shared, "), "{sentence}");
+            watcher.assert_never_mounted();
             drop(app);
             end([sandbox]);
             device.wait_until_free(PATIENCE);
             let _ = node.unstage(&target).success();
             drop(Held::of(&node));
         }
+    }
+
+    /// It can't be seen before the delegate has mounted: each volume's is taken back.
+    fn what_a_link_in_a_shared_directory_leads_out_is_taken_back(delegate: Delegate) {
+        for option in [None, Some("rprivate")] {
+            let node = Node::new(delegate);
+            let (one, two) = (node.ext4(), node.ext4());
+            let targets = [node.stage(POD, "pv-1", &one, &[]), node.stage(POD, "pv-2", &two, &[])];
+            let (directory, private) = (node.dir().subdir("shared"), node.dir().subdir("private"));
+            for place in ["a", "b"] {
+                fs::create_dir(directory.join(place)).unwrap();
+            }
+            let _shared = Shared::new(&directory);
+            // The config says that what is below `/private` is the container's own.
+            symlink("../shared", private.join("link")).unwrap();
+            let bidirectional = ["rbind", "rshared", "rw"];
+            let own = ["rbind", "rprivate", "rw"];
+            let options: Vec<&str> = ["rbind", "rw"].into_iter().chain(option).collect();
+            let mut bundle = Bundle::plain(node.dir())
+                .bind(&directory, "/shared", &bidirectional)
+                .bind(&private, "/private", &own)
+                .bind(&targets[0], "/private/link/a", &options)
+                .bind(&targets[1], "/private/link/b", &options);
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+            let container = node.container(&bundle.write());
+            let _ = container.create().failure();
+            for device in [&one, &two] {
+                assert_eq!(device.host_mounts(), Vec::<String>::new(), "{option:?}");
+            }
+            drop(container);
+            for (device, target) in [(one, &targets[0]), (two, &targets[1])] {
+                device.wait_until_free(PATIENCE);
+                let _ = node.unstage(target).success();
+            }
+        }
+    }
+
+    fn what_somebody_else_has_mounted_stays(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let directory = node.dir().subdir("shared");
+        let _shared = Shared::new(&directory);
+        let mine = directory.join("mine");
+        fs::create_dir(&mine).unwrap();
+        let mut mount = Command::new("mount");
+        let _ = Run::of(mount.arg(device.path()).arg(&mine)).success();
+        let before = device.host_mounts();
+        let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+        let app = node.run(&bundle.write());
+        let _ = app.sh("echo x > /data/file");
+        assert_eq!(device.host_mounts(), before);
+        assert_eq!(fs::read_to_string(mine.join("file")).unwrap(), "x\n");
+        end([app, sandbox]);
+    }
+
+    /// As runtimes write them beside a Bidirectional mount.
+    fn what_is_the_containers_own_may_hold_volumes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let watcher = MountWatcher::start(device.path());
+        let tmpfs = json!({"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["rw", "nosuid"]});
+        let mut bundle = Bundle::plain(node.dir())
+            .mount(tmpfs)
+            .bind(&target, "/run/data", &["rbind", "rw"])
+            .bind(target.join("sub"), "/run/data/inner", &["rbind", "rw"]);
+        bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+        let container = node.run(&bundle.write());
+        let _ = container.sh("echo x > /run/data/inner/file");
+        assert_eq!(container.sh("cat /run/data/inner/file"), "x");
+        watcher.assert_never_mounted();
     }
 
     fn a_volume_that_is_to_be_shared_with_the_host_is_refused(delegate: Delegate) {

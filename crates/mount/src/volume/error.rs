@@ -13,6 +13,7 @@ use crust_state::{DeviceNumber, TargetPath};
 use crate::device::DeviceError;
 use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
+use crate::mountinfo::MountInfoError;
 use crate::options::OptionsError;
 use crate::propagated::PropagatedError;
 use crate::resize::ResizeError;
@@ -194,6 +195,8 @@ pub(super) enum Cause {
     Resize(#[from] ResizeError),
     #[error(transparent)]
     TakeBack(#[from] PropagatedError),
+    #[error(transparent)]
+    Mounts(#[from] MountInfoError),
     #[error(
         "the resize that was asked for before the mount: {0}; a new `crust resize` takes its place, \
          and unstaging the volume drops it"

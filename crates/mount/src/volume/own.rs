@@ -99,7 +99,7 @@ fn enter<T>(
         let volume = &locked.volume;
         let plan = MountPlan::new(context.config, volume.info())?;
         let before = live_record(locked, &plan)?;
-        let user = announced(&before, container, mounts)?;
+        let user = announced(context, &before, container, mounts)?;
         acquire(
             context,
             locked,

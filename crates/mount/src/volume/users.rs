@@ -20,6 +20,7 @@ pub struct NewContainer<'a> {
 
 /// Enters a container whose create runs, and whose volume its sandbox has.
 pub fn begin(
+    context: &Context<'_>,
     locked: &Locked,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
@@ -29,7 +30,7 @@ pub fn begin(
             return Err(Cause::NotInUse);
         };
         record.forget_the_dead(Process::is_alive);
-        record.add(announced(&record, container, mounts)?);
+        record.add(announced(context, &record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };
     begun().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
@@ -38,6 +39,7 @@ pub fn begin(
 /// A container whose create runs, as a user. The process is this one, which becomes the delegate:
 /// if it ends and the container was never published, the entry means nothing.
 pub(super) fn announced(
+    context: &Context<'_>,
     record: &VolumeRecord,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
@@ -60,6 +62,7 @@ pub(super) fn announced(
         pod_uid: container.pod_uid.to_owned(),
         process,
         mounts,
+        others: propagated::seen(record.device, &context.config.attach_directory())?,
     })
 }
 
@@ -76,18 +79,35 @@ pub fn publish(
         };
         let process = Process::of(pid).map_err(|source| Cause::Process { pid, source })?;
         let mut record = locked.volume.record()?.ok_or(Cause::NotInUse)?;
-        // The config is planned so that this doesn't happen, but a link in an image can lead there.
-        let lent = context.config.attach_directory();
-        let places = propagated::take_back(pid, record.device, &lent)?;
-        if let Some(place) = places.into_iter().next() {
-            return Err(Cause::Propagated { place });
-        }
         if !record.publish(id, process) {
             return Err(Cause::NotPending(id.to_owned()));
         }
         Ok(locked.volume.write_record(&record)?)
     };
     published().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Unmounts what of a volume came out of a container that is being created, which is an error. The
+/// config is planned so that nothing does, but a link in what the container shares with the host
+/// can lead there.
+pub fn take_back(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
+    let taken = || -> Result<_, Cause> {
+        let Some(locked) = context.lock_volume(target)? else {
+            return Ok(());
+        };
+        let record = locked.volume.record()?;
+        let Some(record) = record else { return Ok(()) };
+        let Some(pending) = record.user(UserKind::Pending, id) else {
+            return Ok(());
+        };
+        let lent = context.config.attach_directory();
+        let places = propagated::take_back(record.device, &lent, &pending.others)?;
+        match places.into_iter().next() {
+            Some(place) => Err(Cause::Propagated { place }),
+            None => Ok(()),
+        }
+    };
+    taken().map_err(|cause| VolumeError::new(target, cause))
 }
 
 /// Takes back what [`begin`] announced: the container won't be created. An entry of somebody else

@@ -66,6 +66,7 @@ pub(super) fn record() -> VolumeRecord {
             boot_id: "b".into(),
         },
         mounts: vec![],
+        others: Vec::new(),
     };
     VolumeRecord {
         version: Version,

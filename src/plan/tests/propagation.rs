@@ -1,0 +1,143 @@
+//! A volume is never seen on the host.
+
+use super::*;
+
+/// A volume at `place`, after these mounts, with these further options and root propagation.
+fn verdict(mounts: &[&str], place: &str, options: &str, root: &str) -> Result<(), String> {
+    let mounts: Vec<String> = mounts.iter().map(|mount| format!("{{{mount}}},")).collect();
+    let mounts = mounts.concat();
+    let text = format!(
+        r#"{{"root":{{"path":"rootfs"}},"mounts":[{mounts}
+            {{"destination":"{place}","source":"{TARGET}","options":["bind"{options}]}},
+            {{"destination":"{place}/x","source":"/srv","options":["rbind","rshared"]}}],
+            "linux":{{"namespaces":[{{"type":"mount"}}],"rootfsPropagation":"{root}"}}}}"#
+    );
+    for role in [member("s"), Role::Standalone] {
+        match planned(&text, role, &Config::default())? {
+            Plan::Container(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    Ok(())
+}
+
+fn bind(destination: &str, options: &str) -> String {
+    format!(r#""destination":"{destination}","source":"/srv","options":["rbind"{options}]"#)
+}
+
+fn tmpfs(destination: &str, options: &str) -> String {
+    format!(
+        r#""destination":"{destination}","source":"t","type":"tmpfs","options":["rw"{options}]"#
+    )
+}
+
+fn volume(destination: &str, options: &str) -> String {
+    format!(r#""destination":"{destination}","source":"{TARGET}/v","options":["rbind"{options}]"#)
+}
+
+#[test]
+fn a_volume_that_is_shared_itself_is_refused() {
+    for options in [r#","rshared""#, r#","rslave","shared""#] {
+        let error = verdict(&[], "/data", options, "rprivate").unwrap_err();
+        assert!(
+            error.starts_with("volume pv-1: its mount is to be shared with the host")
+                && error.contains("hint: "),
+            "{error}"
+        );
+    }
+    for options in ["", r#","rslave""#, r#","rshared","rprivate""#] {
+        assert_eq!(
+            verdict(&[], "/data", options, "rshared"),
+            Ok(()),
+            "{options}"
+        );
+    }
+}
+
+#[test]
+fn a_volume_below_what_the_host_shares_is_refused() {
+    let (shared, private) = (r#","rshared""#, r#","rprivate""#);
+    for (mounts, place, root, by) in [
+        (vec![bind("/a", shared)], "/a/data/.", "rshared", "/a"),
+        (vec![bind("/a", shared)], "/a/data", "", "/a"),
+        (
+            vec![bind("/a", r#","rslave","shared""#)],
+            "/a/data",
+            "",
+            "/a",
+        ),
+        // Without a word of its own a bind is its source's peer.
+        (vec![bind("/a", "")], "/a/data", "rshared", "/a"),
+        // That isn't said of what is mounted below it.
+        (
+            vec![bind("/a", r#","private""#)],
+            "/a/data",
+            "rshared",
+            "/a",
+        ),
+        // By a link in the image.
+        (vec![bind("/a", shared)], "/link/data", "rshared", "/a"),
+        (vec![bind("/link", shared)], "/a/data", "rshared", "/link"),
+        // The last one on a place is what is mounted on.
+        (
+            vec![bind("/a", private), bind("/a", shared)],
+            "/a/data",
+            "rshared",
+            "/a",
+        ),
+        // A file system of the container's own is where it is.
+        (
+            vec![bind("/a", shared), tmpfs("/a/t", "")],
+            "/a/t/data",
+            "rshared",
+            "/a",
+        ),
+        (vec![tmpfs("/t", shared)], "/t/data", "rshared", "/t"),
+    ] {
+        let listed: Vec<&str> = mounts.iter().map(String::as_str).collect();
+        let error = verdict(&listed, place, "", root).unwrap_err();
+        let expected =
+            format!("volume pv-1: {place} is below {by}, a mount that the container shares");
+        assert!(
+            error.starts_with(&expected) && error.contains("hint: "),
+            "{listed:?} {place}: {error}"
+        );
+    }
+}
+
+#[test]
+fn what_the_host_does_not_share_is_no_matter() {
+    let (shared, private) = (r#","rshared""#, r#","rprivate""#);
+    for (mounts, place, root) in [
+        (vec![bind("/a", "")], "/a/data", ""),
+        (vec![bind("/a", "")], "/a/data", "rslave"),
+        (vec![bind("/a", private)], "/a/data", "rshared"),
+        (
+            vec![bind("/a", r#","rshared","rslave""#)],
+            "/a/data",
+            "rshared",
+        ),
+        (vec![bind("/a", shared)], "/ab/data", "rshared"),
+        (
+            vec![bind("/a", shared), bind("/a", private)],
+            "/a/data",
+            "rshared",
+        ),
+        (
+            vec![bind("/a", shared), bind("/a/b", private)],
+            "/a/b/data",
+            "rshared",
+        ),
+        // As runtimes write them: their mounts are nobody else's.
+        (vec![tmpfs("/run", "")], "/run/data", "rshared"),
+        (vec![volume("/v", "")], "/v/data", "rshared"),
+        (vec![volume("/v", private)], "/v/data", "rshared"),
+    ] {
+        let listed: Vec<&str> = mounts.iter().map(String::as_str).collect();
+        assert_eq!(
+            verdict(&listed, place, "", root),
+            Ok(()),
+            "{listed:?} {place} {root}"
+        );
+    }
+}
