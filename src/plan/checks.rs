@@ -5,7 +5,8 @@ use std::path::{Component, Path, PathBuf};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
-use super::{PlanError, PlannedMount};
+use super::error::PlanError;
+use super::value::PlannedMount;
 use crate::oci::{Mount, Namespace};
 
 /// Annotations can be set by others, and must open neither another pod's volume …

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
-use super::{Facts, PlanError, PlannedMount, Records};
+use super::error::PlanError;
+use super::facts::{Facts, Records};
+use super::value::PlannedMount;
 use crate::matching::match_source;
 use crate::oci::Mount;
 

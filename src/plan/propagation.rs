@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::error::PlanError;
+use super::facts::Facts;
 use super::mounts::is_bind;
-use super::{Facts, PlanError, PlannedMount};
+use super::value::PlannedMount;
 use crate::matching::Node;
 use crate::oci::Mount;
 

@@ -1,15 +1,19 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crust_mount::ids::{IdRange, Ids};
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::Place;
 use crust_mount::within;
 use crust_state::Process;
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
+use crust_state::sandbox::SandboxRecord;
 
 use super::*;
-use crate::matching::PodError;
+use crate::matching::{Node, PodError};
+
 use crate::oci::Document;
+use crate::role::RoleError;
 
 mod checks;
 mod propagation;

@@ -1,0 +1,100 @@
+//! What is planned from.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use crust_mount::ids::{IdRange, Ids};
+use crust_state::TargetPath;
+use crust_state::sandbox::SandboxRecord;
+
+use super::error::PlanError;
+use crate::matching::Node;
+use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace};
+use crate::role::{Role, RoleError};
+
+/// What planning asks beside the mounts.
+pub(crate) trait Records: Node {
+    /// The volumes that are staged for a pod.
+    fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
+    /// The record of a sandbox.
+    fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
+}
+
+/// What of a config matters to volumes alone.
+pub(crate) trait Details {
+    /// Of users and of groups.
+    fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError>;
+    /// `linux.rootfsPropagation`.
+    fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
+    /// `root.path`, which may be relative to the bundle.
+    fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
+}
+
+impl Details for Document<'_> {
+    fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError> {
+        Ok([self.uid_mappings()?, self.gid_mappings()?])
+    }
+
+    fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
+        self.root_propagation()
+    }
+
+    fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
+        self.root_path()
+    }
+}
+
+/// What of a config matters.
+pub(crate) struct Facts<'a> {
+    pub(crate) role: Result<Role, RoleError>,
+    /// The bundle's directory.
+    pub(crate) bundle: &'a Path,
+    pub(crate) mounts: &'a [Mount<'a>],
+    pub(crate) namespaces: &'a [Namespace<'a>],
+    /// Asked only where a volume is mounted.
+    pub(crate) details: &'a dyn Details,
+    /// `restore` instead of `create` or `run`.
+    pub(crate) restores: bool,
+}
+
+impl Facts<'_> {
+    pub(super) fn user_namespace(&self) -> Option<&Namespace<'_>> {
+        let mut namespaces = self.namespaces.iter();
+        namespaces.find(|namespace| namespace.kind == "user")
+    }
+
+    pub(super) fn joins_a_process(&self) -> bool {
+        let mut joined = self.namespaces.iter().filter_map(|it| it.path.as_deref());
+        joined.any(|path| path.starts_with("/proc/"))
+    }
+
+    /// The ids that the container's mounts are to show, where it has a user namespace.
+    pub(super) fn ids(&self, volume: &str) -> Result<Option<Ids>, PlanError> {
+        let Some(namespace) = self.user_namespace() else {
+            return Ok(None);
+        };
+        if let Some(path) = namespace.path.as_deref().filter(|path| !path.is_empty()) {
+            return Ok(Some(Ids::Joined(Path::new(path).into())));
+        }
+        let mappings = self.details.id_mappings();
+        let mappings = mappings.map_err(|source| PlanError::document(volume, source))?;
+        let [users, groups] = mappings.map(|mappings| ranges(&mappings));
+        if users.is_empty() || groups.is_empty() {
+            return Err(PlanError::Unsupported {
+                volume: volume.to_owned(),
+                what: "the container has a user namespace without id mappings; hint: \
+                       linux.uidMappings and linux.gidMappings say what its ids are on the host",
+            });
+        }
+        Ok(Some(Ids::New { users, groups }))
+    }
+}
+
+fn ranges(mappings: &[IdMapping]) -> Vec<IdRange> {
+    let range = |mapping: &IdMapping| IdRange {
+        container: mapping.container,
+        host: mapping.host,
+        size: mapping.size,
+    };
+    mappings.iter().map(range).collect()
+}
