@@ -1,127 +1,15 @@
 //! From a plan to the places of a config that change, and back.
 
+mod build;
 mod container;
 mod devices;
 mod sandbox;
 mod undo;
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context as _, Result};
-use crust_state::TargetPath;
-use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
-use crust_state::limits::HookLimits;
-use crust_state::record::Version;
-use oci_spec::runtime::{Hook, HookBuilder};
-use serde::Serialize;
-
-use crate::oci::{ArrayPath, Document, Edit};
-
+pub(crate) use build::{Hooks, Made, Rewrite};
 pub(crate) use container::{Known, container};
 pub(crate) use sandbox::sandbox;
 pub(crate) use undo::{is_rewritten, undo};
-
-/// The hook's name in its own arguments.
-const PROGRAM: &str = "crust-mount-hook";
-
-/// The program that the hooks run, and what it is told.
-#[derive(Debug)]
-pub(crate) struct Hooks {
-    /// `crust-mount-hook`.
-    pub(crate) program: PathBuf,
-    /// What answers for volumes in use (KEP-2857: `runtime-cli`).
-    pub(crate) cli: PathBuf,
-    /// The configuration that was read.
-    pub(crate) config: Option<PathBuf>,
-}
-
-/// What is made of a bundle.
-#[derive(Debug)]
-pub(crate) struct Made {
-    /// The config's real path, by which its bundle is known whatever path it is given by.
-    pub(crate) config: PathBuf,
-    /// [`BundleRecord::containers`].
-    pub(crate) containers: Vec<String>,
-}
-
-impl Made {
-    /// The config's directory: the bundle, unless the config was named by itself.
-    pub(crate) fn directory(&self) -> &Path {
-        self.config.parent().unwrap_or(&self.config)
-    }
-}
-
-/// Changes to a config, and what it takes to undo them.
-#[derive(Debug, Default)]
-pub(crate) struct Rewrite {
-    edits: Vec<Edit>,
-    sources: Vec<ReplacedSource>,
-    added: Vec<AddedElement>,
-    removed: Vec<RemovedMount>,
-}
-
-impl Rewrite {
-    fn push(&mut self, array: ArrayPath, element: &impl Serialize) -> Result<()> {
-        let value = serde_json::to_value(element).context("config.json: new element")?;
-        self.edits.push(Edit::Push {
-            array,
-            json: value.to_string(),
-        });
-        self.added.push(AddedElement {
-            array: array.name().to_owned(),
-            element: value,
-        });
-        Ok(())
-    }
-
-    /// The new text, and the record of how the old one was.
-    pub(crate) fn apply(
-        self,
-        document: &Document<'_>,
-        made: Made,
-    ) -> Result<(Vec<u8>, BundleRecord)> {
-        let text = document.apply(&self.edits)?;
-        let record = BundleRecord {
-            version: Version,
-            config: made.config,
-            containers: made.containers,
-            sources: self.sources,
-            added: self.added,
-            removed: self.removed,
-        };
-        Ok((text, record))
-    }
-}
-
-impl Hooks {
-    fn hook(&self, verb: &str, volumes: &[TargetPath], limits: HookLimits) -> Result<Hook> {
-        let mut arguments = vec![PROGRAM.to_owned(), verb.to_owned()];
-        if let Some(config) = &self.config {
-            arguments.extend(["--config", utf8(config)?].map(str::to_owned));
-        }
-        for volume in volumes {
-            arguments.extend(["--volume", utf8(volume.as_path())?].map(str::to_owned));
-        }
-        let hook = HookBuilder::default()
-            .path(&self.program)
-            .args(arguments)
-            .timeout(i64::try_from(limits.delegates.as_secs())?);
-        Ok(hook.build()?)
-    }
-}
-
-/// Adds to a hook's arguments.
-fn arguments<const N: usize>(hook: &mut Hook, more: [&str; N]) {
-    if let Some(arguments) = hook.args_mut() {
-        arguments.extend(more.map(str::to_owned));
-    }
-}
-
-/// A path as a config can hold it: JSON strings are UTF-8.
-fn utf8(path: &Path) -> Result<&str> {
-    path.to_str()
-        .with_context(|| format!("{} isn't UTF-8", path.display()))
-}
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crust_state::config::MountMode;
 use crust_state::hooked::HookedMount;
 use crust_state::{Config, TargetPath, limits};
 
-use super::{Hooks, Rewrite, arguments, utf8};
+use super::build::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};
 use crate::plan::{ContainerPlan, PlannedMount};
 

@@ -7,7 +7,7 @@ use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
 };
 
-use super::Rewrite;
+use super::build::Rewrite;
 use crate::oci::ArrayPath;
 
 impl Rewrite {

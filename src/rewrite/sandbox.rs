@@ -8,7 +8,7 @@ use crust_mount::volume::Need;
 use crust_state::{TargetPath, limits};
 use oci_spec::runtime::MountBuilder;
 
-use super::{Hooks, Rewrite, arguments, utf8};
+use super::build::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::ArrayPath;
 use crate::plan::SandboxPlan;
 

@@ -1,10 +1,15 @@
+use std::path::{Path, PathBuf};
+
 use crust_mount::volume::Need;
+use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
+use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
-use crust_state::{Config, Process};
+use crust_state::{Config, Process, TargetPath};
 
 use super::*;
 use crate::matching::Match;
+use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";

@@ -8,7 +8,7 @@ use crust_state::Config;
 use crust_state::bundle::{BundleRecord, RemovedMount};
 use oci_spec::runtime::Hook;
 
-use super::PROGRAM;
+use super::build::PROGRAM;
 use crate::oci::{ArrayPath, Document, DocumentError, Edit};
 
 /// Whether a config was rewritten before: its bundle is created again.

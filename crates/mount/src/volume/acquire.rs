@@ -6,10 +6,10 @@ use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, Version, VolumeRecord};
 
+use super::context::{Context, Locked};
 use super::error::Cause;
 use super::owners;
 use super::plan::MountPlan;
-use super::{Context, Locked};
 
 /// The record of a volume without its dead users; a new one where nobody has it. Those who have it
 /// must have it from the device that is staged.

@@ -6,10 +6,10 @@ use crust_state::record::{User, UserKind};
 use crust_state::sandbox::SandboxRecord;
 
 use super::acquire::{acquire, anew_if_unused, live_record};
+use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
-use super::{Context, Locked};
 use crate::sandbox::Sandbox;
 use crate::view::{self, DetachedMount, View};
 

@@ -7,7 +7,7 @@ use crust_state::Volume;
 use crust_state::ownership::Admission;
 use crust_state::record::VolumeRecord;
 
-use super::Context;
+use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 use super::resize;

@@ -8,11 +8,11 @@ use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
 use super::acquire::{acquire, anew_if_unused, live_record};
+use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
 use super::users::{NewContainer, announced};
-use super::{Context, Locked};
 
 /// Announces a container that is about to be created, and mounts a volume for it alone. The mount
 /// is attached nowhere; it ends with the last process that has a view of it.

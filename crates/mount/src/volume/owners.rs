@@ -5,7 +5,7 @@ use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, Process, TargetPath};
 
-use super::Context;
+use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 use crate::device::{Aliases, Device};

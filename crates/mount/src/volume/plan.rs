@@ -5,7 +5,7 @@ use crust_state::info::{Access, VolumeType};
 use crust_state::record::Superblock;
 use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath};
 
-use super::Context;
+use super::context::Context;
 use super::error::{Cause, VolumeError};
 use crate::device::Device;
 use crate::options::{self, MountOptions};

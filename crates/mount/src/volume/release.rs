@@ -9,7 +9,7 @@ use crust_state::record::UserKind;
 use crust_state::state_directory::StateError;
 use crust_state::{Process, TargetPath};
 
-use super::Context;
+use super::context::Context;
 use super::error::{Cause, VolumeError};
 
 /// Forgets a container or sandbox that has ended, and whoever else lives no more. The last user

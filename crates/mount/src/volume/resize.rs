@@ -8,7 +8,7 @@ use crust_state::resize::Limits;
 use crust_state::{Process, TargetPath, Volume};
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::Context;
+use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::mounted::{self, Mounted};
 use super::plan::MountPlan;

@@ -6,7 +6,7 @@ use crust_state::lock::LockName;
 use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
 
-use super::Context;
+use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::plan::MountPlan;
 use crate::device::Device;

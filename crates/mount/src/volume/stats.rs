@@ -2,7 +2,7 @@
 
 use crust_state::{Process, TargetPath};
 
-use super::Context;
+use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::health::{self, Condition};
 use super::mounted;

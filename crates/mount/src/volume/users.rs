@@ -3,8 +3,8 @@
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
 use crust_state::{DeviceNumber, Process, TargetPath};
 
+use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
-use super::{Context, Locked};
 use crate::propagated;
 
 /// A container that is about to be created.
