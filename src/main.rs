@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use crust_state::config::ConfigError;
-use crust_state::{Config, Deadline, logging};
+use crust_state::{Config, Deadline, limits, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Flavour, Invocation, Start};
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         return verbs::run(&argv[at + 1..], config);
     }
     let report = Report::new(flavour, &invocation.globals, bundle_of(&invocation));
+    report.tell_of_panics();
     let Err(error) = become_delegate(&argv, invocation, config, delegate);
     report.fatal(&error);
     ExitCode::FAILURE
@@ -64,22 +65,24 @@ fn become_delegate(
     config: Result<Config, ConfigError>,
     delegate: Result<Delegate>,
 ) -> Result<Infallible> {
+    // Without it the command line can't be understood: what it means is up to the delegate.
+    let delegate = delegate?;
     let start = match invocation.command? {
         Command::Start(start) => start,
         Command::Update(update) => {
             let kept = update::keep_rules(argv, &update, &invocation.globals, config);
-            return Ok(delegate?.exec(kept.as_deref().unwrap_or(argv))?);
+            return Ok(delegate.exec(kept.as_deref().unwrap_or(argv))?);
         }
-        Command::Crust { .. } | Command::PassOn => return Ok(delegate?.exec(argv)?),
+        Command::Crust { .. } | Command::PassOn => return Ok(delegate.exec(argv)?),
     };
-    let (config, delegate) = (config?, delegate?);
+    let config = config?;
     logging::start(config.log.as_deref());
     let _lock = start::prepare(Job {
         start: &start,
         globals: &invocation.globals,
         config: &config,
         argv0: argv.first(),
-        deadline: Deadline::after(start::LIMIT),
+        deadline: Deadline::after(limits::CREATE),
     })?;
     Ok(delegate.exec(argv)?)
 }

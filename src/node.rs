@@ -1,6 +1,7 @@
 //! What planning asks of the node, answered by the node.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,6 +11,7 @@ use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::{self, Place};
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
+use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
@@ -29,7 +31,16 @@ pub(crate) struct ThisNode<'a> {
 impl<'a> ThisNode<'a> {
     pub(crate) fn new(config: &'a Config) -> Result<Self, FileError> {
         let crust = CrustDirectory::new(config);
-        let crust = crust.exists()?.then_some(crust);
+        let exists = match crust.exists() {
+            // What only root may see no rootless container can be given either.
+            Err(FileError::Call { source, .. })
+                if source.kind() == ErrorKind::PermissionDenied && is_rootless() =>
+            {
+                false
+            }
+            exists => exists?,
+        };
+        let crust = exists.then_some(crust);
         Ok(Self { config, crust })
     }
 }

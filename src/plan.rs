@@ -5,6 +5,7 @@ mod checks;
 mod error;
 mod mounts;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crust_mount::ids::{IdRange, Ids};
@@ -13,7 +14,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, TargetPath};
 
 use crate::matching::{Match, Node};
-use crate::oci::{DocumentError, IdMapping, Mount, Namespace};
+use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace};
 use crate::role::{Role, RoleError};
 
 pub(crate) use error::PlanError;
@@ -89,12 +90,32 @@ impl ContainerPlan {
         volumes
     }
 
+    /// Its volumes, for an error that isn't of one of them.
+    pub(crate) fn names(&self) -> String {
+        names(self.volumes())
+    }
+
     /// The mounts of a volume.
     pub(crate) fn mounts_of(&self, volume: &TargetPath) -> Vec<&PlannedMount> {
         let mounts = self.mounts.iter();
         mounts
             .filter(|mount| mount.found.volume == *volume)
             .collect()
+    }
+}
+
+impl SandboxPlan {
+    /// Its volumes, for an error that isn't of one of them.
+    pub(crate) fn names(&self) -> String {
+        names(&self.volumes)
+    }
+}
+
+fn names<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
+    let names: Vec<_> = volumes.into_iter().map(TargetPath::volume_name).collect();
+    match names.as_slice() {
+        [] => "a sandbox for volumes".to_owned(),
+        names => format!("volume {}", names.join(", ")),
     }
 }
 
@@ -131,6 +152,24 @@ pub(crate) trait Records: Node {
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
 
+/// What of a config matters to volumes alone.
+pub(crate) trait Details {
+    /// Of users and of groups.
+    fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError>;
+    /// `linux.rootfsPropagation`.
+    fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
+}
+
+impl Details for Document<'_> {
+    fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError> {
+        Ok([self.uid_mappings()?, self.gid_mappings()?])
+    }
+
+    fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
+        self.root_propagation()
+    }
+}
+
 /// What of a config matters.
 pub(crate) struct Facts<'a> {
     pub(crate) role: Result<Role, RoleError>,
@@ -138,8 +177,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
-    /// Of users and of groups; asked only where they matter.
-    pub(crate) id_mappings: &'a dyn Fn() -> Result<[Vec<IdMapping>; 2], DocumentError>,
+    /// Asked only where a volume is mounted.
+    pub(crate) details: &'a dyn Details,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }
@@ -163,10 +202,8 @@ impl Facts<'_> {
         if let Some(path) = namespace.path.as_deref().filter(|path| !path.is_empty()) {
             return Ok(Some(Ids::Joined(Path::new(path).into())));
         }
-        let mappings = (self.id_mappings)().map_err(|source| PlanError::Ids {
-            volume: volume.to_owned(),
-            source,
-        })?;
+        let mappings = self.details.id_mappings();
+        let mappings = mappings.map_err(|source| PlanError::document(volume, source))?;
         let [users, groups] = mappings.map(|mappings| ranges(&mappings));
         if users.is_empty() || groups.is_empty() {
             return Err(PlanError::Unsupported {
@@ -210,6 +247,8 @@ pub(crate) fn plan(
         PlanError::Unsupported { volume, what }
     };
     let way = config.mount_mode;
+    checks::has_mounts_of_its_own(facts.namespaces).map_err(unsupported)?;
+    checks::nothing_propagates(&facts, &mounts)?;
     if way == MountMode::Hook {
         checks::nothing_is_hidden(facts.mounts, &mounts)?;
         checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;
@@ -284,7 +323,8 @@ fn sandbox(
 ) -> Result<Plan, PlanError> {
     let mut volumes = records.staged_for_pod(pod_uid)?;
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
-        if config.sandbox == SandboxMode::Auto || facts.restores {
+        let holds = !facts.restores && checks::has_mounts_of_its_own(facts.namespaces).is_ok();
+        if config.sandbox == SandboxMode::Auto || !holds {
             return Ok(Plan::PassOn);
         }
         return Ok(Plan::Sandbox(SandboxPlan {
@@ -300,7 +340,7 @@ fn sandbox(
     } else if facts.joins_a_process() {
         Some("a sandbox that joins another process's namespaces isn't the pod's own")
     } else {
-        None
+        checks::has_mounts_of_its_own(facts.namespaces).err()
     };
     if let Some(what) = refused {
         return Err(PlanError::Unsupported {

@@ -54,6 +54,14 @@ impl Report {
         }
     }
 
+    /// Has a panic told as any other fatal error: a caller reads the log.
+    pub(crate) fn tell_of_panics(&self) {
+        let report = self.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            report.fatal(&anyhow::anyhow!("runcrust {panic}"));
+        }));
+    }
+
     /// Tells `error` and its causes: the log first, then stderr.
     pub(crate) fn fatal(&self, error: &anyhow::Error) {
         let sentence = sentence(error.as_ref());

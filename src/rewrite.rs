@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
+use crust_state::limits::HookLimits;
 use crust_state::record::Version;
 use crust_state::{Digest, TargetPath};
 use oci_spec::runtime::{Hook, HookBuilder};
@@ -34,6 +35,15 @@ pub(crate) struct Hooks {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// What is made of a bundle.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// The config's real path, by which its bundle is known whatever path it is given by.
+    pub(crate) config: PathBuf,
+    /// [`BundleRecord::container`].
+    pub(crate) container: Digest,
+}
+
 /// Changes to a config, and what it takes to undo them.
 #[derive(Debug, Default)]
 pub(crate) struct Rewrite {
@@ -57,17 +67,17 @@ impl Rewrite {
         Ok(())
     }
 
-    /// The new text, and the record of how the old one was. `config` is the file's real path.
+    /// The new text, and the record of how the old one was.
     pub(crate) fn apply(
         self,
         document: &Document<'_>,
-        config: PathBuf,
+        made: Made,
     ) -> Result<(Vec<u8>, BundleRecord)> {
         let text = document.apply(&self.edits)?;
         let record = BundleRecord {
             version: Version,
-            config,
-            written: Digest::of(&text),
+            config: made.config,
+            container: made.container,
             sources: self.sources,
             added: self.added,
             removed: self.removed,
@@ -77,7 +87,7 @@ impl Rewrite {
 }
 
 impl Hooks {
-    fn hook(&self, verb: &str, volumes: &[TargetPath], timeout: i64) -> Result<Hook> {
+    fn hook(&self, verb: &str, volumes: &[TargetPath], limits: HookLimits) -> Result<Hook> {
         let mut arguments = vec![PROGRAM.to_owned(), verb.to_owned()];
         if let Some(config) = &self.config {
             arguments.extend(["--config", utf8(config)?].map(str::to_owned));
@@ -88,7 +98,7 @@ impl Hooks {
         let hook = HookBuilder::default()
             .path(&self.program)
             .args(arguments)
-            .timeout(timeout);
+            .timeout(i64::try_from(limits.delegates.as_secs())?);
         Ok(hook.build()?)
     }
 }

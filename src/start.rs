@@ -7,24 +7,22 @@ mod lend;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
+use crust_state::bundle::BundleRecord;
 use crust_state::lock::Lock;
-use crust_state::{Config, CrustDirectory, Deadline, Digest, StateDirectory};
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+use rustix::fs::{Access, FileType, access, stat};
 
 use crate::invocation::{Globals, Start, Verb};
 use crate::node::ThisNode;
 use crate::oci::{ConfigFile, Document};
 use crate::plan::{Facts, Plan, SandboxPlan, plan};
-use crate::rewrite::{self, Hooks};
+use crate::rewrite::{self, Hooks, Made};
 use crate::role::Role;
 
 use bundle::Bundle;
-
-/// kubelet gives a container's create two minutes, and a sandbox's mounts are its hook's.
-pub(crate) const LIMIT: Duration = Duration::from_secs(110);
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -48,21 +46,19 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         return Ok(None);
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
-    let path = job.config_path()?;
+    let made = job.made()?;
     let lock = Lock::bundle(&job.start.bundle, job.deadline)?;
     // Another create of the same bundle may just have let go of it.
     let Some(file) = job.read()? else {
         return Ok(None);
     };
     let document = Document::parse(file.bytes())?;
-    let name = job.record_name();
     if !job.is_rewritten(&document)? {
-        let bundle = Bundle::new(&state, &file, path, name);
-        job.carry_out(&document, &bundle)?;
+        job.carry_out(&document, Bundle::new(&state, &file, made))?;
         return Ok(Some(lock));
     }
-    let (bundle, text) = Bundle::undone(&state, &file, path, name, &document, job.config)?;
-    job.carry_out(&Document::parse(&text)?, &bundle)?;
+    let (bundle, text) = Bundle::undone(&state, &file, made, &document, job.config)?;
+    job.carry_out(&Document::parse(&text)?, bundle)?;
     Ok(Some(lock))
 }
 
@@ -80,20 +76,19 @@ impl Job<'_> {
 
     fn plan(&self, document: &Document<'_>) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let id_mappings = || Ok([document.uid_mappings()?, document.gid_mappings()?]);
         let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
-            id_mappings: &id_mappings,
+            details: document,
             restores: self.start.verb == Verb::Restore,
         };
         Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>) -> Result<()> {
+    fn carry_out(&self, document: &Document<'_>, bundle: Bundle<'_>) -> Result<()> {
         match self.plan(document)? {
             Plan::PassOn => bundle.leave(document),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
@@ -104,7 +99,7 @@ impl Job<'_> {
     fn sandbox(
         &self,
         document: &Document<'_>,
-        bundle: &Bundle<'_>,
+        bundle: Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
@@ -112,18 +107,22 @@ impl Job<'_> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
         {
-            let pid = other.process.pid;
-            bail!("sandbox {} exists already, its process is {pid}", other.id);
+            let (names, id, pid) = (plan.names(), other.id, other.process.pid);
+            bail!(
+                "{names}: sandbox {id} exists already, its process is {pid}; hint: delete it \
+                 first, or use another id"
+            );
         }
         let mut needs = Vec::new();
         for target in &plan.volumes {
             needs.push((target.clone(), volume::needs(&context, target)?));
         }
-        let rootfs = self.rootfs(document)?;
-        bundle.commit(
-            document,
-            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)?,
-        )
+        let rewritten = || {
+            let rootfs = self.rootfs(document)?;
+            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
+        };
+        let committed = rewritten().and_then(|rewrite| bundle.commit(document, rewrite));
+        committed.with_context(|| plan.names())
     }
 
     /// The root file system's real path, as mountinfo shows it.
@@ -132,10 +131,6 @@ impl Job<'_> {
         let rootfs = self.start.bundle.join(&*root);
         let real = rootfs.canonicalize();
         real.with_context(|| format!("realpath {}", rootfs.display()))
-    }
-
-    fn record_name(&self) -> Digest {
-        crust_state::bundle::BundleRecord::name(self.globals.root.as_deref(), &self.start.id)
     }
 
     fn context<'c>(&'c self, crust: &'c CrustDirectory, state: &'c StateDirectory) -> Context<'c> {
@@ -153,22 +148,22 @@ impl Job<'_> {
         text.ok_or_else(|| anyhow!("container id {} isn't UTF-8", id.display()))
     }
 
-    /// The config's real path, by which its bundle is known whatever id and path it is given by.
-    fn config_path(&self) -> Result<PathBuf> {
-        let config = match &self.start.config {
+    fn made(&self) -> Result<Made> {
+        let given = match &self.start.config {
             Some(config) => config.clone(),
             None => self.start.bundle.join("config.json"),
         };
-        let real = config.canonicalize();
-        let real = real.with_context(|| format!("realpath {}", config.display()))?;
-        if real.to_str().is_none() {
+        let config = given.canonicalize();
+        let config = config.with_context(|| format!("realpath {}", given.display()))?;
+        if config.to_str().is_none() {
             bail!(
                 "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
                  give the bundle another directory",
-                real.display()
+                config.display()
             );
         }
-        Ok(real)
+        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
+        Ok(Made { config, container })
     }
 
     fn hooks(&self) -> Result<Hooks> {
@@ -176,12 +171,20 @@ impl Job<'_> {
         let own = own.canonicalize().context("readlink(\"/proc/self/exe\")")?;
         let beside = || own.with_file_name("crust-mount-hook");
         let program = self.config.hook.clone().unwrap_or_else(beside);
-        std::fs::metadata(&program).with_context(|| {
+        let can_run = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
+        let can_run = can_run.with_context(|| {
             format!(
-                "stat {}; hint: install crust-mount-hook beside runcrust",
+                "{}; hint: install crust-mount-hook beside runcrust, or set `hook` in its \
+                 configuration",
                 program.display()
             )
         })?;
+        if FileType::from_raw_mode(can_run.st_mode) != FileType::RegularFile {
+            bail!(
+                "{} isn't a program; hint: set `hook` in runcrust's configuration",
+                program.display()
+            );
+        }
         // By the name it was called as it finds the same configuration again.
         let called = self
             .argv0

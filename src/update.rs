@@ -10,13 +10,12 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
-use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory};
+use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, limits};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use crate::invocation::{Globals, Update};
 use crate::oci::ArrayPath;
-use crate::start;
 
 /// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an
 /// error: the delegate does what it was asked to.
@@ -53,20 +52,20 @@ pub(crate) fn keep_rules(
 fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Value>> {
     let id = &update.id;
     let state = StateDirectory::open(&config.state_dir).ok()??;
-    let record = state
-        .bundle(BundleRecord::name(globals.root.as_deref(), id))
-        .ok()??;
+    let container = BundleRecord::container(globals.root.as_deref(), id);
+    let mut records = state.bundles().ok()?;
+    records.retain(|(_, record)| record.container == container);
     let crust = CrustDirectory::new(config);
     let context = Context {
         config,
         crust: &crust,
         state: &state,
-        deadline: Deadline::after(start::LIMIT),
+        deadline: Deadline::after(limits::CREATE),
     };
-    let rules = record.added.into_iter();
-    let rules = rules.filter(|added| added.array == ArrayPath::DeviceRules.name());
+    let added = records.into_iter().flat_map(|(_, record)| record.added);
+    let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());
     let rules = rules.map(|added| added.element).filter(|rule| {
-        // The record may be an earlier container's, of the same id.
+        // A record may be of an earlier container, or of one that never came to be.
         let (device, id) = (device_of(rule), id.to_str());
         matches!((device, id), (Some(device), Some(id)) if volume::has_device(&context, id, device))
     });

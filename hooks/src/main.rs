@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use crust_mount::volume::Context;
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, logging, sentence};
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, limits, logging, sentence};
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
@@ -62,12 +62,11 @@ fn run() -> Result<()> {
     .with_context(|| format!("container {}", container.id))
 }
 
-/// Below the limit that runcrust gives the delegate for the hook, which is below kubelet's: four
-/// minutes for `RunPodSandbox`, two for a container. Only so our own sentence gets through.
 fn time_limit(verb: &Verb) -> Duration {
-    Duration::from_secs(match verb {
-        Verb::Sandbox(_) => 210,
-        Verb::Mount(_) => 105,
-        Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => 20,
-    })
+    let limits = match verb {
+        Verb::Sandbox(_) => limits::SANDBOX,
+        Verb::Mount(_) | Verb::Publish { .. } => limits::CONTAINER,
+        Verb::Release { .. } | Verb::ReleaseSandbox => limits::RELEASE,
+    };
+    limits.own
 }

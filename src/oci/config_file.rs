@@ -79,9 +79,13 @@ impl ConfigFile {
         else {
             return Ok(None);
         };
+        Self::read_in(dir_fd, name, path)
+    }
+
+    fn read_in(dir: OwnedFd, name: &OsStr, path: PathBuf) -> Result<Option<Self>, ConfigFileError> {
         // Links are followed, as the delegates do. NONBLOCK: a pipe must not hang us.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Some(fd) = existing(rustix::fs::openat(&dir_fd, name, flags, Mode::empty()))
+        let Some(fd) = existing(rustix::fs::openat(&dir, name, flags, Mode::empty()))
             .map_err(call("open", &path))?
         else {
             return Ok(None);
@@ -96,7 +100,7 @@ impl ConfigFile {
             .map_err(io_call("read", &path))?;
         Ok(Some(Self {
             path,
-            dir: dir_fd,
+            dir,
             name: name.to_os_string(),
             file,
             stat,
@@ -109,7 +113,7 @@ impl ConfigFile {
         &self.bytes
     }
 
-    /// Puts `bytes` in the file's place, atomically and durably, with its mode, owner and
+    /// Puts `bytes` in the file's place, atomically, with its mode, owner and
     /// extended attributes (docs/callers.md). On an error the old file stays.
     pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), ConfigFileError> {
         self.check_unchanged()?;
@@ -130,8 +134,17 @@ impl ConfigFile {
         rustix::fs::fsync(&temp.file).map_err(self.failed("fsync"))?;
         rustix::fs::renameat(&self.dir, &temp.name, &self.dir, &self.name)
             .map_err(self.failed("rename"))?;
+        // The directory isn't synced: after a crash of the node either file will do, for its
+        // container is gone.
         temp.renamed = true;
-        rustix::fs::fsync(&self.dir).map_err(self.failed("fsync"))
+        Ok(())
+    }
+
+    /// The file as it is now.
+    pub(crate) fn again(&self) -> Result<Self, ConfigFileError> {
+        let dir = self.dir.try_clone().map_err(io_call("dup", &self.path))?;
+        let file = Self::read_in(dir, &self.name, self.path.clone())?;
+        file.ok_or_else(|| ConfigFileError::Changed(self.path.clone()))
     }
 
     fn check_unchanged(&self) -> Result<(), ConfigFileError> {

@@ -122,6 +122,15 @@ impl<'a> Document<'a> {
         self.id_mappings("gidMappings")
     }
 
+    /// `linux.rootfsPropagation` (config-linux.md "Rootfs Mount Propagation").
+    pub(crate) fn root_propagation(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
+        let Some(linux) = self.linux()? else {
+            return Ok(None);
+        };
+        let place = format_args!("linux.rootfsPropagation");
+        text(&linux, "rootfsPropagation", place)
+    }
+
     fn id_mappings(&self, key: &str) -> Result<Vec<IdMapping>, DocumentError> {
         let Some(raw) = self.linux()?.and_then(|linux| linux.get(key)) else {
             return Ok(Vec::new());

@@ -20,6 +20,7 @@ pub(super) const LINUX: Keys = &[
     "resources",
     "uidMappings",
     "gidMappings",
+    "rootfsPropagation",
 ];
 pub(super) const RESOURCES: Keys = &["devices"];
 pub(super) const ROOT: Keys = &["path"];

@@ -218,6 +218,10 @@ fn a_wrong_type_names_its_place() {
         (r#"{"root":"x"}"#, "root is a string, not an object"),
         (r#"{"linux":7}"#, "linux is a number, not an object"),
         (
+            "/* crun takes it */ {}",
+            "the document is no JSON, not an object",
+        ),
+        (
             r#"{"linux":{"resources":[]}}"#,
             "linux.resources is an array, not an object",
         ),

@@ -27,7 +27,8 @@ pub(super) fn wrong_type(
         Some(b'"') => "a string",
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
-        _ => "a number",
+        Some(b'-' | b'0'..=b'9') => "a number",
+        _ => "no JSON",
     };
     DocumentError::WrongType {
         place: place.to_string(),

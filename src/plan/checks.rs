@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
-use super::{PlanError, PlannedMount};
+use super::{Facts, PlanError, PlannedMount};
 use crate::oci::{Mount, Namespace};
 
 /// Annotations can be set by others, and must open neither another pod's volume …
@@ -75,13 +75,91 @@ pub(super) fn nothing_is_hidden(
     Ok(())
 }
 
+/// Whether what is mounted for a container is for it alone; if not, why.
+pub(super) fn has_mounts_of_its_own(namespaces: &[Namespace<'_>]) -> Result<(), &'static str> {
+    let joined = |it: &&Namespace<'_>| it.path.as_deref().is_some_and(|path| !path.is_empty());
+    let mut kinds = namespaces.iter().filter(|it| it.kind == "mount");
+    match kinds.next() {
+        Some(namespace) if !joined(&namespace) => Ok(()),
+        _ => Err(
+            "without a mount namespace of its own a container's mounts would be the host's; hint: \
+             give it one",
+        ),
+    }
+}
+
+/// A volume is never seen on the host: it isn't shared, nor mounted on what is.
+pub(super) fn nothing_propagates(
+    facts: &Facts<'_>,
+    planned: &[PlannedMount],
+) -> Result<(), PlanError> {
+    for mount in planned {
+        let volume = mount.found.volume.volume_name();
+        if propagation(&mount.options).is_some_and(is_shared) {
+            return Err(PlanError::Unsupported {
+                volume,
+                what: "its mount is to be shared with the host (mountPropagation Bidirectional), \
+                       and a deferred volume never is; hint: use HostToContainer or None",
+            });
+        }
+        let Some(holder) = holder(facts.mounts, mount) else {
+            // The delegate makes what its root file system is mounted on private.
+            continue;
+        };
+        let shared = if let Some(own) = propagation(&holder.options) {
+            is_shared(own)
+        } else {
+            let root = facts.details.root_propagation();
+            let root = root.map_err(|source| PlanError::document(&volume, source))?;
+            root.is_some_and(|root| is_shared(&root))
+        };
+        if shared {
+            return Err(PlanError::Shared {
+                volume,
+                destination: mount.destination.display().to_string(),
+                shared: holder.destination.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The mount that a planned one will be made on, as far as the config tells: the deepest of those
+/// before it, and of several on one place the last.
+fn holder<'a>(mounts: &'a [Mount<'a>], planned: &PlannedMount) -> Option<&'a Mount<'a>> {
+    let place = in_order(&planned.destination);
+    let before = mounts.iter().filter(|mount| mount.index < planned.index);
+    let depth = |mount: &&Mount<'_>| {
+        in_order(Path::new(&*mount.destination))
+            .components()
+            .count()
+    };
+    before
+        .filter(|mount| place.starts_with(in_order(Path::new(&*mount.destination))))
+        .max_by_key(depth)
+}
+
+/// Of options that contradict each other the last one counts.
+fn propagation<S: AsRef<str>>(options: &[S]) -> Option<&str> {
+    let mut options = options.iter().rev().map(AsRef::as_ref);
+    options.find(|option| {
+        matches!(
+            option.strip_prefix('r').unwrap_or(option),
+            "private" | "slave" | "shared" | "unbindable"
+        )
+    })
+}
+
+fn is_shared(propagation: &str) -> bool {
+    matches!(propagation, "shared" | "rshared")
+}
+
 /// Whether a hook in the container can mount its volumes; if not, why.
 pub(super) fn hook_can_mount(
     namespaces: &[Namespace<'_>],
     restores: bool,
 ) -> Result<(), &'static str> {
     let has = |kind: &str| namespaces.iter().any(|it| it.kind == kind);
-    let own_mounts = |it: &Namespace<'_>| it.kind == "mount" && it.path.is_none();
     if restores {
         return Err(
             "no hook runs in a container that is restored; hint: set mount_mode = \"bind\" in \
@@ -98,12 +176,6 @@ pub(super) fn hook_can_mount(
         return Err(
             "in a time namespace a hook can't tell who lives; hint: set mount_mode = \"bind\" in \
              runcrust's configuration",
-        );
-    }
-    if !namespaces.iter().any(own_mounts) {
-        return Err(
-            "without a mount namespace of its own a container's mounts would be the host's; hint: \
-             set mount_mode = \"bind\" in runcrust's configuration, or give it one",
         );
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(crate) enum PlanError {
     NoSandboxRecord { volume: String, sandbox: String },
     #[error(
         "volume {volume}: its target path is of pod {owner}, and sandbox {sandbox} was made for \
-         pod {pod}"
+         pod {pod}; hint: a pod can only have its own volumes"
     )]
     OtherPod {
         volume: String,
@@ -36,7 +36,7 @@ pub(crate) enum PlanError {
     },
     #[error(
         "volume {volume}: the config joins namespace {path}, and sandbox {sandbox} is process \
-         {pid}"
+         {pid}; hint: a pod's containers join its own sandbox; was that made anew meanwhile?"
     )]
     OtherNamespace {
         volume: String,
@@ -56,11 +56,30 @@ pub(crate) enum PlanError {
         destination: String,
         other: String,
     },
+    #[error(
+        "volume {volume}: {destination} is below {shared}, a mount that the container shares with \
+         the host (mountPropagation Bidirectional, or rootfsPropagation): the volume would be \
+         mounted on the host too; hint: mount the volume elsewhere"
+    )]
+    Shared {
+        volume: String,
+        destination: String,
+        shared: String,
+    },
     #[error("volume {volume}: {source}")]
-    Ids {
+    Document {
         volume: String,
         source: DocumentError,
     },
     #[error("volume {volume}: {what}")]
     Unsupported { volume: String, what: &'static str },
+}
+
+impl PlanError {
+    pub(super) fn document(volume: &str, source: DocumentError) -> Self {
+        Self::Document {
+            volume: volume.to_owned(),
+            source,
+        }
+    }
 }

@@ -10,6 +10,8 @@ use super::*;
 use crate::matching::PodError;
 use crate::oci::Document;
 
+mod checks;
+
 const UID: &str = "uid-1";
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 
@@ -85,7 +87,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         bundle: Path::new("/b"),
         mounts: &mounts,
         namespaces: &namespaces,
-        id_mappings: &|| Ok([document.uid_mappings()?, document.gid_mappings()?]),
+        details: &document,
         restores: false,
     };
     plan(facts, settings, &table).map_err(|error| error.to_string())
@@ -98,7 +100,18 @@ fn member(sandbox: &str) -> Role {
     }
 }
 
+/// With these namespaces, and one of mounts unless that is among them.
 fn config(source: &str, namespaces: &str) -> String {
+    let own_mounts = r#"{"type":"mount"}"#;
+    let namespaces = match namespaces {
+        "" => own_mounts.to_owned(),
+        _ if namespaces.contains("mount") => namespaces.to_owned(),
+        _ => format!("{own_mounts},{namespaces}"),
+    };
+    with_namespaces(source, &namespaces)
+}
+
+fn with_namespaces(source: &str, namespaces: &str) -> String {
     format!(
         r#"{{"mounts":[{{"destination":"/proc","source":"proc","type":"proc"}},
             {{"destination":"/data","source":"{source}","type":"bind","options":["rbind"]}}],
@@ -263,8 +276,8 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
             role: Ok(role),
             bundle: Path::new("/b"),
             mounts: &mounts,
-            namespaces: &[],
-            id_mappings: &|| Ok([vec![], vec![]]),
+            namespaces: &document.namespaces().unwrap(),
+            details: &document,
             restores: true,
         };
         let table = Table {
@@ -413,11 +426,6 @@ fn a_hook_mounts_only_what_hides_nothing() {
     let error = planned(&with("/data/x", TARGET), member("s"), &hook).unwrap_err();
     assert!(error.contains("/data/x"), "in the wrong order: {error}");
     for (namespaces, expected) in [
-        ("", "without a mount namespace of its own"),
-        (
-            r#"{"type":"mount","path":"/proc/100/ns/mnt"}"#,
-            "without a mount namespace of its own",
-        ),
         (
             r#"{"type":"mount"},{"type":"user","path":"/proc/100/ns/user"}"#,
             "in a user namespace a hook",
@@ -457,8 +465,8 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
             role: Err(RoleError::UnknownType("key", "pod".into())),
             bundle: Path::new("/b"),
             mounts: &mounts,
-            namespaces: &[],
-            id_mappings: &|| Ok([vec![], vec![]]),
+            namespaces: &document.namespaces().unwrap(),
+            details: &document,
             restores: false,
         };
         let planned = plan(facts, &Config::default(), &table);
@@ -475,8 +483,8 @@ fn a_relative_bind_source_is_the_bundles() {
         role: Ok(member("s")),
         bundle: Path::new("/"),
         mounts: &mounts,
-        namespaces: &[],
-        id_mappings: &|| Ok([vec![], vec![]]),
+        namespaces: &document.namespaces().unwrap(),
+        details: &document,
         restores: false,
     };
     let table = Table {

@@ -7,7 +7,7 @@ use crust_mount::volume::Need;
 use crust_state::bundle::{RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::hooked::HookedMount;
-use crust_state::{Config, TargetPath};
+use crust_state::{Config, TargetPath, limits};
 
 use super::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};
@@ -45,11 +45,10 @@ pub(crate) fn container(
     let volumes: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
     rewrite.push(
         ArrayPath::CreateRuntimeHooks,
-        &hooks.hook("publish", &volumes, 30)?,
+        &hooks.hook("publish", &volumes, limits::CONTAINER)?,
     )?;
     if plan.way == MountMode::Hook {
-        // Above the hook's own limit, below kubelet's for a container.
-        let mut mount = hooks.hook("mount", &[], 115)?;
+        let mut mount = hooks.hook("mount", &[], limits::CONTAINER)?;
         let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
         arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
         for planned in &plan.mounts {
@@ -60,7 +59,7 @@ pub(crate) fn container(
     }
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release", &volumes, 30)?,
+        &hooks.hook("release", &volumes, limits::RELEASE)?,
     )?;
     Ok(rewrite)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use crust_mount::sandbox::CRUST;
 use crust_mount::volume::Need;
-use crust_state::TargetPath;
+use crust_state::{TargetPath, limits};
 use oci_spec::runtime::MountBuilder;
 
 use super::{Hooks, Rewrite, arguments, utf8};
@@ -33,15 +33,14 @@ pub(crate) fn sandbox(
     if plan.devices {
         rewrite.pass_devices(needs)?;
     }
-    // Above the hook's own limit, below kubelet's for RunPodSandbox.
-    let mut mount = hooks.hook("sandbox", &plan.volumes, 225)?;
+    let mut mount = hooks.hook("sandbox", &plan.volumes, limits::SANDBOX)?;
     let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
     let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
     arguments(&mut mount, told);
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release-sandbox", &[], 30)?,
+        &hooks.hook("release-sandbox", &[], limits::RELEASE)?,
     )?;
     Ok(rewrite)
 }

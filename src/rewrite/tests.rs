@@ -83,8 +83,11 @@ fn text(bytes: Vec<u8>) -> String {
 
 /// The new text, and the record of how the old one was.
 fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
-    let (bytes, record) = rewrite.apply(document, "/b/config.json".into()).unwrap();
-    assert_eq!(record.written, Digest::of(&bytes));
+    let made = Made {
+        config: "/b/config.json".into(),
+        container: Digest::of(b"a"),
+    };
+    let (bytes, record) = rewrite.apply(document, made).unwrap();
     (text(bytes), record)
 }
 
@@ -120,9 +123,9 @@ const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
 fn a_members_config_changes_in_the_source_and_the_hooks_only() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
-    let hook = |verb: &str| {
+    let hook = |verb: &str, timeout: u32| {
         format!(
-            r#"{{"path":"/usr/bin/crust-mount-hook","args":["crust-mount-hook","{verb}","{config}{TARGET}"],"timeout":30}}"#
+            r#"{{"path":"/usr/bin/crust-mount-hook","args":["crust-mount-hook","{verb}","{config}{TARGET}"],"timeout":{timeout}}}"#
         )
     };
     let expected = APP
@@ -132,11 +135,11 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
         )
         .replace(
             "{\"path\":\"/theirs\"}",
-            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish")),
+            &format!("{{\"path\":\"/theirs\"}},{}", hook("publish", 115)),
         )
         .replace(
             "\"poststop\":[]",
-            &format!("\"poststop\":[{}]", hook("release")),
+            &format!("\"poststop\":[{}]", hook("release", 30)),
         );
     let (text, record) = member_rewritten(&document);
     assert_eq!(text, expected);
@@ -197,7 +200,7 @@ fn an_attached_source_without_its_record_is_refused() {
     let record = BundleRecord {
         version: Version,
         config: "/b/config.json".into(),
-        written: Digest::of(b""),
+        container: Digest::of(b""),
         sources: vec![],
         added: vec![],
         removed: vec![],

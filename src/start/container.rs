@@ -17,12 +17,13 @@ impl Job<'_> {
     pub(super) fn container(
         &self,
         document: &Document<'_>,
-        bundle: &Bundle<'_>,
+        bundle: Bundle<'_>,
         plan: &ContainerPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
         let context = self.context(&crust, bundle.state());
-        let (id, hooks, rootfs) = (self.id()?, self.hooks()?, self.rootfs(document)?);
+        let parts = || Ok::<_, anyhow::Error>((self.id()?, self.hooks()?, self.rootfs(document)?));
+        let (id, hooks, rootfs) = parts().with_context(|| plan.names())?;
         let needs = needs(&context, plan)?;
         let mut users = Users::new(&context, plan, &id);
         match plan.way {
@@ -36,8 +37,9 @@ impl Job<'_> {
             needs: &needs,
             rootfs: &rootfs,
         };
-        let rewrite = rewrite::container(document, plan, known, self.config, &hooks)?;
-        bundle.commit(document, rewrite)?;
+        let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
+        let committed = rewrite.and_then(|rewrite| bundle.commit(document, rewrite));
+        committed.with_context(|| plan.names())?;
         users.stay();
         Ok(())
     }

@@ -14,19 +14,19 @@ use crust_state::lock::LockName;
 
 use super::Job;
 use super::container::Users;
-use crate::plan::{ContainerPlan, PlannedMount, Pod};
+use crate::plan::{PlannedMount, Pod};
 
 impl Job<'_> {
     /// From here on this process is in a mount namespace of its own.
     pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
         let sandbox = match &plan.pod {
-            Pod::Sandbox(record) => Some(Sandbox::of(record).with_context(|| volumes_of(plan))?),
+            Pod::Sandbox(record) => Some(Sandbox::of(record).with_context(|| plan.names())?),
             Pod::Own { .. } => None,
         };
         let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
-        let ids = ids.transpose().with_context(|| volumes_of(plan))?.flatten();
-        let attachments = self.attachments(users).with_context(|| volumes_of(plan))?;
+        let ids = ids.transpose().with_context(|| plan.names())?.flatten();
+        let attachments = self.attachments(users).with_context(|| plan.names())?;
         for target in plan.volumes() {
             let mounts = plan.mounts_of(target);
             let views = match (&plan.pod, &sandbox) {
@@ -43,7 +43,7 @@ impl Job<'_> {
             for (mount, view) in mounts.iter().zip(&views) {
                 attachments
                     .add(&mount.index.to_string(), view)
-                    .with_context(|| volumes_of(plan))?;
+                    .with_context(|| plan.names())?;
             }
         }
         Ok(())
@@ -102,10 +102,4 @@ fn view<'a>(mount: &'a PlannedMount, ids: Option<&'a OwnedFd>) -> View<'a> {
         read_only: mount.read_only,
         ids: ids.filter(|_| !mount.maps_ids).map(AsFd::as_fd),
     }
-}
-
-/// Names the volumes in an error that isn't of one of them.
-fn volumes_of(plan: &ContainerPlan) -> String {
-    let names = plan.volumes().into_iter().map(TargetPath::volume_name);
-    format!("volume {}", names.collect::<Vec<_>>().join(", "))
 }

@@ -1,5 +1,6 @@
-//! Commands that are killed, or held up, at a system call of theirs.
+//! Commands that are killed, held up, or told an error, at a system call of theirs.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,6 +19,14 @@ pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
     injected(command, &[], call, &fault)
 }
 
+/// The command, whose own failed calls of this kind are written to a file as they happen.
+pub fn telling_failures_of(command: &Command, call: &str, file: &Path) -> Command {
+    let mut strace = Command::new("/usr/bin/strace");
+    strace.args(["-qq", "-Z", "-o"]).arg(file);
+    strace.arg("-e").arg(format!("trace={call}"));
+    run_in_it(strace, command)
+}
+
 fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Command {
     let mut strace = Command::new("/usr/bin/strace");
     strace
@@ -25,9 +34,12 @@ fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Com
         .args(["-qq", "-o", "/dev/null", "-e"])
         .arg(format!("trace={call}"))
         .arg("-e")
-        .arg(format!("inject={call}:{fault}"))
-        .arg(command.get_program())
-        .args(command.get_args());
+        .arg(format!("inject={call}:{fault}"));
+    run_in_it(strace, command)
+}
+
+fn run_in_it(mut strace: Command, command: &Command) -> Command {
+    strace.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {
         strace.current_dir(directory);
     }
@@ -44,6 +56,18 @@ pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
     create_under(killed_at(&container.create_command(), call, nth), container)
 }
 
+/// Creates a container, with `error` for the `nth` `call` of each of its processes. Whether it came
+/// to be.
+///
+/// # Panics
+///
+/// When neither happens for long.
+pub fn create_failing_at(container: &Container, call: &str, error: &str, nth: usize) -> bool {
+    let fault = format!("error={error}:when={nth}");
+    let create = container.create_command();
+    create_under(injected(&create, &["-f"], call, &fault), container)
+}
+
 /// Creates a container; the calls of all its processes, a line each that begins with the pid.
 ///
 /// # Panics
@@ -51,11 +75,10 @@ pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
 /// When it isn't created.
 pub fn create_traced(container: &Container, call: &str) -> String {
     let file = container.bundle().join("strace");
-    let create = container.create_command();
     let mut strace = Command::new("/usr/bin/strace");
     strace.args(["-f", "-qq", "-o"]).arg(&file);
     strace.arg("-e").arg(format!("trace={call}"));
-    strace.arg(create.get_program()).args(create.get_args());
+    let strace = run_in_it(strace, &container.create_command());
     assert!(create_under(strace, container), "it isn't created");
     std::fs::read_to_string(file).expect("strace has written")
 }

@@ -1,14 +1,17 @@
 //! What once went wrong: crashes, second tries, and hosts that are set up otherwise.
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
+use runcrust_tests::interrupt::telling_failures_of;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process};
+use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
 
 const POD: &str = "12121212-3434-5656-7878-909090909090";
 
@@ -63,6 +66,27 @@ on_each_delegate! {
         let refused = node.unstage(&target).failure();
         assert!(refused.stderr.contains(app.id()), "the app still has it: {refused}");
         let _ = node.stats(&target).success();
+    }
+
+    fn a_create_under_a_running_containers_id_takes_nothing_from_its_bundle(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let second = node.stage(POD, "pv-2", &other, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let name = bundle.id();
+        let refused = node.app_bundle(&sandbox).bind(&second, "/data", &[]).write();
+        let mut create = app.command(&["create", "--bundle"]);
+        create.arg(refused.path()).arg("--pid-file").arg(refused.path().join("pid")).arg(name);
+        let _ = app.create_with(create).failure();
+        let _ = app.sh("echo x > /data/file");
+        app.stop();
+        let _ = app.delete().success();
+        let _ = app.create().success();
+        let _ = app.start().success();
+        assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
     }
 
     fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
@@ -198,6 +222,23 @@ on_each_delegate! {
         });
         let error = app.last_log_error().unwrap();
         assert!(error.contains("in use by somebody that runcrust has no record of"), "{error}");
+    }
+
+    /// As after a create that was killed: its process, or the kernel, lets go a moment later.
+    fn a_device_that_is_let_go_in_a_moment_is_waited_for(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let container = node.container(&bundle);
+        let held = File::options().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
+        let trace = node.dir().join("strace");
+        let mut create = container.spawn(telling_failures_of(&container.create_command(), "open,openat", &trace));
+        wait_until("the create to find the device busy", PATIENCE, || {
+            fs::read_to_string(&trace).is_ok_and(|text| text.contains("EBUSY"))
+        });
+        drop(held);
+        assert!(create.wait().unwrap().success(), "{:?}", container.last_log_error());
     }
 
     fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {

@@ -196,12 +196,11 @@ impl Device {
         }
     }
 
-    /// Other devices that show the same file: the kernel's exclusive claims know nothing of that,
-    /// and two file systems on them would destroy each other. Only of loop devices, and what lies
-    /// on them.
+    /// Other devices that show the same file or are paths to the same disk: the kernel's exclusive
+    /// claims know nothing of that, and two file systems on them would destroy each other.
     pub fn rivals(&self) -> Result<Vec<Self>, DeviceError> {
         let own = self.aliases()?;
-        if !own.show_a_file() {
+        if !own.may_have_rivals() {
             return Ok(Vec::new());
         }
         let all = aliases::all(Path::new(SYSFS))?;

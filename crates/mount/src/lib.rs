@@ -18,6 +18,7 @@
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`volume`] | a staged volume's life, and who uses it |
+//! | [`propagated`] | mounts of a volume that came out of a container |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
@@ -38,6 +39,7 @@ pub mod options;
 mod origin;
 pub mod place;
 pub mod probe;
+pub mod propagated;
 pub mod resize;
 pub mod rootfs;
 pub mod sandbox;

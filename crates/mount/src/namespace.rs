@@ -89,9 +89,10 @@ pub(crate) fn has_own_user_namespace(pid: i32) -> Result<bool, Errno> {
     Ok((theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino))
 }
 
+/// Goes on after an error: whoever tells of it opens a log by its path.
 fn come_back(home: &OwnedFd, root: &OwnedFd, cwd: &OwnedFd) -> Result<(), Errno> {
-    move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Mount))?;
-    fchdir(root)?;
-    chroot(".")?;
-    fchdir(cwd)
+    let moved = move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Mount));
+    let rooted = fchdir(root).and_then(|()| chroot("."));
+    let there = fchdir(cwd);
+    moved.and(rooted).and(there)
 }

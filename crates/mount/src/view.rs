@@ -62,6 +62,9 @@ pub fn take(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> 
         | OpenTreeFlags::AT_EMPTY_PATH;
     let failed = |call| move |errno| ViewError::Call { call, errno };
     let fd = open_tree(&place.fd, "", flags).map_err(failed("open_tree(volume, CLONE)"))?;
+    // A sandbox with rootfsPropagation `shared` has the volume shared, where the delegate sets that
+    // after the hooks (crun): what one container mounts in it isn't another's.
+    sys::set_propagation_private(&fd).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
     if let Some(user_namespace) = view.ids {
         sys::set_id_mapping(&fd, user_namespace).map_err(ViewError::Ids)?;
     }

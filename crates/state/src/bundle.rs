@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +18,9 @@ pub struct BundleRecord {
     pub version: Version<1>,
     /// The real path of the config.
     pub config: PathBuf,
-    /// Of the text that was written, by which it is known again.
+    /// For which container, by [`BundleRecord::container`].
     #[serde(with = "crate::record::as_string")]
-    pub written: Digest,
+    pub container: Digest,
     /// Mounts whose source was replaced.
     pub sources: Vec<ReplacedSource>,
     /// Elements that were added to the config's arrays.
@@ -63,13 +63,40 @@ pub struct AddedElement {
 }
 
 impl BundleRecord {
-    /// The record's name: a digest of the runtime's `--root` and the container's id, which
-    /// together name a container.
+    /// The name of a bundle's record: a digest of its config's real path. Of a container that can't
+    /// come to be, because another has its id, nothing is told but of its own bundle.
     #[must_use]
-    pub fn name(root: Option<&OsStr>, id: &OsStr) -> Digest {
-        let mut bytes = root.map(OsStr::as_bytes).unwrap_or_default().to_vec();
+    pub fn name(config: &Path) -> Digest {
+        Digest::of(config.as_os_str().as_bytes())
+    }
+
+    /// A container as its runtime knows it: a digest of `--root`, however it is spelt, and id.
+    #[must_use]
+    pub fn container(root: Option<&OsStr>, id: &OsStr) -> Digest {
+        let mut bytes = Vec::new();
+        for component in Path::new(root.unwrap_or_default()).components() {
+            bytes.extend_from_slice(component.as_os_str().as_bytes());
+            bytes.push(b'/');
+        }
         bytes.push(0);
         bytes.extend_from_slice(id.as_bytes());
         Digest::of(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_the_same_however_its_root_is_spelt() {
+        let container = |root, id| BundleRecord::container(Some(OsStr::new(root)), OsStr::new(id));
+        let expected = container("/run/runc", "a");
+        for root in ["/run/runc/", "/run//runc", "/run/./runc"] {
+            assert_eq!(container(root, "a"), expected, "{root}");
+        }
+        assert_ne!(container("/run/runc", "b"), expected);
+        assert_ne!(container("/run/runc/a", ""), expected);
+        assert_ne!(container("run/runc", "a"), expected);
     }
 }

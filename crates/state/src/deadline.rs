@@ -27,6 +27,33 @@ impl Deadline {
         self.0.is_some_and(|at| Instant::now() >= at)
     }
 
+    /// This one, or `limit` from now if that comes first.
+    #[must_use]
+    pub fn at_most(self, limit: Duration) -> Self {
+        let other = Self::after(limit);
+        match (self.remaining(), other.remaining()) {
+            (Some(mine), Some(others)) if mine < others => self,
+            _ => other,
+        }
+    }
+
+    /// Looks again and again, with pauses that grow to 50 ms, until there is an answer; `None` when
+    /// there was none in time. It looks once at least.
+    pub fn poll<T, E>(
+        self,
+        mut look: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let answer = look()?;
+            if answer.is_some() || self.expired() {
+                return Ok(answer);
+            }
+            std::thread::sleep(pause.min(self.remaining().unwrap_or(pause)));
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
     /// What is left; `None` when there is no limit, zero once it has passed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
@@ -92,31 +91,41 @@ fn own_pid() -> String {
 }
 
 /// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
-fn wait_for(mut file: File, path: PathBuf, deadline: Deadline) -> Result<File, LockError> {
-    let mut pause = Duration::from_millis(1);
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) if deadline.expired() => {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder);
-                if holder.is_empty() {
-                    holder.push_str("a process that didn't name itself");
-                }
-                return Err(LockError::Held { path, holder });
-            }
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                let left = deadline.remaining().unwrap_or(pause);
-                std::thread::sleep(pause.min(left));
-                pause = (pause * 2).min(Duration::from_millis(50));
-            }
-            Err(error) => return Err(failed("flock", &path, error).into()),
-        }
+fn wait_for(file: File, path: PathBuf, deadline: Deadline) -> Result<File, LockError> {
+    let locked =
+        deadline.poll(
+            || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(Some(())),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+                Err(error) => Err(failed("flock", &path, error)),
+            },
+        )?;
+    match locked {
+        Some(()) => Ok(file),
+        None => Err(LockError::Held {
+            holder: holder(file, &path),
+            path,
+        }),
     }
+}
+
+/// As it said of itself.
+fn holder(mut file: File, path: &Path) -> String {
+    if path.is_dir() {
+        return "another create of this bundle".to_owned();
+    }
+    let mut holder = String::new();
+    let _ = file.read_to_string(&mut holder);
+    if holder.is_empty() {
+        holder.push_str("a process that didn't name itself");
+    }
+    holder
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -22,12 +22,12 @@ impl Process {
     /// The process that has `pid` now.
     pub fn of(pid: i32) -> io::Result<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
-        let Some((_, start_time)) = parse_stat(&stat) else {
+        let Some(stat) = Stat::parse(&stat) else {
             return Err(io::Error::other(format!("/proc/{pid}/stat can't be read")));
         };
         Ok(Self {
             pid,
-            start_time,
+            start_time: stat.start_time,
             boot_id: boot_id()?,
         })
     }
@@ -37,17 +37,15 @@ impl Process {
         Self::of(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// Whether it still runs. A zombie doesn't: it has left its namespaces and holds no mount.
+    /// Whether it still runs. A zombie doesn't: it has left its namespaces and holds no mount; but
+    /// one whose other threads live does (`pthread_exit(3)` in `main`).
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let Ok(stat) = std::fs::read(format!("/proc/{}/stat", self.pid)) else {
             return false;
         };
-        let Some((state, start_time)) = parse_stat(&stat) else {
-            return false;
-        };
-        start_time == self.start_time
-            && !matches!(state, b'Z' | b'X' | b'x')
+        let stat = Stat::parse(&stat).filter(|stat| stat.start_time == self.start_time);
+        stat.is_some_and(|stat| stat.is_of_the_living())
             && boot_id().is_ok_and(|boot| boot == self.boot_id)
     }
 }
@@ -58,16 +56,35 @@ fn boot_id() -> io::Result<String> {
     Ok(text)
 }
 
-/// State and start time of a `/proc/<pid>/stat`. The command's name is in parentheses and may
-/// hold anything, parentheses too: `proc_pid_stat(5)`.
-fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
-    let close = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = *fields.next()?.as_bytes().first()?;
-    // Field 22, where the state was field 3.
-    let start_time = fields.nth(18)?.parse().ok()?;
-    Some((state, start_time))
+/// What matters of a `/proc/<pid>/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    threads: u32,
+    start_time: u64,
+}
+
+impl Stat {
+    /// The command's name is in parentheses and may hold anything, parentheses too:
+    /// `proc_pid_stat(5)`.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let close = stat.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        // Fields 3, 20 and 22.
+        Some(Self {
+            state: *fields.next()?.as_bytes().first()?,
+            threads: fields.nth(16)?.parse().ok()?,
+            start_time: fields.nth(1)?.parse().ok()?,
+        })
+    }
+
+    fn is_of_the_living(&self) -> bool {
+        match self.state {
+            b'Z' => self.threads > 1,
+            state => !matches!(state, b'X' | b'x'),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -76,10 +93,34 @@ mod tests {
 
     #[test]
     fn the_command_may_look_like_fields() {
-        let stat = b"7 (a) R 1 (x)) S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0 4242 9 9";
-        assert_eq!(parse_stat(stat), Some((b'S', 4242)));
-        assert_eq!(parse_stat(b"7 (a) S 1 2"), None);
-        assert_eq!(parse_stat(b""), None);
+        let stat = b"7 (a) R 1 (x)) S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 6 0 4242 9 9";
+        let expected = Stat {
+            state: b'S',
+            threads: 6,
+            start_time: 4242,
+        };
+        assert_eq!(Stat::parse(stat), Some(expected));
+        assert_eq!(Stat::parse(b"7 (a) S 1 2"), None);
+        assert_eq!(Stat::parse(b""), None);
+    }
+
+    #[test]
+    fn a_process_lives_with_its_last_thread() {
+        for (state, threads, lives) in [
+            (b'S', 1, true),
+            (b'D', 1, true),
+            (b'Z', 2, true),
+            (b'Z', 1, false),
+            (b'Z', 0, false),
+            (b'X', 1, false),
+        ] {
+            let stat = Stat {
+                state,
+                threads,
+                start_time: 1,
+            };
+            assert_eq!(stat.is_of_the_living(), lives, "{stat:?}");
+        }
     }
 
     #[test]

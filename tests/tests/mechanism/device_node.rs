@@ -120,6 +120,23 @@ on_each_delegate! {
         assert_eq!(access(&app, &other, "/dev/none"), "", "and no other device came with it");
     }
 
+    fn a_create_that_is_refused_for_its_id_takes_no_device_away(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let second = node.stage(POD, "pv-2", &other, &["--device-node"]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
+        let resources = bundle.spec()["linux"]["resources"].clone();
+        let container = node.run(&bundle.write());
+        let refused = Bundle::plain(node.dir()).bind(&second, "/data", &[]).write();
+        let bundle = refused.path().to_str().unwrap();
+        let create = container.command(&["create", "--bundle", bundle, container.id()]);
+        let _ = container.create_with(create).failure();
+        update(&container, &resources);
+        assert_eq!(access(&container, &device, &device_path(&node, &target)), "readwrite");
+        assert_eq!(access(&container, &other, "/dev/none"), "");
+    }
+
     fn an_update_gives_a_later_container_of_the_same_id_no_device(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();

@@ -148,7 +148,7 @@ on_each_delegate! {
             (plain().bind("/etc", "/data/etc", &[]), "/data/etc"),
             (plain().bind("/etc", "/data", &[]), "/data"),
             (plain().user_namespace(300_000, None), "user namespace"),
-            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]), "rshared"),
+            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]), "shared with the host"),
             (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "size=1m"]), "size=1m"),
         ] {
             let bundle = bundle.write();

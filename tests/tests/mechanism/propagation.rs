@@ -1,6 +1,7 @@
 //! Mount propagation: what a container shares with the host still is shared, and volumes never are.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use runcrust_tests::interrupt::{create_killed_at, held_up_at};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{
-    Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
+    Bundle, Container, Delegate, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
 };
 use serde_json::json;
 
@@ -121,7 +122,7 @@ on_each_delegate! {
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
             let app = node.run(&bundle.write());
             let _ = app.sh("echo x > /data/file");
-            let mut plain = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]);
+            let mut plain = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
             plain.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
             let plain = node.run(&plain.write());
             assert_eq!(plain.sh("cat /data/file"), "x", "{propagation}");
@@ -131,6 +132,101 @@ on_each_delegate! {
             let leaked = host::mounts_below(&node.handler().state_dir());
             assert_eq!(leaked, Vec::<std::path::PathBuf>::new(), "{propagation}");
         }
+    }
+
+    /// crun sets the sandbox's propagation after its hooks.
+    fn what_is_mounted_in_a_volume_stays_in_its_container(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut sandbox = node.sandbox_bundle(POD);
+        sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+        let sandbox = node.run(&sandbox.write());
+        let apps = [(); 2].map(|()| {
+            let mut bundle = can_mount(node.app_bundle(&sandbox).bind(&target, "/data", &["rbind"]));
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+            node.run(&bundle.write())
+        });
+        let _ = apps[0].sh("mkdir /data/inner; mount -t tmpfs inner /data/inner; touch /data/inner/x");
+        assert_eq!(apps[1].sh("ls /data/inner | wc -l"), "0");
+        assert_eq!(node.app(&sandbox, &target, "/data").sh("ls /data/inner | wc -l"), "0");
+    }
+
+    fn below_what_is_shared_with_the_host_no_volume_is_mounted(delegate: Delegate) {
+        for (with_sandbox, attach) in [(true, ATTACH[0]), (false, ATTACH[0]), (false, ATTACH[1])] {
+            let node = Node::with(delegate, attach);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let directory = node.dir().subdir("shared");
+            fs::create_dir(directory.join("volume")).unwrap();
+            let _shared = Shared::new(&directory);
+            let watcher = MountWatcher::start(device.path());
+            let sandbox = node.sandbox(POD);
+            let bundle = |place: &str| {
+                let bundle = if with_sandbox { node.app_bundle(&sandbox) } else { Bundle::plain(node.dir()) };
+                let bidirectional = ["rbind", "rshared", "rw"];
+                let mut bundle = bundle.bind(&directory, "/shared", &bidirectional).bind(&target, place, &[]);
+                bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+                bundle.write()
+            };
+            let app = node.container(&bundle("/shared/volume"));
+            let _ = app.create().failure();
+            let sentence = app.last_log_error().unwrap();
+            let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
+            assert!(sentence.starts_with(expected), "{sentence}");
+            watcher.assert_never_mounted();
+
+            // A link in the image can't be seen before: it is taken back.
+            let linked = bundle("/link");
+            symlink("shared/volume", linked.rootfs().join("link")).unwrap();
+            let app = node.container(&linked);
+            let _ = app.create().failure();
+            assert_eq!(device.host_mounts(), Vec::<String>::new(), "{attach}");
+            if delegate == Delegate::Runc {
+                let sentence = app.last_log_error().unwrap();
+                assert!(sentence.contains("it was mounted on the host too, at "), "{sentence}");
+            }
+            drop(app);
+            end([sandbox]);
+            device.wait_until_free(PATIENCE);
+            let _ = node.unstage(&target).success();
+            drop(Held::of(&node));
+        }
+    }
+
+    fn a_volume_that_is_to_be_shared_with_the_host_is_refused(delegate: Delegate) {
+        for mode in ["bind", "hook"] {
+            let node = Node::with(delegate, &format!("mount_mode = {mode:?}"));
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]);
+            let container = node.container(&bundle.write());
+            let _ = container.create().failure();
+            let sentence = container.last_log_error().unwrap();
+            assert!(sentence.starts_with("volume pv-1: its mount is to be shared with the host"), "{sentence}");
+        }
+    }
+
+    fn without_a_mount_namespace_nothing_is_mounted_on_the_host(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let watcher = MountWatcher::start(device.path());
+        let without = |mut bundle: Bundle| {
+            let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.retain(|namespace| namespace["type"] != "mount");
+            bundle.write()
+        };
+        for bundle in [
+            without(Bundle::plain(node.dir()).bind(&target, "/data", &[])),
+            without(node.sandbox_bundle(POD)),
+        ] {
+            let container = node.container(&bundle);
+            let _ = container.create().failure();
+            let sentence = container.last_log_error().unwrap();
+            assert!(sentence.starts_with("volume pv-1: without a mount namespace of its own"), "{sentence}");
+        }
+        watcher.assert_never_mounted();
     }
 
     fn the_fallback_leaves_one_private_mount_of_the_attach_directory(delegate: Delegate) {

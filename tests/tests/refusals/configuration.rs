@@ -167,5 +167,13 @@ fn a_delegate_that_cannot_be_run_is_refused_by_name() {
         let _ = container.create().failure();
         let error = container.last_log_error().expect("an error in the log");
         assert!(error.contains(delegate.to_str().unwrap()), "{error}");
+
+        // Nor is a command line judged by another one's grammar: this one is crun's.
+        let mut run = container.command(&["run", "--bundle"]);
+        run.arg(bundle.path())
+            .args(["-f", "config.json", bundle.id()]);
+        let _ = Run::of(&mut run).failure();
+        let error = container.last_log_error().expect("an error in the log");
+        assert!(error.contains(delegate.to_str().unwrap()), "{error}");
     }
 }

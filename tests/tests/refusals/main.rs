@@ -5,6 +5,7 @@ mod configuration;
 mod entries;
 mod lost;
 mod mount_info;
+mod sentences;
 mod strangers;
 
 use runcrust_tests::refusal;

@@ -11,6 +11,7 @@ mod lives;
 mod names;
 mod probe;
 mod probed;
+mod rootless;
 mod runs;
 mod sockets;
 mod strace;

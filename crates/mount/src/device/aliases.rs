@@ -14,6 +14,8 @@ use super::{DeviceError, DeviceNumber};
 pub enum Identity {
     /// A block device.
     Device(DeviceNumber),
+    /// A disk by the id that it gives itself, the same on each path to it.
+    Disk(String),
     /// What a loop device shows: a file from an offset on. Its length isn't compared.
     File {
         /// `st_dev` of the file.
@@ -64,8 +66,8 @@ impl Aliases {
         Ok(Self { own, below })
     }
 
-    /// Whether there is a loop device among them.
-    pub(super) fn show_a_file(&self) -> bool {
+    /// Whether another device may show the same, which the kernel's claims know nothing of.
+    pub(super) fn may_have_rivals(&self) -> bool {
         let mut all = self.own.iter().chain(&self.below);
         all.any(|identity| !matches!(identity, Identity::Device(_)))
     }
@@ -134,7 +136,22 @@ fn identities(sysfs: &Path, number: DeviceNumber) -> Result<BTreeSet<Identity>, 
         let offset = decimal(number, &looped.join("offset"))?;
         identities.insert(backing_file(path, offset));
     }
+    identities.extend(disk_id(sysfs, number)?.map(Identity::Disk));
     Ok(identities)
+}
+
+/// `wwid` of SCSI and `NVMe`, where it is of a kind that means one disk in the world: emulators give
+/// others to several.
+fn disk_id(sysfs: &Path, number: DeviceNumber) -> Result<Option<String>, DeviceError> {
+    let directory = directory(sysfs, number);
+    for file in ["device/wwid", "wwid"] {
+        if let Some(id) = optional(number, &directory.join(file))? {
+            let id = String::from_utf8_lossy(id.trim_ascii()).into_owned();
+            let kinds = ["naa.", "eui.", "uuid."];
+            return Ok(kinds.iter().any(|kind| id.starts_with(kind)).then_some(id));
+        }
+    }
+    Ok(None)
 }
 
 fn backing_file(path: &Path, offset: u64) -> Identity {

@@ -41,8 +41,8 @@ pub(super) fn anew_if_unused(record: VolumeRecord, plan: &MountPlan) -> VolumeRe
     }
 }
 
-/// Enters `user` into the volume's record, `before` being its live users, and does `work`; both or
-/// none. What the work makes of the record is written too.
+/// Enters `user` into the volume's record, `before` being its live users, and does `work`; where
+/// that fails, neither. What the work makes of the record is written too.
 pub(super) fn acquire<T>(
     context: &Context<'_>,
     locked: &Locked,
@@ -63,16 +63,21 @@ pub(super) fn acquire<T>(
     let claimed = owners::claim(context, target, plan, &pod_uid, before, || {
         Ok(volume.write_record(&record)?)
     })?;
-    let worked = work(claimed.admission, &mut record)
-        .and_then(|done| Ok(volume.write_record(&record).map(|()| done)?));
-    if worked.is_err() {
-        // What the failed try wrote goes; its cause is what counts.
-        let undone = volume.write_record(before);
-        if claimed.newly && undone.is_ok() {
-            let _ = owners::disown(context, target, device);
+    match work(claimed.admission, &mut record) {
+        Ok(done) => {
+            // It is mounted: that this can't be written takes nobody off the record.
+            volume.write_record(&record)?;
+            Ok(done)
+        }
+        Err(cause) => {
+            // What the failed try wrote goes; its cause is what counts.
+            let undone = volume.write_record(before);
+            if claimed.newly && undone.is_ok() {
+                let _ = owners::disown(context, target, device);
+            }
+            Err(cause)
         }
     }
-    worked
 }
 
 fn unused(plan: &MountPlan) -> VolumeRecord {

@@ -44,10 +44,14 @@ fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Res
     }
     // With another superblock than was staged the claim is what refuses it.
     let as_staged = mounted && before.superblock == plan.superblock;
+    let pod_uid = &*host.record.pod_uid;
     if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
+        // Attached means configured, whether or not that could be written down then.
+        if !before.mark_prepared(pod_uid) {
+            volume.write_record(&before)?;
+        }
         return Ok(volume.publish_cli(host.cli)?);
     }
-    let pod_uid = &*host.record.pod_uid;
     let user = sandbox_user(host.record);
     acquire(
         context,

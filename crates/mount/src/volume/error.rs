@@ -1,5 +1,7 @@
 //! What can go wrong with a volume, and the code that a caller gets.
 
+use std::path::PathBuf;
+
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::info::InfoError;
@@ -12,6 +14,7 @@ use crate::device::DeviceError;
 use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
 use crate::options::OptionsError;
+use crate::propagated::PropagatedError;
 use crate::resize::ResizeError;
 use crate::sandbox::SandboxError;
 
@@ -142,9 +145,14 @@ pub(super) enum Cause {
     )]
     DeviceBusy { device: String },
     #[error(
-        "device {device} shows the same file as {rival}, which is in use: two file systems on one file destroy each other; hint: stage the volume with {rival}, or wait until it is free"
+        "device {device} shows the same data as {rival}, which is in use: mounted twice, the file system would be destroyed; hint: stage the volume with {rival}, or wait until it is free"
     )]
     RivalBusy { device: String, rival: String },
+    #[error(
+        "it was mounted on the host too, at {}, because its place in the container is on a mount \
+         that is shared with the host; hint: mount the volume elsewhere", place.display()
+    )]
+    Propagated { place: PathBuf },
     #[error(
         "container {0} isn't among its users, although its create prepared it; hint: create the container again"
     )]
@@ -184,6 +192,8 @@ pub(super) enum Cause {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    #[error(transparent)]
+    TakeBack(#[from] PropagatedError),
     #[error(
         "the resize that was asked for before the mount: {0}; a new `crust resize` takes its place, \
          and unstaging the volume drops it"

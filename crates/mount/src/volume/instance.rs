@@ -1,6 +1,7 @@
 //! A mount of a volume that nobody sees yet.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crust_state::Volume;
 use crust_state::ownership::Admission;
@@ -10,6 +11,7 @@ use super::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 use super::resize;
+use crate::device::Device;
 use crate::filesystem::{self, Request};
 use crate::fsgroup;
 
@@ -35,7 +37,7 @@ pub(super) fn make(
     let plan = wanted.plan;
     let exclusive = wanted.admission == Admission::First;
     if exclusive {
-        unheld(plan)?;
+        unheld(context, plan)?;
     }
     let mount = filesystem::instantiate(&Request {
         device: &plan.device,
@@ -55,19 +57,35 @@ pub(super) fn make(
     Ok(mount)
 }
 
+/// A device stays busy a moment longer than the last process that had it mounted: for what is to be
+/// written, and until a killed process has run its last instructions.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// Fails where somebody whom no record names has the device.
-pub(super) fn unheld(plan: &MountPlan) -> Result<(), Cause> {
+pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
+    let mut held = None;
+    let free = context.deadline.at_most(MOMENT).poll(|| {
+        held = holder(plan)?;
+        Ok::<_, Cause>(held.is_none().then_some(()))
+    })?;
+    match (free, held) {
+        (None, Some(cause)) => Err(cause),
+        _ => Ok(()),
+    }
+}
+
+/// Who has the device, or one that shows the same.
+fn holder(plan: &MountPlan) -> Result<Option<Cause>, Cause> {
+    let path = |device: &Device| device.path().display().to_string();
     if plan.device.in_use_exclusively()? {
-        let device = plan.device.path().display().to_string();
-        return Err(Cause::DeviceBusy { device });
+        let device = path(&plan.device);
+        return Ok(Some(Cause::DeviceBusy { device }));
     }
     for rival in plan.device.rivals()? {
         if rival.in_use_exclusively()? {
-            return Err(Cause::RivalBusy {
-                device: plan.device.path().display().to_string(),
-                rival: rival.path().display().to_string(),
-            });
+            let (device, rival) = (path(&plan.device), path(&rival));
+            return Ok(Some(Cause::RivalBusy { device, rival }));
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -49,6 +49,16 @@ impl Mounted {
     }
 }
 
+fn threads(process: i32) -> Vec<i32> {
+    let Ok(listing) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    let names = listing.flatten().map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect()
+}
+
 fn has_option(options: &std::ffi::OsStr, wanted: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
     options.any(|option| option == wanted.as_bytes())
@@ -92,12 +102,19 @@ struct Tree {
 impl Tree {
     /// `None` when the process has ended.
     fn of(process: &Process) -> Option<Self> {
-        let root = format!("/proc/{}/root", process.pid);
+        // A thread that ended before the others has no tree any more, the first one's included.
+        let tree = Self::of_thread(process.pid)
+            .or_else(|| threads(process.pid).into_iter().find_map(Self::of_thread))?;
+        // Asked last: until here the pid was this process's.
+        process.is_alive().then_some(tree)
+    }
+
+    fn of_thread(id: i32) -> Option<Self> {
+        let root = format!("/proc/{id}/root");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, root, flags, Mode::empty()).ok()?;
-        let mounts = mountinfo::read(process.pid).ok()?;
-        // Asked last: until here the pid was this process's.
-        process.is_alive().then_some(Self { root, mounts })
+        let mounts = mountinfo::read(id).ok()?;
+        Some(Self { root, mounts })
     }
 
     fn open(&self, mount: &Mount) -> Option<Mounted> {

@@ -45,7 +45,7 @@ pub fn reserve(
         container,
         mounts,
         |wanted, _| match wanted.admission {
-            Admission::First => instance::unheld(wanted.plan),
+            Admission::First => instance::unheld(context, wanted.plan),
             Admission::Joins => Ok(()),
         },
     )

@@ -1,8 +1,6 @@
 //! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
 //! "Runtime API").
 
-use std::time::Duration;
-
 use crust_state::crust::EntryError;
 use crust_state::lock::LockName;
 use crust_state::record::VolumeRecord;
@@ -118,23 +116,17 @@ fn wait_until_free(
     let Some(opened) = Device::of_number(device)? else {
         return Ok(());
     };
-    let mut pause = Duration::from_millis(1);
-    loop {
+    let free = context.deadline.poll(|| {
         // The look itself takes the device for a moment, which no mount may find taken.
-        let lock = context
+        let _lock = context
             .state
             .lock(LockName::Device(device), context.deadline)?;
-        if shared(context, target, device)? || !opened.in_use_exclusively()? {
-            return Ok(());
-        }
-        drop(lock);
-        if context.deadline.expired() {
-            let device = opened.path().display().to_string();
-            return Err(Cause::DeviceBusy { device });
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
-    }
+        let free = shared(context, target, device)? || !opened.in_use_exclusively()?;
+        Ok::<_, Cause>(free.then_some(()))
+    })?;
+    free.ok_or_else(|| Cause::DeviceBusy {
+        device: opened.path().display().to_string(),
+    })
 }
 
 /// Whether another volume on the device has live users.

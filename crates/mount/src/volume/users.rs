@@ -5,6 +5,7 @@ use crust_state::{DeviceNumber, Process, TargetPath};
 
 use super::error::{Cause, VolumeError};
 use super::{Context, Locked};
+use crate::propagated;
 
 /// A container that is about to be created.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +76,12 @@ pub fn publish(
         };
         let process = Process::of(pid).map_err(|source| Cause::Process { pid, source })?;
         let mut record = locked.volume.record()?.ok_or(Cause::NotInUse)?;
+        // The config is planned so that this doesn't happen, but a link in an image can lead there.
+        let lent = context.config.attach_directory();
+        let places = propagated::take_back(pid, record.device, &lent)?;
+        if let Some(place) = places.into_iter().next() {
+            return Err(Cause::Propagated { place });
+        }
         if !record.publish(id, process) {
             return Err(Cause::NotPending(id.to_owned()));
         }

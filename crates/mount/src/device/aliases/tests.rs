@@ -84,6 +84,35 @@ fn device_mapper_conflicts_with_what_is_below_however_deep() {
 }
 
 #[test]
+fn two_paths_to_one_disk_conflict() {
+    let sysfs = Sysfs::new();
+    for (name, number, file, id) in [
+        ("sda", "8:0", "device/wwid", "naa.600508b1001c1\n"),
+        ("sdb", "8:16", "device/wwid", "naa.600508b1001c1\n"),
+        ("sdc", "8:32", "device/wwid", "naa.600508b1001c2\n"),
+        ("nvme0n1", "259:0", "wwid", "eui.0025385\n"),
+        ("nvme1n1", "259:1", "wwid", "eui.0025385\n"),
+        ("sdd", "8:48", "device/wwid", "t10.ATA     QEMU HARDDISK\n"),
+        ("sde", "8:64", "device/wwid", "t10.ATA     QEMU HARDDISK\n"),
+        ("sdf", "8:80", "device/wwid", "\n"),
+        ("sdg", "8:96", "device/wwid", "\n"),
+    ] {
+        let device = sysfs.device(name, number);
+        fs::create_dir_all(device.join("device")).expect("device");
+        Sysfs::write(&device, file, id);
+    }
+    let multipath = sysfs.device("dm-0", "253:0");
+    let first = sysfs.0.path().join("devices/sda");
+    Sysfs::lies_on(&multipath, &first);
+    assert!(sysfs.conflict("8:0", "8:16"));
+    assert!(sysfs.conflict("253:0", "8:16"));
+    assert!(sysfs.conflict("259:0", "259:1"));
+    for (a, b) in [("8:0", "8:32"), ("8:48", "8:64"), ("8:80", "8:96")] {
+        assert!(!sysfs.conflict(a, b), "{a} {b}");
+    }
+}
+
+#[test]
 fn logical_volumes_of_one_physical_volume_do_not_conflict() {
     let sysfs = Sysfs::new();
     let disk = sysfs.device("sda", "8:0");

@@ -1,0 +1,99 @@
+//! What is wrong around a volume, and not with it, is told with its name and what to do too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::{Bundle, Container, Node, Run, binary, on_each_delegate};
+
+const POD: &str = "pod-a";
+
+#[track_caller]
+fn assert_refused(container: &Container, words: &[&str]) {
+    let _ = container.create().failure();
+    let sentence = container.last_log_error().expect("a line in the log");
+    assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+    }
+}
+
+on_each_delegate! {
+    fn of_a_hook_that_cannot_be_run(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let hook = node.dir().join("hook");
+        let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let configuration = node.handler().configuration();
+        let text = fs::read_to_string(&configuration).unwrap();
+        let ours = format!("{:?}", binary("crust-mount-hook"));
+        fs::write(&configuration, text.replace(&ours, &format!("{hook:?}"))).unwrap();
+        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "No such file", "hint: "]);
+        fs::write(&hook, "").unwrap();
+        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "Permission denied", "hint: "]);
+        fs::remove_file(&hook).unwrap();
+        fs::create_dir(&hook).unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "isn't a program", "hint: "]);
+    }
+
+    fn of_a_bundle_that_cannot_be_written(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let container = node.container(&bundle);
+        let log = node.dir().join("log");
+        read_only(bundle.path(), || {
+            let mut create = Command::new(node.handler().path());
+            create.arg("--log").arg(&log).args(["--log-format", "json", "--root"]).arg(container.root());
+            create.args(["create", "--bundle"]).arg(bundle.path()).arg(container.id());
+            let _ = Run::of(&mut create).failure();
+        });
+        let sentence = fs::read_to_string(&log).unwrap();
+        for word in ["volume pv-1: ", "Read-only file system", "hint: ", "written anew in its place"] {
+            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+        }
+        assert!(!node.entry(&target).join("runcrust.json").exists());
+    }
+
+    fn of_a_missing_root_file_system(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        fs::rename(bundle.rootfs(), bundle.path().join("elsewhere")).unwrap();
+        assert_refused(&node.container(&bundle), &["realpath", "rootfs"]);
+    }
+
+    fn of_a_sandbox_that_exists_already(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let again = node.sandbox_bundle(POD).with_id("again").write();
+        let config = fs::read_to_string(again.config_path()).unwrap();
+        fs::write(again.config_path(), config.replace("again", sandbox.id())).unwrap();
+        let mut create = sandbox.command(&["create", "--bundle"]);
+        create.arg(again.path()).arg(sandbox.id());
+        let _ = sandbox.create_with(create).failure();
+        let sentence = sandbox.last_log_error().unwrap();
+        for word in ["volume pv-1: ", sandbox.id(), "exists already", "hint: "] {
+            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+        }
+    }
+}
+
+/// With a directory mounted read-only on itself.
+fn read_only(directory: &Path, work: impl FnOnce()) {
+    let mount = |arguments: &[&str]| {
+        let mut mount = Command::new("mount");
+        let _ = Run::of(mount.args(arguments).arg(directory)).success();
+    };
+    mount(&["--bind", directory.to_str().unwrap()]);
+    mount(&["-o", "remount,bind,ro"]);
+    work();
+    let _ = Run::of(Command::new("umount").arg(directory)).success();
+}
