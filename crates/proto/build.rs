@@ -16,6 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    // Clients bring their own channel: the server needs none.
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .compile_fds(files)?;
     Ok(())
 }
