@@ -200,6 +200,13 @@ mod tests {
     }
 
     #[test]
+    fn where_a_delegate_is_looked_for_is_documented_in_that_order() {
+        let listed = BUILT_IN.map(|path| format!("`{path}`")).join(", ");
+        let documented = include_str!("../docs/configuration.md");
+        assert!(documented.contains(&format!("| first of {listed} |")));
+    }
+
+    #[test]
     fn the_word_crust_does_not_make_it_crun() {
         assert_eq!(flavour_of(Path::new("/usr/bin/runcrust")), Flavour::Runc);
         assert_eq!(flavour_of(Path::new("/opt/crun/runc")), Flavour::Runc);

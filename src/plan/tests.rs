@@ -389,6 +389,7 @@ fn a_mount_that_asks_for_its_own_ids_keeps_them() {
         ("\"rbind\",\"ridmap\"", true),
         ("\"bind\",\"idmap=uids=0-1-2\"", true),
         ("\"rbind\"],\"uidMappings\":[{\"size\":1}", true),
+        ("\"rbind\"],\"gidMappings\":[{\"size\":1}", true),
     ] {
         let text = config(TARGET, "").replace("\"rbind\"", change);
         let plan = container(&text, member("s"), &Config::default());

@@ -263,8 +263,12 @@ impl Bundle {
         if !self.rootfs().exists() {
             rootfs::make(&self.rootfs());
         }
-        if let Some(root) = self.spec["linux"]["uidMappings"][0]["hostID"].as_u64() {
-            rootfs::give(&self.rootfs(), u32::try_from(root).expect("an id"));
+        let roots = |mappings: &str| {
+            let id = self.spec["linux"][mappings][0]["hostID"].as_u64()?;
+            Some(u32::try_from(id).expect("an id"))
+        };
+        if let (Some(user), Some(group)) = (roots("uidMappings"), roots("gidMappings")) {
+            rootfs::give(&self.rootfs(), user, group);
         }
         // As containerd has it: others may pass through, not list.
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711)).expect("chmod 0711");

@@ -190,6 +190,17 @@ impl Container {
         Run::of(&mut self.command(&["delete", "--force", &self.id]))
     }
 
+    /// Stops and deletes it. Its bundle stays.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be deleted.
+    #[track_caller]
+    pub fn end(&self) {
+        self.stop();
+        let _ = self.delete().success();
+    }
+
     /// Its id.
     pub fn id(&self) -> &str {
         &self.id
@@ -235,8 +246,7 @@ impl Container {
 #[track_caller]
 pub fn end(containers: impl IntoIterator<Item = Container>) {
     for container in containers {
-        container.stop();
-        let _ = container.delete().success();
+        container.end();
         fs::remove_dir_all(container.bundle()).expect("the bundle goes");
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::node::PATIENCE;
+use crate::node::{PATIENCE, utf8};
 use crate::{Container, wait_until};
 
 /// The command, and SIGKILL for whichever of its processes enters `call` for the `nth` time, before
@@ -19,27 +19,25 @@ pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
     injected(command, &[], call, &fault)
 }
 
-/// The command, whose own failed calls of this kind are written to a file as they happen.
-pub fn telling_failures_of(command: &Command, call: &str, file: &Path) -> Command {
-    let mut strace = Command::new("/usr/bin/strace");
-    strace.args(["-qq", "-Z", "-o"]).arg(file);
-    strace.arg("-e").arg(format!("trace={call}"));
-    run_in_it(strace, command)
+/// The command, whose own process's calls are written to a file, each as soon as it returns.
+pub fn traced(command: &Command, call: &str, file: &Path) -> Command {
+    under_strace(command, &["-o", utf8(file), "-e", &format!("trace={call}")])
 }
 
 fn injected(command: &Command, options: &[&str], call: &str, fault: &str) -> Command {
-    let mut strace = Command::new("/usr/bin/strace");
-    strace
-        .args(options)
-        .args(["-qq", "-o", "/dev/null", "-e"])
-        .arg(format!("trace={call}"))
-        .arg("-e")
-        .arg(format!("inject={call}:{fault}"));
-    run_in_it(strace, command)
+    let trace = format!("trace={call}");
+    let inject = format!("inject={call}:{fault}");
+    let faults = ["-o", "/dev/null", "-e", &trace, "-e", &inject];
+    under_strace(command, &[options, &faults].concat())
 }
 
-fn run_in_it(mut strace: Command, command: &Command) -> Command {
-    strace.arg(command.get_program()).args(command.get_args());
+fn under_strace(command: &Command, options: &[&str]) -> Command {
+    let mut strace = Command::new("/usr/bin/strace");
+    strace
+        .arg("-qq")
+        .args(options)
+        .arg(command.get_program())
+        .args(command.get_args());
     if let Some(directory) = command.get_current_dir() {
         strace.current_dir(directory);
     }
@@ -75,10 +73,9 @@ pub fn create_failing_at(container: &Container, call: &str, error: &str, nth: us
 /// When it isn't created.
 pub fn create_traced(container: &Container, call: &str) -> String {
     let file = container.bundle().join("strace");
-    let mut strace = Command::new("/usr/bin/strace");
-    strace.args(["-f", "-qq", "-o"]).arg(&file);
-    strace.arg("-e").arg(format!("trace={call}"));
-    let strace = run_in_it(strace, &container.create_command());
+    let trace = format!("trace={call}");
+    let options = ["-f", "-o", utf8(&file), "-e", &trace];
+    let strace = under_strace(&container.create_command(), &options);
     assert!(create_under(strace, container), "it isn't created");
     std::fs::read_to_string(file).expect("strace has written")
 }

@@ -6,9 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use nix::mount::{MsFlags, mount};
 
-use crate::Handler;
+use crate::{Handler, mounts};
 
 /// A container's `volumeMounts[].subPath`, as kubelet sees it.
 #[derive(Debug, Clone, Copy)]
@@ -64,9 +63,7 @@ impl SubPath<'_> {
             .open(&source)
             .expect("open a subPath");
         let link = format!("/proc/self/fd/{}", source.as_raw_fd());
-        let nothing: Option<&str> = None;
-        mount(Some(&*link), &place, nothing, MsFlags::MS_BIND, nothing)
-            .unwrap_or_else(|error| panic!("bind {}: {error}", place.display()));
+        mounts::bind(Path::new(&link), &place);
         place
     }
 }

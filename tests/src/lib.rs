@@ -28,6 +28,7 @@ pub mod interrupt;
 pub mod kata;
 pub mod kubelet;
 mod loopdev;
+pub mod mounts;
 pub mod node;
 pub mod odd_json;
 mod pod;

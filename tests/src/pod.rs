@@ -92,9 +92,9 @@ impl<'a> Pod<'a> {
     #[track_caller]
     pub fn end(&self, apps: impl IntoIterator<Item = Container>) {
         for app in apps {
-            end(&app);
+            app.end();
         }
-        end(&self.sandbox);
+        self.sandbox.end();
     }
 
     /// Nothing stands in the target path on the host.
@@ -102,12 +102,6 @@ impl<'a> Pod<'a> {
     pub fn assert_target_empty(&self) {
         assert_empty(&self.target);
     }
-}
-
-#[track_caller]
-fn end(container: &Container) {
-    container.stop();
-    let _ = container.delete().success();
 }
 
 #[track_caller]

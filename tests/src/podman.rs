@@ -55,10 +55,21 @@ impl Podman {
         run.success().stdout.trim().to_owned()
     }
 
+    /// What podman knows of a container, by a Go template.
+    ///
+    /// # Panics
+    ///
+    /// When it knows of none.
+    #[track_caller]
+    pub fn inspect(&self, name: &str, format: &str) -> String {
+        let run = self.run(&["inspect", "--format", format, name]);
+        run.success().stdout.trim().to_owned()
+    }
+
     fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
         let root = self.base.join("rootfs").join(name);
         rootfs::make(&root);
-        rootfs::give(&root, owner);
+        rootfs::give(&root, owner, owner);
         root
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Delegate, Handler};
+use crate::Delegate;
 
 /// A runtime and the delegate that does its work.
 #[derive(Debug, Clone)]
@@ -26,17 +26,6 @@ impl Runtime {
         Self {
             program: program.into(),
             delegate,
-        }
-    }
-
-    /// What a pass-through suite tests: the handler, or the program that `RUNTIME` in the
-    /// environment names. A test that fails on plain runc is a wrong test.
-    pub fn or_from_environment(handler: &Handler) -> Self {
-        let program =
-            std::env::var_os("RUNTIME").map_or_else(|| handler.path().into(), PathBuf::from);
-        Self {
-            program,
-            delegate: handler.delegate(),
         }
     }
 

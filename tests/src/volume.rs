@@ -4,14 +4,12 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 
-use crate::Run;
 use crate::cleanup::Working;
 use crate::dir::new_directory;
+use crate::{Run, mounts};
 
 /// Makes a file system on the device, with further arguments; what is there is overwritten.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
@@ -56,14 +54,11 @@ pub fn fsck(fstype: &str, device: &Path) {
 /// When it can't be mounted, and when `work` panics.
 #[track_caller]
 pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send) -> T {
-    let work = || {
-        unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
-        let nothing: Option<&str> = None;
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(nothing, "/", nothing, private, nothing).expect("make / private");
+    mounts::apart(|| {
         let _working = Working::begin();
         let at = new_directory("volume");
         let fstype = type_on(device);
+        let nothing: Option<&str> = None;
         let result = mount(Some(device), &at, fstype, MsFlags::empty(), nothing)
             .map(|()| catch_unwind(AssertUnwindSafe(|| work(&at))));
         let _ = umount2(&at, MntFlags::UMOUNT_NOFOLLOW);
@@ -71,8 +66,7 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
         result
             .unwrap_or_else(|error| panic!("mount {}: {error}", device.display()))
             .unwrap_or_else(|panic| resume_unwind(panic))
-    };
-    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 /// The smallest that mkfs makes of each type by itself, in MiB.

@@ -1,14 +1,19 @@
 //! Ways of calling that must not matter to a pod with a volume, and what an operator is told.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runcrust_tests::{Bundle, Container, Node, Run, on_each_delegate};
+use runcrust_tests::container::end;
+use runcrust_tests::{
+    Bundle, Container, Delegate, Node, Run, Runtime, binary, mounts, on_each_delegate,
+};
 
 const POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// `create` or `run` with the bundle given some other way, from some other directory.
-fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &std::path::Path) -> Run {
+fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path) -> Run {
     let mut command: Command = container.command(verb);
     let pid_file = container.bundle().join("init.pid");
     command.args(bundle).arg("--pid-file").arg(pid_file);
@@ -16,8 +21,18 @@ fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &std::
     container.create_with(command)
 }
 
-fn app_with_volume(node: &Node, sandbox: &Container, target: &std::path::Path) -> Bundle {
+fn app_with_volume(node: &Node, sandbox: &Container, target: &Path) -> Bundle {
     node.app_bundle(sandbox).bind(target, "/data", &[]).write()
+}
+
+/// Hides from this mount namespace what is looked for before crun.
+fn leave_no_other_than(delegate: Delegate) {
+    let others = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"];
+    for other in others.iter().filter(|_| delegate == Delegate::Crun) {
+        if let Ok(program) = fs::canonicalize(other) {
+            mounts::bind(Path::new("/dev/null"), &program);
+        }
+    }
 }
 
 on_each_delegate! {
@@ -61,6 +76,38 @@ on_each_delegate! {
         let _ = sandbox.create().failure();
         let error = sandbox.last_log_error().unwrap();
         assert!(error.starts_with("volume pv-1: ") && error.contains("mountInfo.json: isn't JSON"), "{error}");
+    }
+
+    fn without_any_configuration_a_pod_has_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        mounts::apart(|| {
+            for directory in ["/run", "/etc/runcrust", "/var/lib"] {
+                mounts::tmpfs(Path::new(directory));
+            }
+            leave_no_other_than(delegate);
+            let runcrust = node.dir().join("runcrust");
+            symlink(binary("runcrust"), &runcrust).unwrap();
+            let runtime = Runtime::at(runcrust, delegate);
+            let target = format!("/var/lib/kubelet/pods/{POD}/volumes/kubernetes.io~csi/pv-1/mount");
+            fs::create_dir_all(&target).unwrap();
+            let mut stage = runtime.command();
+            stage.args(["crust", "stage", &target, "--fstype", "ext4", "--device"]).arg(device.path());
+            let _ = Run::of(&mut stage).success();
+            let sandbox = Container::running(&runtime, &node.sandbox_bundle(POD).write());
+            let app = Container::running(&runtime, &app_with_volume(&node, &sandbox, Path::new(&target)));
+            assert_eq!(app.sh("grep -c ' /data .* ext4 ' /proc/self/mountinfo"), "1");
+            let state = match delegate {
+                Delegate::Runc => "state.json",
+                Delegate::Crun => "status",
+            };
+            assert!(app.root().join(app.id()).join(state).exists(), "another delegate has it");
+            for place in ["crust", "runcrust/sandboxes"] {
+                assert_eq!(fs::read_dir(Path::new("/run").join(place)).unwrap().count(), 1, "{place}");
+            }
+            end([app, sandbox]);
+        });
+        assert_eq!(node.records(), Vec::<PathBuf>::new(), "nothing where a configuration says");
     }
 
     fn a_missing_hook_is_named_before_anything_is_changed(delegate: Delegate) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use runcrust_tests::cri::runtime_v1::LinuxContainerResources;
 use runcrust_tests::kata::KataEntry;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::{PATIENCE, utf8};
@@ -236,6 +237,23 @@ on_each_delegate! {
         remove_pod(cri, &pod);
         device.wait_until_free(PATIENCE);
         let _ = node.unstage(&target).success();
+    }
+
+    /// containerd sends the rules that it knows of.
+    fn an_update_of_the_resources_leaves_a_workload_its_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let one = app(&containerd, &pod, POD, "one", &target);
+        let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
+        assert_eq!(cri.sh(&one, read), "read");
+        let resources = LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+        cri.update(&one, &resources).unwrap();
+        assert_eq!(cri.sh(&one, read), "read");
+        remove_pod(cri, &pod);
     }
 
     fn a_lost_entry_is_refused_through_cri(delegate: Delegate) {

@@ -7,18 +7,13 @@ use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
-use runcrust_tests::interrupt::telling_failures_of;
+use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
 
 const POD: &str = "12121212-3434-5656-7878-909090909090";
-
-fn end(container: &Container) {
-    container.stop();
-    let _ = container.delete().success();
-}
 
 /// The command, in a mount namespace of its own whose mounts have this propagation.
 fn in_namespace(propagation: &str, command: &Command) -> Command {
@@ -102,12 +97,36 @@ on_each_delegate! {
             assert_eq!(won.filter(|won| *won).count(), 1);
             let _ = app.start().success();
             let _ = app.sh("echo x > /data/file");
-            end(&app);
+            app.end();
             let _ = app.create().success();
             let _ = app.start().success();
             assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
-            end(&app);
+            app.end();
         }
+    }
+
+    fn a_create_that_waited_for_its_bundle_reads_it_again(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox);
+        let written = |place| bundle.clone().bind(&target, place, &[]).write();
+        let app = node.container(&written("/before"));
+        let directory = File::open(app.bundle()).unwrap();
+        let held = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
+        let calls = node.dir().join("calls");
+        let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
+        wait_until("the create to wait for its bundle", PATIENCE, || {
+            fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
+        });
+        let _ = written("/after");
+        drop(held);
+        assert!(create.wait().unwrap().success(), "{:?}", app.last_log_error());
+        let _ = app.start().success();
+        let places = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
+        let places = places.lines().filter_map(|line| line.strip_prefix(device.number()));
+        assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
     }
 
     fn a_bundle_under_many_ids_has_the_volume_that_it_was_written_with_last(delegate: Delegate) {
@@ -118,14 +137,14 @@ on_each_delegate! {
         let bundle = node.app_bundle(&sandbox);
         let written = |target: &Path| bundle.clone().bind(target, "/data", &[]).write();
         let first = node.run(&written(&targets[0]));
-        end(&first);
+        first.end();
         let bundle = written(&targets[1]);
         for n in 0..4 {
             let app = under(&node, &bundle, &format!("{}-{n}", bundle.id()));
             let _ = app.create().success();
             let _ = app.start().success();
             assert_eq!(app.sh("grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3"), two.number(), "{n}");
-            end(&app);
+            app.end();
         }
     }
 
@@ -144,7 +163,7 @@ on_each_delegate! {
         assert_eq!(app.sh("ls /volumes | wc -l"), "250");
         let second = node.app(&sandbox, &target, "/data");
         for container in [app, second, sandbox] {
-            end(&container);
+            container.end();
         }
         let _ = node.unstage(&target).success();
     }
@@ -173,7 +192,7 @@ on_each_delegate! {
         let file = node.handler().state_dir().join(format!("locks/{digest}.lock"));
         let file = File::options().write(true).open(file).unwrap();
         let _held = Flock::lock(file, FlockArg::LockExclusive).unwrap();
-        end(&sandbox);
+        sandbox.end();
         assert!(!node.entry(&target).join("runcrust.json").exists());
         let errors = sandbox.log_lines().into_iter().filter(|line| line.level == "error");
         assert_eq!(errors.count(), 0);
@@ -203,8 +222,8 @@ on_each_delegate! {
         let app = node.app(&sandbox, &target, "/data");
         let record = node.entry(&target).join("runcrust.json");
         let left = fs::read_to_string(&record).unwrap();
-        end(&app);
-        end(&sandbox);
+        app.end();
+        sandbox.end();
         device.wait_until_free(PATIENCE);
         let _ = node.unstage(&target).success();
         let again = node.sandbox(POD);
@@ -233,7 +252,7 @@ on_each_delegate! {
         let container = node.container(&bundle);
         let held = File::options().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
         let trace = node.dir().join("strace");
-        let mut create = container.spawn(telling_failures_of(&container.create_command(), "open,openat", &trace));
+        let mut create = container.spawn(traced(&container.create_command(), "open,openat", &trace));
         wait_until("the create to find the device busy", PATIENCE, || {
             fs::read_to_string(&trace).is_ok_and(|text| text.contains("EBUSY"))
         });
@@ -298,7 +317,7 @@ fn damaged_records_of_others_stand_in_nobodys_way() {
     let sandbox = node.sandbox(POD);
     let app = node.app(&sandbox, &target, "/data");
     for container in [app, sandbox] {
-        end(&container);
+        container.end();
         let errors = container.log_lines().into_iter();
         assert_eq!(errors.filter(|line| line.level == "error").count(), 0);
         fs::remove_dir_all(container.bundle()).unwrap();
@@ -321,7 +340,7 @@ fn creates_leave_no_locks_of_their_own() {
     };
     let before = locks();
     for _ in 0..3 {
-        end(&node.app(&sandbox, &target, "/data"));
+        node.app(&sandbox, &target, "/data").end();
     }
     assert_eq!(locks(), before);
 }
@@ -344,7 +363,7 @@ fn unstage_waits_for_the_device_and_says_who_may_have_it() {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
-    end(&sandbox);
+    sandbox.end();
     device.wait_until_free(PATIENCE);
     let refused = with_mounted(device.path(), |_| node.unstage(&target)).failure();
     assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");

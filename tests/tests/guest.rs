@@ -4,11 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck, mkfs};
 use runcrust_tests::{
-    Container, Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate, process,
-    wait_until,
+    Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate, wait_until,
 };
 
 const POD: &str = "99999999-2222-1111-4444-555555555555";
@@ -30,21 +31,6 @@ fn stage(node: &Node, pod: &str, fstype: &str, disk: &Disk) -> PathBuf {
         .try_stage_as(fstype, &target, disk.path(), &[])
         .success();
     target
-}
-
-fn end(containers: impl IntoIterator<Item = Container>) {
-    for container in containers {
-        container.stop();
-        let _ = container.delete().success();
-        fs::remove_dir_all(container.bundle()).expect("the bundle goes");
-    }
-}
-
-fn kill(pid: i32) {
-    process::kill_now(pid);
-    wait_until("a killed process to end", PATIENCE, || {
-        !process::is_alive(pid)
-    });
 }
 
 /// A container writes, another one of another pod reads.

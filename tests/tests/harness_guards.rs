@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::umount;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Handler, LoopDevice, MountWatcher, TestDir, host, process, volume,
-    wait_until,
+    Bundle, Container, Delegate, Handler, LoopDevice, MountWatcher, TestDir, host, mounts, process,
+    volume, wait_until,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ fn a_watcher_sees_a_mount_on_the_host() {
     let device = LoopDevice::ext4(&dir, 16);
     let at = dir.subdir("mounted here");
     let watcher = MountWatcher::start(device.path());
-    mount_ext4(device.path(), &at);
+    mounts::mount(device.path(), &at, "ext4");
     assert_eq!(host::mounts_below(dir.path()), std::slice::from_ref(&at));
     wait_until("the watcher to see it", SOON, || !watcher.seen().is_empty());
     umount(&at).unwrap();
@@ -59,7 +59,7 @@ fn what_is_mounted_in_a_directory_goes_with_it() {
     let device = LoopDevice::ext4(&dir, 16);
     let inner = TestDir::new();
     let at = inner.subdir("at");
-    mount_ext4(device.path(), &at);
+    mounts::mount(device.path(), &at, "ext4");
     fs::write(at.join("file"), "content").unwrap();
     drop(inner);
     assert!(!at.exists());
@@ -128,11 +128,6 @@ fn hold_everything(report: &Path) -> ! {
     loop {
         std::thread::park();
     }
-}
-
-fn mount_ext4(device: &Path, at: &Path) {
-    let nothing: Option<&str> = None;
-    mount(Some(device), at, Some("ext4"), MsFlags::empty(), nothing).unwrap();
 }
 
 fn is_attached(device: &Path, file: &Path) -> bool {

@@ -267,11 +267,6 @@ fn run(container: &Container) {
     let _ = container.start().success();
 }
 
-fn end(container: &Container) {
-    container.stop();
-    let _ = container.delete().success();
-}
-
 /// Everything about a file that a write or a replacement of it would change.
 fn identity(path: &Path) -> (u64, i64, i64, i64, i64, Vec<u8>) {
     let info = fs::metadata(path).unwrap();
@@ -303,7 +298,7 @@ on_each_delegate! {
             hooks.assert_run("one two");
             Volume::assert_seen_in(&app);
             assert_apps_changes(&volume, &bundle, &template.changes(&config(&bundle)));
-            end(&app);
+            app.end();
             hooks.assert_run("one two three");
         }
     }
@@ -330,7 +325,7 @@ on_each_delegate! {
         hooks.assert_run("one two");
         assert_sandboxs_elements(&volume, &inserted(&template.changes(&config(&bundle))));
         Volume::assert_seen_in(&volume.node.run(&volume.app(&sandbox).write()));
-        end(&sandbox);
+        sandbox.end();
         hooks.assert_run("one two three");
     }
 
@@ -407,7 +402,7 @@ on_each_delegate! {
             let records = node.records();
             let container = node.run(&bundle);
             assert_eq!(identity(&bundle.config_path()), before, "{}", bundle.id());
-            end(&container);
+            container.end();
             assert_eq!(identity(&bundle.config_path()), before, "{}", bundle.id());
             assert_eq!(node.records(), records, "{}", bundle.id());
         }
@@ -426,13 +421,13 @@ on_each_delegate! {
             let app = volume.node.run(&bundle);
             let first = config(&bundle);
             assert_ne!(first, text);
-            end(&app);
+            app.end();
             let other = under_another_id(&volume.node, &bundle);
             for again in [&app, &other, &app] {
                 run(again);
                 Volume::assert_seen_in(again);
                 assert_eq!(config(&bundle), first);
-                end(again);
+                again.end();
             }
         }
     }
@@ -446,15 +441,15 @@ on_each_delegate! {
             let sandbox = volume.node.run(&bundle);
             let first = config(&bundle);
             assert_ne!(first, text);
-            end(&sandbox);
+            sandbox.end();
             let other = under_another_id(&volume.node, &bundle);
             for again in [&sandbox, &other, &sandbox] {
                 run(again);
                 let app = volume.node.run(&volume.app(again).write());
                 Volume::assert_seen_in(&app);
                 assert_eq!(config(&bundle), first);
-                end(&app);
-                end(again);
+                app.end();
+                again.end();
             }
         }
     }
@@ -472,8 +467,8 @@ on_each_delegate! {
         let app_bundle = app_bundle.write_bytes(app_text.as_bytes());
         let app = node.run(&app_bundle);
         let rewritten = (config(&sandbox_bundle), config(&app_bundle));
-        end(&app);
-        end(&sandbox);
+        app.end();
+        sandbox.end();
         volume.device.wait_until_free(PATIENCE);
         let _ = node.unstage(&volume.target).success();
         fs::create_dir_all(volume.target.join("sub/path")).unwrap();
@@ -483,8 +478,8 @@ on_each_delegate! {
         run(&app);
         assert_eq!(config(&app_bundle), app_text);
         assert_eq!(app.sh("ls /data"), "host\nsub", "the host's directory");
-        end(&app);
-        end(&sandbox);
+        app.end();
+        sandbox.end();
 
         fs::remove_dir_all(&volume.target).unwrap();
         node.stage(POD, "pv-1", &volume.device, &[]);
@@ -502,8 +497,8 @@ on_each_delegate! {
         let template = app_template(&bundle, &volume.target, 18);
         let bundle = bundle.write_bytes(template.text().as_bytes());
         let app = node.run(&bundle);
-        end(&app);
-        end(&sandbox);
+        app.end();
+        sandbox.end();
         volume.device.wait_until_free(PATIENCE);
         let _ = node.unstage(&volume.target).success();
         fs::create_dir_all(volume.target.join("sub/path")).unwrap();
@@ -526,7 +521,7 @@ on_each_delegate! {
         let forged = node.app_bundle(&sandbox).bind(&attached, "/data", &[]).write();
         // A bundle's copy is another bundle, of which there is no record.
         let rewritten = volume.app(&sandbox).write();
-        end(&node.run(&rewritten));
+        node.run(&rewritten).end();
         let copy = volume.app(&sandbox).write_bytes(&rewritten.config_bytes());
         let marked = node.sandbox_bundle(POD).mount(json!({
             "destination": "/.crust", "type": "tmpfs", "source": "runcrust", "options": ["nosuid"],

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{MountWatcher, Node, Podman, on_each_delegate};
+use runcrust_tests::{MountWatcher, Node, Podman, cgroup, on_each_delegate};
 
 const POD: &str = "bbbbbbbb-2222-1111-4444-555555555555";
 
@@ -27,9 +27,12 @@ on_each_delegate! {
         let podman = podman(&node);
         let _ = podman.start("one", &[&volume(&target, "")], 0).success();
         assert_eq!(podman.sh("one", "echo hello > /data/file; stat -c %g /data"), "4242");
+        let group = podman.inspect("one", "{{.State.CgroupPath}}");
         let _ = podman.run(&["pause", "one"]).success();
+        assert!(cgroup::is_frozen(&group), "{group}");
         let _ = node.stats(&target).success();
         let _ = podman.run(&["unpause", "one"]).success();
+        assert!(!cgroup::is_frozen(&group), "{group}");
         let _ = podman.run(&["restart", "--time", "0", "one"]).success();
         assert_eq!(podman.sh("one", "cat /data/file"), "hello");
         let _ = podman.run(&["stop", "--time", "0", "one"]).success();
@@ -91,6 +94,12 @@ on_each_delegate! {
         let _ = podman.start("one", &flags, first).success();
         let owners = podman.sh("one", "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data /data/file");
         assert_eq!(owners, "0:0\n5:6");
+        // A namespace that is there already.
+        let _ = podman.start("two", &["--userns=container:one", &volume(&target, "")], first).success();
+        assert_eq!(podman.sh("two", "stat -c %u:%g /data /data/file"), owners);
+        assert_eq!(podman.sh("two", "readlink /proc/self/ns/user"), podman.sh("one", "readlink /proc/self/ns/user"));
+        // Before the one whose namespace it is in.
+        let _ = podman.run(&["rm", "--force", "--time", "0", "two"]).success();
     }
 
     fn a_failed_start_is_told_in_runcrusts_words(delegate: Delegate) {
@@ -111,8 +120,8 @@ on_each_delegate! {
         let _ = podman.start("one", &[&volume(&ordinary, "")], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
         assert_eq!(fs::read(ordinary.join("file")).unwrap(), b"x\n");
-        let state = podman.run(&["inspect", "--format", "{{.OCIRuntime}}", "one"]).success().stdout;
-        assert_eq!(Path::new(state.trim()), node.handler().path());
+        let runtime = podman.inspect("one", "{{.OCIRuntime}}");
+        assert_eq!(Path::new(&runtime), node.handler().path());
         assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     fn a_new_namespace_is_another_one() {
         let ids = Ids::New {
             users: RANGES.into(),
-            groups: RANGES.into(),
+            groups: vec![RANGES[1]],
         };
         let namespace = ids.open().unwrap().expect("another namespace");
         let own = std::fs::read_link("/proc/self/ns/user").unwrap();
@@ -172,15 +172,16 @@ mod tests {
 
     #[test]
     fn mappings_that_the_kernel_refuses_are_named() {
-        let ids = Ids::New {
-            users: vec![RANGES[0], RANGES[0]],
-            groups: RANGES.into(),
-        };
-        let error = ids.open().unwrap_err().to_string();
-        assert!(
-            error.starts_with("write(uid_map, \"0 100000 65536\\n0 100000 65536\"): EINVAL"),
-            "{error}"
-        );
+        let good = vec![RANGES[1]];
+        let twice = vec![RANGES[0], RANGES[0]];
+        for (users, groups, name) in [
+            (twice.clone(), good.clone(), "uid_map"),
+            (good, twice, "gid_map"),
+        ] {
+            let error = Ids::New { users, groups }.open().unwrap_err().to_string();
+            let expected = format!("write({name}, \"0 100000 65536\\n0 100000 65536\"): EINVAL");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 
     #[test]

@@ -348,15 +348,37 @@ mod tests {
         Config::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
     }
 
+    /// As docs/configuration.md has them.
     #[test]
     fn an_empty_file_is_the_defaults() {
-        let source = Some(PathBuf::from("/etc/x.toml"));
+        let defaults = Config {
+            source: Some("/etc/x.toml".into()),
+            delegate: None,
+            hook: None,
+            crust_root: "/run/crust".into(),
+            state_dir: "/run/runcrust".into(),
+            kubelet_dirs: vec!["/var/lib/kubelet".into()],
+            match_roots: vec![],
+            fstypes: ["ext4", "ext3", "xfs", "btrfs"].map(str::to_owned).into(),
+            default_options: vec![],
+            sandbox: SandboxMode::Auto,
+            shared: Sharing::Allow,
+            unstaged: Unstaged::Refuse,
+            mount_mode: MountMode::Bind,
+            device_node: DeviceNode::Metadata,
+            attach: Attach::Auto,
+            kata_layout: false,
+            log: None,
+        };
+        assert_eq!(parse("").unwrap(), defaults);
+        let source = defaults.source.clone();
+        let without_a_file = Config::default();
         assert_eq!(
-            parse("").unwrap(),
             Config {
                 source,
-                ..Config::default()
-            }
+                ..without_a_file
+            },
+            defaults
         );
     }
 

@@ -42,11 +42,11 @@ pub(crate) fn make(root: &Path) {
     }
 }
 
-/// Gives a rootfs's directories to a user, so that a runtime can make mountpoints in it as root of
-/// a user namespace.
-pub(crate) fn give(root: &Path, user: u32) {
-    lchown(root, Some(user), Some(user)).expect("chown a rootfs");
+/// Gives a rootfs's directories to a user and group, so that a runtime can make mountpoints in it as
+/// root of a user namespace.
+pub(crate) fn give(root: &Path, user: u32, group: u32) {
+    lchown(root, Some(user), Some(group)).expect("chown a rootfs");
     for directory in DIRECTORIES {
-        lchown(root.join(directory), Some(user), Some(user)).expect("chown in a rootfs");
+        lchown(root.join(directory), Some(user), Some(group)).expect("chown in a rootfs");
     }
 }

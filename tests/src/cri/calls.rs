@@ -3,10 +3,11 @@
 use super::runtime_v1::image_service_client::ImageServiceClient;
 use super::runtime_v1::{
     ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ExecSyncRequest, ImageSpec, ImageStatusRequest, ListContainersRequest,
-    ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxStatus, PodSandboxStatusRequest,
-    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
-    StatusRequest, StopContainerRequest, StopPodSandboxRequest, VersionRequest, VersionResponse,
+    CreateContainerRequest, ExecSyncRequest, ImageSpec, ImageStatusRequest,
+    LinuxContainerResources, ListContainersRequest, ListPodSandboxRequest, PodSandbox,
+    PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest, RemovePodSandboxRequest,
+    RunPodSandboxRequest, StartContainerRequest, StatusRequest, StopContainerRequest,
+    StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest, VersionResponse,
 };
 use super::{Cri, CriError, Executed};
 
@@ -55,16 +56,6 @@ impl Cri {
         };
         self.call(|mut to| async move { to.remove_pod_sandbox(request).await })
             .map(drop)
-    }
-
-    /// `PodSandboxStatus`.
-    pub fn pod_status(&self, id: &str) -> Result<PodSandboxStatus, CriError> {
-        let request = PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        let answer = self.call(|mut to| async move { to.pod_sandbox_status(request).await })?;
-        Ok(answer.status.unwrap_or_default())
     }
 
     /// `ListPodSandbox`: all of them.
@@ -166,6 +157,16 @@ impl Cri {
         Ok(self
             .call(|mut to| async move { to.list_containers(request).await })?
             .containers)
+    }
+
+    /// `UpdateContainerResources`.
+    pub fn update(&self, id: &str, resources: &LinuxContainerResources) -> Result<(), CriError> {
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(*resources),
+        };
+        self.call(|mut to| async move { to.update_container_resources(request).await })
+            .map(drop)
     }
 
     /// `ExecSync`.

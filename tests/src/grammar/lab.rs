@@ -4,13 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use serde_json::Value;
 
 use super::table::quoted;
-use crate::{Run, Runtime};
+use crate::{Run, Runtime, mounts};
 
 /// The bundles, each in a directory of this name in the caller's, which is a bundle itself. Some
 /// have names that only a wrong reading of a row would come to.
@@ -156,10 +154,6 @@ impl Lab {
 }
 
 fn hide_run() {
-    let nothing: Option<&str> = None;
-    unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(nothing, "/", nothing, private, nothing).expect("make / private");
-    let flags = MsFlags::empty();
-    mount(Some("run"), "/run", Some("tmpfs"), flags, nothing).expect("a tmpfs on /run");
+    mounts::leave_the_host();
+    mounts::tmpfs(Path::new("/run"));
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use runcrust_tests::container::end;
 use runcrust_tests::interrupt::killed_at;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Policy;
-use runcrust_tests::{Container, Node, on_each_delegate};
+use runcrust_tests::{Container, Delegate, Node, on_each_delegate, on_each_file_system};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, end, snapshot};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, snapshot};
 
 /// At its so-manieth chown the walk is killed, before that is done: only the walk does so many.
 const KILLED_AT: usize = 50;
@@ -50,36 +51,62 @@ fn create_is_killed(container: &Container) {
     let _ = container.create_with(command).failure();
 }
 
-on_each_delegate! {
-    fn in_the_sandboxs_hook(delegate: Delegate) {
-        let scene = Scene::new(Node::new(delegate));
-        let expected = scene.expected(GROUP, Policy::OnRootMismatch).without_change_times();
-        let target = scene.node.stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
-        let killed = scene.node.container(&scene.node.sandbox_bundle(POD).write());
-        create_is_killed(&killed);
-        drop(killed);
-        scene.assert_half_done();
+fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
+    let scene = Scene::on(fstype, Node::new(delegate));
+    let expected = scene.expected(GROUP, Policy::OnRootMismatch);
+    let target = scene
+        .node
+        .stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
+    let killed = scene
+        .node
+        .container(&scene.node.sandbox_bundle(POD).write());
+    create_is_killed(&killed);
+    drop(killed);
+    scene.assert_half_done();
 
-        let sandbox = scene.node.sandbox(POD);
-        let app = scene.node.app(&sandbox, &target, "/data");
-        end([app, sandbox]);
-        scene.assert_finished(&expected);
+    let sandbox = scene.node.sandbox(POD);
+    let app = scene.node.app(&sandbox, &target, "/data");
+    end([app, sandbox]);
+    scene.assert_finished(&expected.without_change_times());
+}
+
+fn in_an_apps_create(fstype: &'static str, delegate: Delegate) {
+    let scene = Scene::on(fstype, Node::with(delegate, "sandbox = \"always\""));
+    let expected = scene.expected(GROUP, Policy::OnRootMismatch);
+    let sandbox = scene.node.sandbox(POD);
+    let target = scene
+        .node
+        .stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
+    let bundle = scene.node.app_bundle(&sandbox);
+    let app = scene
+        .node
+        .container(&bundle.bind(&target, "/data", &[]).write());
+    create_is_killed(&app);
+    scene.assert_half_done();
+
+    // The same bundle again, as a retry of the runtime's caller would.
+    let _ = app.create().success();
+    let _ = app.start().success();
+    end([app, sandbox]);
+    scene.assert_finished(&expected.without_change_times());
+}
+
+on_each_delegate! {
+    fn in_an_ext4_by_the_sandboxs_hook(delegate: Delegate) {
+        in_the_sandboxs_hook("ext4", delegate);
     }
 
-    fn in_an_apps_create(delegate: Delegate) {
-        let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
-        let expected = scene.expected(GROUP, Policy::OnRootMismatch).without_change_times();
-        let sandbox = scene.node.sandbox(POD);
-        let target = scene.node.stage(POD, "pv-1", &scene.device, &ON_ROOT_MISMATCH);
-        let bundle = scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = scene.node.container(&bundle);
-        create_is_killed(&app);
-        scene.assert_half_done();
+    fn in_an_ext4_by_an_apps_create(delegate: Delegate) {
+        in_an_apps_create("ext4", delegate);
+    }
+}
 
-        // The same bundle again, as a retry of the runtime's caller would.
-        let _ = app.create().success();
-        let _ = app.start().success();
-        end([app, sandbox]);
-        scene.assert_finished(&expected);
+on_each_file_system! {
+    fn by_the_sandboxs_hook(delegate: Delegate, fstype: &'static str) {
+        in_the_sandboxs_hook(fstype, delegate);
+    }
+
+    fn by_an_apps_create(delegate: Delegate, fstype: &'static str) {
+        in_an_apps_create(fstype, delegate);
     }
 }

@@ -1,11 +1,12 @@
 //! A volume with so many entries that its walk has to tell how far it is.
 
+use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Delegate, Node};
+use runcrust_tests::{Node, on_each_delegate};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, end};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD};
 
 const DIRECTORIES: usize = 200;
 /// In each of them.
@@ -19,51 +20,51 @@ fn words(node: &Node) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The walk is the hook's: whose hook makes no difference.
-#[test]
-fn two_hundred_thousand_entries_are_walked_with_word_of_it() {
-    let node = Node::logging(Delegate::Crun);
-    let device = node.ext4();
-    with_mounted(device.path(), |root| many(root, DIRECTORIES, NAMES, FILES));
-    let target = node.stage(POD, "pv-1", &device, &ON_ROOT_MISMATCH);
-    let sandbox = node.sandbox(POD);
-    let log = words(&node);
-    // The two that are due by count; on a slow machine more by time. At the end there are the
-    // root and lost+found besides.
-    let progress = log
-        .iter()
-        .filter(|line| line.contains("fsGroup is being applied"));
-    let progress: Vec<_> = progress.collect();
-    for count in ["100000", "200000"] {
-        let expected = format!("progress={count} entries looked at, ");
-        assert!(
-            progress.iter().any(|line| line.contains(&expected)),
-            "{expected}: {log:?}"
-        );
-    }
-    assert!(
-        progress
+on_each_delegate! {
+    fn two_hundred_thousand_entries_are_walked_with_word_of_it(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| many(root, DIRECTORIES, NAMES, FILES));
+        let target = node.stage(POD, "pv-1", &device, &ON_ROOT_MISMATCH);
+        let sandbox = node.sandbox(POD);
+        let log = words(&node);
+        // The two that are due by count; on a slow machine more by time. At the end there are the
+        // root and lost+found besides.
+        let progress = log
             .iter()
-            .all(|line| line.contains("volume=\"pv-1\" group=2000")),
-        "{log:?}"
-    );
-    let last = log.last().expect("a last word");
-    assert!(last.contains("fsGroup was applied"), "{log:?}");
-    // Each file once, whatever its names.
-    let changed = DIRECTORIES * (1 + FILES) + 2;
-    let outcome = format!("outcome=200002 entries looked at, {changed} changed, in ");
-    assert!(last.contains(&outcome), "{log:?}");
+            .filter(|line| line.contains("fsGroup is being applied"));
+        let progress: Vec<_> = progress.collect();
+        for count in ["100000", "200000"] {
+            let expected = format!("progress={count} entries looked at, ");
+            assert!(
+                progress.iter().any(|line| line.contains(&expected)),
+                "{expected}: {log:?}"
+            );
+        }
+        assert!(
+            progress
+                .iter()
+                .all(|line| line.contains("volume=\"pv-1\" group=2000")),
+            "{log:?}"
+        );
+        let last = log.last().expect("a last word");
+        assert!(last.contains("fsGroup was applied"), "{log:?}");
+        // Each file once, whatever its names.
+        let changed = DIRECTORIES * (1 + FILES) + 2;
+        let outcome = format!("outcome=200002 entries looked at, {changed} changed, in ");
+        assert!(last.contains(&outcome), "{log:?}");
 
-    let app = node.app(&sandbox, &target, "/data");
-    let files = "ls /data/199 | wc -l; stat -c '%g %a' /data/0/0 /data/199/998 /data/100";
-    let group = format!("{NAMES}\n{GROUP} 664\n{GROUP} 664\n{GROUP} 2775");
-    assert_eq!(app.sh(files), group);
-    end([app, sandbox]);
-    device.wait_until_free(PATIENCE);
+        let app = node.app(&sandbox, &target, "/data");
+        let files = "ls /data/199 | wc -l; stat -c '%g %a' /data/0/0 /data/199/998 /data/100";
+        let group = format!("{NAMES}\n{GROUP} 664\n{GROUP} 664\n{GROUP} 2775");
+        assert_eq!(app.sh(files), group);
+        end([app, sandbox]);
+        device.wait_until_free(PATIENCE);
 
-    // The next pod finds it done.
-    let sandbox = node.sandbox(POD);
-    let last = words(&node).pop().expect("a last word");
-    assert!(last.contains("outcome=the root matches"), "{last}");
-    end([sandbox]);
+        // The next pod finds it done.
+        let sandbox = node.sandbox(POD);
+        let last = words(&node).pop().expect("a last word");
+        assert!(last.contains("outcome=the root matches"), "{last}");
+        end([sandbox]);
+    }
 }

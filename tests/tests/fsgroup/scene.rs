@@ -8,7 +8,7 @@ use std::path::Path;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::{Outside, Policy, Snapshot, generate, set_volume_ownership};
 use runcrust_tests::volume::{fsck, with_mounted};
-use runcrust_tests::{Bundle, Container, LoopDevice, Node};
+use runcrust_tests::{Bundle, LoopDevice, Node};
 
 pub(crate) const POD: &str = "11111111-2222-3333-4444-555555555555";
 pub(crate) const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
@@ -89,7 +89,8 @@ impl Scene {
             "0",
             "it is there"
         );
-        end([app, sandbox]);
+        app.end();
+        sandbox.end();
         self.device.wait_until_free(PATIENCE);
         let _ = self.node.unstage(&target).success();
         for (found, expected) in rootfs(&bundle).iter().zip(&inside) {
@@ -144,11 +145,4 @@ pub(crate) fn set(path: &Path, uid: u32, gid: u32, mode: u32) {
     let changed: io::Result<()> = lchown(path, Some(uid), Some(gid))
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(mode)));
     changed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-}
-
-pub(crate) fn end(containers: impl IntoIterator<Item = Container>) {
-    for container in containers {
-        container.stop();
-        let _ = container.delete().success();
-    }
 }

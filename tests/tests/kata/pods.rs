@@ -4,12 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
-use nix::mount::{MsFlags, mount};
 use runcrust_tests::container::end;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{MountWatcher, on_each_delegate};
+use runcrust_tests::{MountWatcher, mounts, on_each_delegate};
 
 use super::*;
 
@@ -99,8 +98,7 @@ on_each_delegate! {
         let node = Node::with(delegate, "kata_layout = true");
         let (target, staging) = (node.target(POD, "pv-1"), node.dir().subdir("staging"));
         fs::write(staging.join("disk.img"), "host\n").unwrap();
-        let nothing: Option<&str> = None;
-        mount(Some(&staging), &target, nothing, MsFlags::MS_BIND, nothing).unwrap();
+        mounts::bind(&staging, &target);
         let device = node.ext4();
         let _entry = KataEntry::add(&target, &info(&device));
         let sandbox = node.sandbox(POD);

@@ -52,6 +52,23 @@ fn can_mount(bundle: Bundle) -> Bundle {
     bundle
 }
 
+/// An app with the volume at `/data` and a Bidirectional mount of a directory at `/shared`.
+fn with_bidirectional(node: &Node, sandbox: &Container, target: &Path, directory: &Path) -> Bundle {
+    let bundle = node.app_bundle(sandbox).bind(target, "/data", &[]);
+    let bundle = bundle.bind(directory, "/shared", &["rbind", "rshared", "rw"]);
+    let mut bundle = can_mount(bundle);
+    bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+    bundle.write()
+}
+
+/// Mounts a tmpfs on the host, at `inner` in a directory.
+fn appears_on_the_host(directory: &Path) {
+    let inner = directory.join("inner");
+    fs::create_dir(&inner).unwrap();
+    let mut mount = Command::new("mount");
+    let _ = Run::of(mount.args(["-t", "tmpfs", "late"]).arg(inner)).success();
+}
+
 /// Mounts a tmpfs below the container's `/shared` and sees whether the host gets it.
 fn reaches_the_host(container: &Container, directory: &Path) -> bool {
     let _ = container.sh("mkdir -p /shared/inner; mount -t tmpfs inner /shared/inner");
@@ -73,14 +90,30 @@ on_each_delegate! {
             let _shared = Shared::new(&directory);
             let watcher = MountWatcher::start(device.path());
             let sandbox = node.sandbox(POD);
-            let bidirectional = ["rbind", "rshared", "rw"];
-            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).bind(&directory, "/shared", &bidirectional);
-            let mut bundle = can_mount(bundle);
-            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-            let app = node.run(&bundle.write());
+            let app = node.run(&with_bidirectional(&node, &sandbox, &target, &directory));
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             watcher.assert_never_mounted();
+            end([app, sandbox]);
+            device.wait_until_free(PATIENCE);
+        }
+    }
+
+    fn a_bidirectional_mount_beside_the_attach_directory_reaches_the_host(delegate: Delegate) {
+        for attach in ATTACH {
+            let node = Node::with(delegate, attach);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            // What the container shares with the host is on the mount that holds the attach
+            // directory, which is private for a moment.
+            let state = node.dir().subdir("run");
+            let _shared = Shared::new(&state);
+            let directory = state.join("beside");
+            fs::create_dir(&directory).unwrap();
+            let sandbox = node.sandbox(POD);
+            let app = node.run(&with_bidirectional(&node, &sandbox, &target, &directory));
+            let _ = app.sh("echo x > /data/file");
+            assert!(reaches_the_host(&app, &directory), "{attach}");
             end([app, sandbox]);
             device.wait_until_free(PATIENCE);
         }
@@ -98,13 +131,32 @@ on_each_delegate! {
             let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).bind(&directory, "/shared", &to_container);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
             let app = node.run(&bundle.write());
-            let inner = directory.join("inner");
-            fs::create_dir(&inner).unwrap();
-            let _ = Run::of(Command::new("mount").args(["-t", "tmpfs", "late"]).arg(&inner)).success();
+            appears_on_the_host(&directory);
             wait_until("the mount to reach the container", PATIENCE, || {
                 app.sh("grep -c ' /shared/inner ' /proc/self/mountinfo || true") == "1"
             });
             drop(shared);
+            end([app, sandbox]);
+        }
+    }
+
+    fn a_mount_that_appears_on_the_host_stays_out_of_a_private_bind(delegate: Delegate) {
+        for attach in ATTACH {
+            let node = Node::with(delegate, attach);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let directory = node.dir().subdir("shared");
+            let _shared = Shared::new(&directory);
+            let sandbox = node.sandbox(POD);
+            // A witness in the same namespace sees it arrive.
+            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
+            let bundle = bundle.bind(&directory, "/private", &["rbind", "rprivate"]);
+            let app = node.run(&bundle.bind(&directory, "/slave", &["rbind", "rslave"]).write());
+            appears_on_the_host(&directory);
+            let seen = || app.sh("cut -d ' ' -f 5 /proc/self/mountinfo | grep /inner || true");
+            wait_until("the mount to reach the witness", PATIENCE, || seen().contains("/slave/inner"));
+            assert_eq!(seen(), "/slave/inner", "{attach}");
             end([app, sandbox]);
         }
     }

@@ -21,7 +21,7 @@ fn restore(container: &Container, images: &Path) -> Command {
 }
 
 on_each_delegate! {
-    fn the_delegate_restores_from_a_config_that_has_the_volume(delegate: Delegate) {
+    fn a_restore_that_fails_in_the_delegate_leaves_the_volume_free(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -62,21 +62,14 @@ fn where_a_hook_mounts_nothing_is_restored() {
     assert_eq!(bundle.config_bytes(), before, "nothing is changed");
 }
 
-/// With runc: Debian 12's crun is built without criu.
-#[test]
-#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
-fn a_container_comes_back_with_its_volume() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
+/// A container of this bundle, with the volume at `/data`, goes into images and comes back.
+#[track_caller]
+fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -> Container {
     // criu saves no descriptors of files that are not in the container.
     let script = "exec </dev/null >/dev/null 2>&1
         i=0; while :; do i=$((i+1)); echo $i > /data/count; sleep 0.1; done";
-    let bundle = Bundle::plain(node.dir())
-        .bind(&target, "/data", &[])
-        .script(script)
-        .write();
-    let container = node.run(&bundle);
+    let bundle = bundle.bind(target, "/data", &[]).script(script);
+    let container = node.run(&bundle.write());
     let count = || container.sh("cat /data/count").parse::<u64>().unwrap_or(0);
     wait_until("the container to count", PATIENCE, || count() > 3);
     let images = node.dir().subdir("images");
@@ -88,7 +81,7 @@ fn a_container_comes_back_with_its_volume() {
     ];
     let _ = Run::of(&mut container.command(&checkpoint)).success();
     let _ = container.delete_force();
-    device.wait_until_free(PATIENCE);
+    gone();
     let _ = container
         .create_with(restore(&container, &images))
         .success();
@@ -96,9 +89,41 @@ fn a_container_comes_back_with_its_volume() {
     wait_until("the container to count on", PATIENCE, || {
         count() > before + 3
     });
+    container
+}
+
+/// With runc: Debian 12's crun is built without criu.
+#[test]
+#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
+fn a_container_comes_back_with_its_volume() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let container = comes_back(&node, Bundle::plain(node.dir()), &target, || {
+        device.wait_until_free(PATIENCE);
+    });
     let _ = node.stats(&target).success();
     let _ = node.unstage(&target).failure();
     end([container]);
+    device.wait_until_free(PATIENCE);
+    let _ = node.unstage(&target).success();
+}
+
+#[test]
+#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
+fn an_app_comes_back_into_its_pod_with_its_volume() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    let other = node.app(&sandbox, &target, "/data");
+    let app = comes_back(&node, node.app_bundle(&sandbox), &target, || {});
+    let _ = app.sh("echo x > /data/file");
+    assert_eq!(other.sh("cat /data/file"), "x", "the sandbox's own mount");
+    end([other, sandbox]);
+    let refused = node.unstage(&target).failure();
+    assert!(refused.stderr.contains(app.id()), "{refused}");
+    end([app]);
     device.wait_until_free(PATIENCE);
     let _ = node.unstage(&target).success();
 }

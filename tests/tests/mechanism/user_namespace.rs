@@ -7,7 +7,8 @@ use std::path::Path;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate};
+use serde_json::json;
 
 use super::end;
 
@@ -25,6 +26,14 @@ fn owners(container: &Container) -> String {
     container.sh("cat /proc/self/uid_map | tr -s ' '; stat -c '%u:%g' /data /data/own")
 }
 
+/// What the device has for owners of that file.
+fn owners_on(device: &LoopDevice) -> (u32, u32) {
+    with_mounted(device.path(), |root| {
+        let file = fs::metadata(root.join("own")).unwrap();
+        (file.uid(), file.gid())
+    })
+}
+
 on_each_delegate! {
     fn root_in_a_user_namespace_owns_what_root_owns_in_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
@@ -36,11 +45,38 @@ on_each_delegate! {
         assert_eq!(owners, expected);
         end([container]);
         device.wait_until_free(PATIENCE);
-        let on_disk = with_mounted(device.path(), |root| {
-            let file = fs::metadata(root.join("own")).unwrap();
-            (file.uid(), file.gid())
-        });
-        assert_eq!(on_disk, (7, 8), "the workload's own ids, whatever the host's are");
+        assert_eq!(owners_on(&device), (7, 8), "the workload's own ids, whatever the host's are");
+    }
+
+    fn users_and_groups_have_mappings_of_their_own(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let mut bundle = plain(&node, &target);
+        bundle.spec_mut()["linux"]["gidMappings"][0]["hostID"] = json!(2 * FIRST);
+        let container = node.run(&bundle.write());
+        assert_eq!(owners(&container), format!("0 {FIRST} 65536\n0:4242\n7:8"));
+        end([container]);
+        device.wait_until_free(PATIENCE);
+        assert_eq!(owners_on(&device), (7, 8));
+    }
+
+    fn a_mount_with_mappings_of_its_own_is_the_delegates_to_map(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let shifted = json!([{"containerID": 0, "hostID": FIRST + 10, "size": 5000}]);
+        let mut bundle = plain(&node, &target);
+        let mounts = bundle.spec_mut()["mounts"].as_array_mut().unwrap();
+        let mount = mounts.last_mut().unwrap();
+        mount["uidMappings"] = shifted.clone();
+        mount["gidMappings"] = shifted;
+        let container = node.run(&bundle.write());
+        let owners = container.sh("stat -c %u:%g /data");
+        // runc maps no mounts before 1.2: the host's ids are nobody's in the container.
+        let unmapped = delegate == Delegate::Runc && owners == "65534:65534";
+        assert!(owners == "10:4252" || unmapped, "{owners}");
+        end([container]);
     }
 
     fn a_pod_in_a_user_namespace_shares_its_volume(delegate: Delegate) {
@@ -78,7 +114,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
         let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
-        let own = serde_json::json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
+        let own = json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
         // The delegates themselves can't join the namespace they are in; runcrust has no say there.
         let app = node.container(&bundle.write());
@@ -92,8 +128,8 @@ on_each_delegate! {
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut bundle = plain(&node, &target);
-        let range = serde_json::json!({"containerID": 0, "hostID": 5, "size": 10});
-        bundle.spec_mut()["linux"]["uidMappings"] = serde_json::json!([range, range]);
+        let range = json!({"containerID": 0, "hostID": 5, "size": 10});
+        bundle.spec_mut()["linux"]["uidMappings"] = json!([range, range]);
         let container = node.container(&bundle.write());
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();

@@ -3,18 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use nix::mount::{MsFlags, mount};
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Node, mounts, on_each_delegate};
 
 use crate::refusal::{self, mounted, stands_in};
 
 fn app(node: &Node, sandbox: &Container, source: &Path) -> Bundle {
     node.app_bundle(sandbox).bind(source, "/data", &[]).write()
-}
-
-fn mount_tmpfs(at: &Path) {
-    let nothing: Option<&str> = None;
-    mount(Some("none"), at, Some("tmpfs"), MsFlags::empty(), nothing).expect("mount a tmpfs");
 }
 
 on_each_delegate! {
@@ -68,7 +62,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let sandbox = node.sandbox("pod-a");
         let target = node.target("pod-a", "pv-1");
-        mount_tmpfs(&target);
+        mounts::tmpfs(&target);
         let app = node.app(&sandbox, &target, "/data");
         let _ = app.sh("echo hello > /data/file");
         assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "hello\n");

@@ -1,12 +1,13 @@
 //! Containers that ask for what isn't theirs, by annotations, paths or namespaces that anybody
 //! could have written.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Node, on_each_delegate, process, wait_until};
-use serde_json::json;
+use runcrust_tests::{Container, Node, on_each_delegate, process, wait_until};
+use serde_json::{Value, json};
 
 use crate::refusal::{self, mounted, stands_in};
 
@@ -53,6 +54,54 @@ on_each_delegate! {
         let app = node.app(&mine, &target, "/data");
         let bundle = node.app_bundle(&mine).bind(&target, "/data", &[]);
         let _ = node.run(&bundle.namespace("pid", Some(app.pid())).write());
+    }
+
+    fn a_sandbox_whose_process_is_another_sandboxs_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let other_device = node.ext4();
+        let _ = node.stage("pod-b", "pv-2", &other_device, &[]);
+        let (mine, other) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
+        // As when the pid was given away between two ticks of the clock: only the namespace tells.
+        let record = |of: &Container| {
+            node.handler().state_dir().join(format!("sandboxes/{}.json", of.id()))
+        };
+        let read = |of| -> Value { serde_json::from_slice(&fs::read(record(of)).unwrap()).unwrap() };
+        let mut mixed = read(&mine);
+        mixed["process"] = read(&other)["process"].clone();
+        fs::write(record(&mine), mixed.to_string()).unwrap();
+        let bundle = node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
+        let refused = refusal::create(&node, &bundle.bind(&target, "/data", &[]).write());
+        let belongs = format!("belongs to sandbox {:?}", other.id());
+        let _ = refused.of_volume("pv-1").naming(&[mine.id(), &belongs]).sentence();
+        assert_eq!(mounted(&device, Some(other.pid())), <[String; 0]>::default());
+    }
+
+    fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let record = || fs::read_to_string(node.entry(&target).join("runcrust.json")).unwrap();
+        let before = record();
+        // Its own hook again, now for somebody of whom the volume knows nothing.
+        let hook = &bundle.config()["hooks"]["createRuntime"][0];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let arguments = hook["args"].as_array().unwrap().iter().skip(1).map(text);
+        let state = node.dir().join("state.json");
+        fs::write(&state, json!({"id": "nobodys", "pid": app.pid()}).to_string()).unwrap();
+        let mut publish = Command::new(text(&hook["path"]));
+        let publish = publish.args(arguments).stdin(File::open(state).unwrap());
+        let output = publish.output().unwrap();
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success());
+        for name in ["volume pv-1: ", "container nobodys isn't among its users"] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
+        assert_eq!(record(), before);
     }
 
     fn a_sandbox_id_that_is_a_path_is_refused(delegate: Delegate) {

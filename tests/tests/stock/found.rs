@@ -7,14 +7,9 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{LoopDevice, MountWatcher, Run, on_each_delegate};
+use runcrust_tests::{LoopDevice, MountWatcher, Run, mounts, on_each_delegate};
 
 use super::*;
-
-fn bind_mount(from: &Path, to: &Path) {
-    let nothing: Option<&str> = None;
-    mount(Some(from), to, nothing, MsFlags::MS_BIND, nothing).expect("a bind mount");
-}
 
 fn mount_at(source: &Path, at: &Path, fstype: &str, options: &str) {
     mount(
@@ -84,7 +79,7 @@ on_each_delegate! {
     fn in_a_kubelet_directory_that_is_a_bind(delegate: Delegate) {
         let pod = Pod::on(delegate, |node| {
             let _ = node.dir().subdir("kubelet");
-            bind_mount(&node.dir().subdir("elsewhere/k"), &node.handler().kubelet_dir());
+            mounts::bind(&node.dir().subdir("elsewhere/k"), &node.handler().kubelet_dir());
         });
         assert_shows_the_volume(&pod, "db");
     }
@@ -115,7 +110,7 @@ on_each_delegate! {
     fn where_the_target_path_is_a_mount_of_its_own(delegate: Delegate) {
         let node = Node::new(delegate);
         let target = node.target(POD, "pv-1");
-        bind_mount(&node.dir().subdir("staging/pv-1"), &target);
+        mounts::bind(&node.dir().subdir("staging/pv-1"), &target);
         let device = node.ext4();
         let _ = node.try_stage(&target, device.path(), &[]).success();
         let pod = Pod { sandbox: node.sandbox(POD), node, device, target };

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use nix::mount::{MsFlags, mount};
-use runcrust_tests::on_each_delegate;
+use runcrust_tests::{mounts, on_each_delegate};
 
 use super::*;
 
@@ -47,8 +46,7 @@ on_each_delegate! {
     fn a_mounted_csi_volumes_subpath(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let ordinary = pod.node.target(POD, "pv-2");
-        let nothing: Option<&str> = None;
-        mount(Some("none"), &ordinary, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+        mounts::tmpfs(&ordinary);
         let source = subpath("pv-2", &ordinary, "db", 0).bind(pod.node.handler());
         let app = passes(&pod.node, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");

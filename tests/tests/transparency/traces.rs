@@ -4,9 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::{Bundle, Container, Node, Run, Runtime, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Node, Run, Runtime, mounts, on_each_delegate};
 
 use crate::strace::{Part, Trace};
 
@@ -72,8 +71,7 @@ on_each_delegate! {
         let _device = stage_for_another(&node);
         // A CSI volume that the driver mounted, as every driver does without deferral.
         let target = node.target("pod-a", "pv-1");
-        let nothing: Option<&str> = None;
-        mount(Some("none"), &target, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+        mounts::tmpfs(&target);
 
         let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
         let directory = target.parent().and_then(Path::parent).unwrap();
@@ -99,8 +97,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let _device = stage_for_another(&node);
         let target = node.target("pod-a", "pv-1");
-        let nothing: Option<&str> = None;
-        mount(Some("none"), &target, Some("tmpfs"), MsFlags::empty(), nothing).unwrap();
+        mounts::tmpfs(&target);
         let bind = |volume, directory| {
             let of_app = SubPath { pod_uid: "pod-a", volume, directory, path: "db", index: 0 };
             of_app.bind(node.handler())

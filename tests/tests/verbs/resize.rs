@@ -50,9 +50,3 @@ fn seen(app: &Container, at: &str) -> u64 {
 fn is_recorded(node: &Node, target: &Path) -> bool {
     node.entry(target).join("resize.json").exists()
 }
-
-#[track_caller]
-fn end(container: &Container) {
-    container.stop();
-    let _ = container.delete().success();
-}

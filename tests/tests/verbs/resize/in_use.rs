@@ -8,7 +8,7 @@ use runcrust_tests::{
     Container, Delegate, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
 };
 
-use super::{MIB, capacity, device, end, is_recorded, seen, size};
+use super::{MIB, capacity, device, is_recorded, seen, size};
 use crate::answer::assert_error;
 
 /// A line a number, each on the disk before the next, until it is killed or anything fails.
@@ -81,8 +81,8 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
         "busybox seq 1 {count} > /tmp/expected; head -n {count} /data/log | cmp - /tmp/expected"
     );
     assert_eq!(app.sh(&numbers), "");
-    end(&app);
-    end(&sandbox);
+    app.end();
+    sandbox.end();
     device.wait_until_free(PATIENCE);
     fsck(fstype, device.path());
 }
@@ -100,7 +100,7 @@ fn grows_through_an_app(delegate: Delegate, fstype: &'static str) {
     device.set_size(after);
     assert_eq!(capacity(node.resize(&target, after, 0)), after);
     assert!(seen(&app, "/data/deep") > before);
-    end(&app);
+    app.end();
     device.wait_until_free(PATIENCE);
 }
 
@@ -135,7 +135,7 @@ on_each_delegate! {
         let sandbox = node.sandbox("pod-a");
         device.set_size(512 * MIB);
         assert_eq!(capacity(node.resize(&target, 0, 0)), 512 * MIB);
-        end(&sandbox);
+        sandbox.end();
         device.wait_until_free(PATIENCE);
         let mut look = Command::new("xfs_db");
         look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(device.path());
@@ -155,7 +155,7 @@ on_each_delegate! {
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         device.set_size(400 * MIB);
         assert_eq!(capacity(node.resize(&target, 0, 0)), 400 * MIB);
-        end(&writer);
+        writer.end();
         device.set_size(480 * MIB);
         let names = ["pv-1", "read-only"];
         assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);

@@ -1,0 +1,67 @@
+//! Mounts that tests make, and mount namespaces where nobody else sees them.
+
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread;
+
+use nix::mount::MsFlags;
+use nix::sched::{CloneFlags, unshare};
+
+const NOTHING: Option<&str> = None;
+
+/// Mounts a file system of a type.
+///
+/// # Panics
+///
+/// When it can't be.
+#[track_caller]
+pub fn mount(source: &Path, at: &Path, fstype: &str) {
+    let mounted = nix::mount::mount(Some(source), at, Some(fstype), MsFlags::empty(), NOTHING);
+    mounted.unwrap_or_else(|error| panic!("mount {}: {error}", at.display()));
+}
+
+/// Mounts an empty tmpfs.
+///
+/// # Panics
+///
+/// When it can't be.
+#[track_caller]
+pub fn tmpfs(at: &Path) {
+    mount(Path::new("none"), at, "tmpfs");
+}
+
+/// Mounts a file or directory at another place.
+///
+/// # Panics
+///
+/// When it can't be.
+#[track_caller]
+pub fn bind(from: &Path, to: &Path) {
+    let mounted = nix::mount::mount(Some(from), to, NOTHING, MsFlags::MS_BIND, NOTHING);
+    mounted.unwrap_or_else(|error| panic!("bind {}: {error}", to.display()));
+}
+
+/// Gives this thread a mount namespace of its own: what is mounted in it from here on, no one else
+/// sees.
+///
+/// # Panics
+///
+/// When there is none to be had.
+pub fn leave_the_host() {
+    unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    nix::mount::mount(NOTHING, "/", NOTHING, private, NOTHING).expect("make / private");
+}
+
+/// Does `work`, and all that it starts, in such a namespace.
+///
+/// # Panics
+///
+/// When `work` does.
+pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let work = || {
+        leave_the_host();
+        work()
+    };
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}
