@@ -1,6 +1,8 @@
 //! `crust_ops`: the gRPC proxy by which CSI node plugins defer mounts to the container runtime
 //! (KEP-2857), and the CRUST interface of its earlier draft.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod call;
 mod check;
 mod cli;
@@ -29,7 +31,7 @@ use settings::{LogLevel, Settings};
 #[derive(Debug, Parser)]
 #[command(name = "crust_ops", version)]
 struct Arguments {
-    /// The configuration; without it, /etc/runcrust/crust_ops.toml if that is there
+    /// The configuration; without it, that in /etc/runcrust if there is one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Look at the configuration and the node, say what is wrong, and end

@@ -110,7 +110,7 @@ impl Settings {
         for (key, value) in paths.into_iter().chain(listed) {
             let is_off = key == "crust_listen" && value.as_os_str().is_empty();
             if !value.is_absolute() && !is_off {
-                return wrong(key, format!("{:?} isn't an absolute path", value));
+                return wrong(key, format!("{} isn't an absolute path", value.display()));
             }
         }
         for (key, value) in [
@@ -212,7 +212,7 @@ mod tests {
     fn mistakes_name_the_file_and_the_key() {
         for (text, expected) in [
             ("listn = '/x'", "unknown field `listn`"),
-            ("listen = 'x'", "listen: \"x\" isn't an absolute path"),
+            ("listen = 'x'", "listen: x isn't an absolute path"),
             ("allowed_clis = ['runcrust']", "allowed_clis: "),
             ("cli_timeout = 0", "cli_timeout: 0 would"),
             ("cli_timeout = -1", "line 1: invalid value: integer `-1`"),

@@ -124,6 +124,8 @@ pub struct Config {
     pub attach: Attach,
     /// Whether volumes are also looked for where CSI drivers stage them for Kata Containers.
     pub kata_layout: bool,
+    /// Capabilities of the CRUST interface that aren't told, to play a lesser runtime.
+    pub capabilities_off: Vec<String>,
     /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
     pub log: Option<PathBuf>,
 }
@@ -147,6 +149,7 @@ impl Default for Config {
             device_node: DeviceNode::default(),
             attach: Attach::default(),
             kata_layout: false,
+            capabilities_off: Vec::new(),
             log: None,
         }
     }
@@ -368,6 +371,7 @@ mod tests {
             device_node: DeviceNode::Metadata,
             attach: Attach::Auto,
             kata_layout: false,
+            capabilities_off: Vec::new(),
             log: None,
         };
         assert_eq!(parse("").unwrap(), defaults);
