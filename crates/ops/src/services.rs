@@ -61,16 +61,28 @@ impl Shared {
     }
 }
 
+/// `PATH_MAX`, which counts the NUL at the end: no system call takes a longer path.
+const LONGEST_PATH: usize = 4096;
+
 /// A target path of a request.
 fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
-    if path.is_empty() {
-        return Err(Refusal::field(field, "it is required"));
-    }
-    TargetPath::new(path).map_err(|error| Refusal::field(field, error))
+    TargetPath::new(a_path(field, path)?).map_err(|error| Refusal::field(field, error))
 }
 
-fn required(field: &'static str, value: String) -> Result<String, Refusal> {
-    if value.is_empty() {
+/// A path of a request, which may still be no good one.
+fn a_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, Refusal> {
+    let path = required(field, path)?;
+    match path.as_ref().len() {
+        length if length < LONGEST_PATH => Ok(path),
+        length => Err(Refusal::field(
+            field,
+            format!("its {length} bytes are more than a path can have"),
+        )),
+    }
+}
+
+fn required<T: AsRef<str>>(field: &'static str, value: T) -> Result<T, Refusal> {
+    if value.as_ref().is_empty() {
         return Err(Refusal::field(field, "it is required"));
     }
     Ok(value)

@@ -12,6 +12,10 @@ use crate::node::NodeError;
 /// Of every `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "crust.dev";
 
+/// An error's texts travel in headers, of which some clients take no more than 8 KiB, and may repeat
+/// what was asked for. In bytes.
+const LONGEST: usize = 1024;
+
 /// A call that isn't carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -89,14 +93,23 @@ impl Refusal {
     /// As the caller gets it.
     pub(crate) fn into_status(self, volume: Option<&str>) -> Status {
         let (code, reason) = self.kind();
-        let volume = volume.map(|volume| ("volume".to_owned(), volume.to_owned()));
+        let volume = volume.map(|volume| ("volume".to_owned(), shortened(volume)));
         let metadata: HashMap<_, _> = volume.into_iter().collect();
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
         if let Self::Field { field, reason } = &self {
-            details.add_bad_request_violation(*field, reason);
+            details.add_bad_request_violation(*field, shortened(reason));
         }
-        Status::with_error_details(code, self.to_string(), details)
+        Status::with_error_details(code, shortened(&self.to_string()), details)
     }
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let mut starts = text.char_indices().map(|(at, _)| at);
+    let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();
+    format!("{}…", &text[..end])
 }
 
 fn of_volume(code: Code) -> (Grpc, &'static str) {

@@ -16,7 +16,7 @@ use crust_state::info::VolumeType;
 use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
-use super::{Shared, bytes, required, target_path};
+use super::{Shared, a_path, bytes, required, target_path};
 use crate::cli::{Capacity, Stats, Unit as CliUnit};
 use crate::status::Refusal;
 
@@ -166,10 +166,7 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
     };
     let info = MountInfo {
         volume_type,
-        device: PathBuf::from(required(
-            "volume_backing_path",
-            request.volume_backing_path,
-        )?),
+        device: PathBuf::from(a_path("volume_backing_path", request.volume_backing_path)?),
         fstype: required("fs_type", request.fs_type)?,
         options: request.mount_flags,
         fs_group: group,

@@ -18,7 +18,7 @@ use crust_proto::runtime::v1alpha1::{
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, bytes, required, target_path};
+use super::{Shared, a_path, bytes, required, target_path};
 use crate::cli::{Capabilities, Unit as CliUnit, Usage};
 use crate::status::Refusal;
 
@@ -137,7 +137,7 @@ impl StorageService {
         device: String,
     ) -> Result<crust_state::TargetPath, Refusal> {
         let sandbox = required("sandbox_id", sandbox)?;
-        let device = PathBuf::from(required("host_volume_id", device)?);
+        let device = PathBuf::from(a_path("host_volume_id", device)?);
         self.0.node().volume_of(sandbox, device).await
     }
 
@@ -162,7 +162,7 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     add("sandbox", &required("sandbox_id", request.sandbox_id)?);
     add(
         "device",
-        &required("host_volume_id", request.host_volume_id)?,
+        &a_path("host_volume_id", request.host_volume_id)?,
     );
     add("fstype", &required("file_system", request.file_system)?);
     for option in &request.mount_options {
