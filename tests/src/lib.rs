@@ -44,6 +44,7 @@ pub mod tree;
 pub mod volume;
 mod wait;
 mod watcher;
+pub mod writer;
 pub mod xattr;
 
 pub use bundle::Bundle;

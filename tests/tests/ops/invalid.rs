@@ -32,54 +32,218 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
 /// Fields that crust_ops itself looks at: the message begins with the name, and the details have
 /// it too.
 const FIELDS: [(Change, &str, &str); 19] = [
-    (|it| it.volume_type = None, "volume_type.type", "it is required"),
+    (
+        |it| it.volume_type = None,
+        "volume_type.type",
+        "it is required",
+    ),
     (|it| of_type(it, 0), "volume_type.type", "it is required"),
     (|it| of_type(it, 7), "volume_type.type", "it is required"),
-    (|it| it.volume_target_path.clear(), "volume_target_path", "it is required"),
-    (|it| it.volume_target_path = "pods/a/mount".into(), "volume_target_path", "target path \"pods/a/mount\" is relative"),
-    (|it| it.volume_target_path += "/../b", "volume_target_path", "target path \"/"),
-    (|it| it.volume_target_path += "/..", "volume_target_path", "target path \"/"),
-    (|it| it.volume_target_path += "\0", "volume_target_path", "target path \"/"),
-    (|it| it.volume_target_path += &"/a".repeat(3000), "volume_target_path", "its 6"),
-    (|it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(4091), "volume_backing_path", "its 4096 bytes are more"),
-    (|it| it.volume_backing_path.clear(), "volume_backing_path", "it is required"),
+    (
+        |it| it.volume_target_path.clear(),
+        "volume_target_path",
+        "it is required",
+    ),
+    (
+        |it| it.volume_target_path = "pods/a/mount".into(),
+        "volume_target_path",
+        "target path \"pods/a/mount\" is relative",
+    ),
+    (
+        |it| it.volume_target_path += "/../b",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += "/..",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += "\0",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += &"/a".repeat(3000),
+        "volume_target_path",
+        "its 6",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(4091),
+        "volume_backing_path",
+        "its 4096 bytes are more",
+    ),
+    (
+        |it| it.volume_backing_path.clear(),
+        "volume_backing_path",
+        "it is required",
+    ),
     (|it| it.fs_type.clear(), "fs_type", "it is required"),
-    (|it| it.volume_supplemental_group = "staff".into(), "volume_supplemental_group", "\"staff\" isn't a gid in decimal"),
-    (|it| it.volume_supplemental_group = "-1".into(), "volume_supplemental_group", "\"-1\" isn't"),
-    (|it| it.volume_supplemental_group = "+5".into(), "volume_supplemental_group", "\"+5\" isn't"),
-    (|it| it.volume_supplemental_group = "5 ".into(), "volume_supplemental_group", "\"5 \" isn't"),
-    (|it| it.volume_supplemental_group = "4294967295".into(), "volume_supplemental_group", "\"4294967295\" isn't"),
-    (|it| it.volume_supplemental_group = "99999999999".into(), "volume_supplemental_group", "\"99999999999\" isn't"),
-    (|it| it.access_mode = "RWX".into(), "access_mode", "\"RWX\" isn't a CSI access mode"),
+    (
+        |it| it.volume_supplemental_group = "staff".into(),
+        "volume_supplemental_group",
+        "\"staff\" isn't a gid in decimal",
+    ),
+    (
+        |it| it.volume_supplemental_group = "-1".into(),
+        "volume_supplemental_group",
+        "\"-1\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "+5".into(),
+        "volume_supplemental_group",
+        "\"+5\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "5 ".into(),
+        "volume_supplemental_group",
+        "\"5 \" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "4294967295".into(),
+        "volume_supplemental_group",
+        "\"4294967295\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "99999999999".into(),
+        "volume_supplemental_group",
+        "\"99999999999\" isn't",
+    ),
+    (
+        |it| it.access_mode = "RWX".into(),
+        "access_mode",
+        "\"RWX\" isn't a CSI access mode",
+    ),
 ];
 
 /// What the volume as a whole is refused for: the message names it.
 const VOLUMES: [(Change, Code, &str); 25] = [
-    (|it| of_type(it, volume_type::Type::Network.into()), Unimplemented, "network volumes aren't supported by this version"),
-    (|it| it.volume_backing_path = "dev/sdf".into(), InvalidArgument, "mountInfo: field `device`: \"dev/sdf\" isn't an absolute path"),
-    (|it| it.volume_backing_path = "/dev/no-such-device".into(), InvalidArgument, "device \"/dev/no-such-device\": ENOENT: "),
-    (|it| it.volume_backing_path = "/dev/null".into(), InvalidArgument, "device \"/dev/null\": ENOTBLK: a character device"),
-    (|it| it.volume_backing_path = "/etc/passwd".into(), InvalidArgument, "device \"/etc/passwd\": ENOTBLK: a file"),
-    (|it| it.volume_backing_path = "/dev".into(), InvalidArgument, "device \"/dev\": ENOTBLK: a directory"),
-    (|it| it.volume_backing_path += "\0", InvalidArgument, "mountInfo: field `device`: the path has a NUL byte"),
-    (|it| it.fs_type = "vfat".into(), InvalidArgument, "file system \"vfat\" isn't one of those allowed (ext4, ext3, xfs, btrfs)"),
-    (|it| it.fs_type = "../ext4".into(), InvalidArgument, "mountInfo: field `fstype`: \"../ext4\" can't be"),
-    (|it| it.fs_type += "\0", InvalidArgument, "mountInfo: field `fstype`: \"ext4\\0\" can't be"),
-    (|it| options(it, &["bind"]), InvalidArgument, "mount option bind: is for mounting a directory"),
-    (|it| options(it, &["noatime", "rbind"]), InvalidArgument, "mount option rbind: is for"),
-    (|it| options(it, &["noatime,bind"]), InvalidArgument, "mount option bind: is for"),
-    (|it| options(it, &["remount"]), InvalidArgument, "mount option remount: changes a mount"),
-    (|it| options(it, &["password=hunter2"]), InvalidArgument, "mount option password: looks like a secret"),
-    (|it| options(it, &["noatime,PASSWD=hunter2"]), InvalidArgument, "mount option PASSWD: looks like a secret"),
-    (|it| options(it, &["credentials=/etc/hunter2"]), InvalidArgument, "mount option credentials: looks like a secret"),
-    (|it| options(it, &["secret=hunter2"]), InvalidArgument, "mount option secret: looks like a secret"),
-    (|it| options(it, &["token=hunter2"]), InvalidArgument, "mount option token: looks like a secret"),
-    (|it| options(it, &["noatime=5"]), InvalidArgument, "mount option noatime: takes no value"),
-    (|it| options(it, &["=5"]), InvalidArgument, "mount option number 1: has no name"),
-    (|it| options(it, &["a\0b"]), InvalidArgument, "mount option number 1: contains a NUL byte"),
-    (|it| options(it, &["a=\"b"]), InvalidArgument, "mount option number 1: a \" is not closed"),
-    (|it| it.mount_flags = vec!["a=".to_owned() + &"b".repeat(256)], InvalidArgument, "mount option a: 256 bytes, and the kernel takes 255"),
-    (|it| it.mount_flags = vec!["commit=5".into(); 10_000], InvalidArgument, "mountInfo: its 1"),
+    (
+        |it| of_type(it, volume_type::Type::Network.into()),
+        Unimplemented,
+        "network volumes aren't supported by this version",
+    ),
+    (
+        |it| it.volume_backing_path = "dev/sdf".into(),
+        InvalidArgument,
+        "mountInfo: field `device`: \"dev/sdf\" isn't an absolute path",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/no-such-device".into(),
+        InvalidArgument,
+        "device \"/dev/no-such-device\": ENOENT: ",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/null".into(),
+        InvalidArgument,
+        "device \"/dev/null\": ENOTBLK: a character device",
+    ),
+    (
+        |it| it.volume_backing_path = "/etc/passwd".into(),
+        InvalidArgument,
+        "device \"/etc/passwd\": ENOTBLK: a file",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev".into(),
+        InvalidArgument,
+        "device \"/dev\": ENOTBLK: a directory",
+    ),
+    (
+        |it| it.volume_backing_path += "\0",
+        InvalidArgument,
+        "mountInfo: field `device`: the path has a NUL byte",
+    ),
+    (
+        |it| it.fs_type = "vfat".into(),
+        InvalidArgument,
+        "file system \"vfat\" isn't one of those allowed (ext4, ext3, xfs, btrfs)",
+    ),
+    (
+        |it| it.fs_type = "../ext4".into(),
+        InvalidArgument,
+        "mountInfo: field `fstype`: \"../ext4\" can't be",
+    ),
+    (
+        |it| it.fs_type += "\0",
+        InvalidArgument,
+        "mountInfo: field `fstype`: \"ext4\\0\" can't be",
+    ),
+    (
+        |it| options(it, &["bind"]),
+        InvalidArgument,
+        "mount option bind: is for mounting a directory",
+    ),
+    (
+        |it| options(it, &["noatime", "rbind"]),
+        InvalidArgument,
+        "mount option rbind: is for",
+    ),
+    (
+        |it| options(it, &["noatime,bind"]),
+        InvalidArgument,
+        "mount option bind: is for",
+    ),
+    (
+        |it| options(it, &["remount"]),
+        InvalidArgument,
+        "mount option remount: changes a mount",
+    ),
+    (
+        |it| options(it, &["password=hunter2"]),
+        InvalidArgument,
+        "mount option password: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime,PASSWD=hunter2"]),
+        InvalidArgument,
+        "mount option PASSWD: looks like a secret",
+    ),
+    (
+        |it| options(it, &["credentials=/etc/hunter2"]),
+        InvalidArgument,
+        "mount option credentials: looks like a secret",
+    ),
+    (
+        |it| options(it, &["secret=hunter2"]),
+        InvalidArgument,
+        "mount option secret: looks like a secret",
+    ),
+    (
+        |it| options(it, &["token=hunter2"]),
+        InvalidArgument,
+        "mount option token: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime=5"]),
+        InvalidArgument,
+        "mount option noatime: takes no value",
+    ),
+    (
+        |it| options(it, &["=5"]),
+        InvalidArgument,
+        "mount option number 1: has no name",
+    ),
+    (
+        |it| options(it, &["a\0b"]),
+        InvalidArgument,
+        "mount option number 1: contains a NUL byte",
+    ),
+    (
+        |it| options(it, &["a=\"b"]),
+        InvalidArgument,
+        "mount option number 1: a \" is not closed",
+    ),
+    (
+        |it| it.mount_flags = vec!["a=".to_owned() + &"b".repeat(256)],
+        InvalidArgument,
+        "mount option a: 256 bytes, and the kernel takes 255",
+    ),
+    (
+        |it| it.mount_flags = vec!["commit=5".into(); 10_000],
+        InvalidArgument,
+        "mountInfo: its 1",
+    ),
 ];
 
 /// A node, a device, and a target path that nothing is staged for.
@@ -96,7 +260,12 @@ impl Scene {
         let ops = Ops::start(&node);
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
-        Self { node, ops, device, target }
+        Self {
+            node,
+            ops,
+            device,
+            target,
+        }
     }
 }
 
@@ -151,8 +320,14 @@ fn the_other_calls_look_at_their_fields_too() {
     for (path, start) in [
         ("", "volume_target_path: it is required"),
         ("a/b", "volume_target_path: target path \"a/b\" is relative"),
-        ("/a/../b", "volume_target_path: target path \"/a/../b\" has a `..` component"),
-        (&*long, "volume_target_path: its 4096 bytes are more than a path can have"),
+        (
+            "/a/../b",
+            "volume_target_path: target path \"/a/../b\" has a `..` component",
+        ),
+        (
+            &*long,
+            "volume_target_path: its 4096 bytes are more than a path can have",
+        ),
     ] {
         let path = Path::new(path);
         for error in [
@@ -176,10 +351,17 @@ fn the_other_calls_look_at_their_fields_too() {
     refused(unused, FailedPrecondition);
     for (least, most, start) in [
         (-1, 0, "capacity_range.required_bytes: -1 is negative"),
-        (0, i64::MIN, "capacity_range.limit_bytes: -9223372036854775808 is negative"),
+        (
+            0,
+            i64::MIN,
+            "capacity_range.limit_bytes: -9223372036854775808 is negative",
+        ),
         (2, 1, "volume pv-1: "),
     ] {
-        let error = refused(scene.ops.expand(&scene.target, least, most), InvalidArgument);
+        let error = refused(
+            scene.ops.expand(&scene.target, least, most),
+            InvalidArgument,
+        );
         assert!(error.starts_with(start), "{error}");
     }
 }
@@ -191,13 +373,26 @@ fn is_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
     let device = node.ext4();
     let target = make(&node);
     ops.stage(stage_request(&target, &device)).unwrap();
-    assert_eq!(staged(&node, &target).unwrap()["metadata"]["targetPath"], utf8(&target));
-    let app = node.run(&Bundle::plain(node.dir()).bind(&target, "/data", &[]).write());
-    assert_eq!(app.sh("echo on > /data/file; df /data | tail -n 1 | cut -d ' ' -f 1"), utf8(device.path()));
+    assert_eq!(
+        staged(&node, &target).unwrap()["metadata"]["targetPath"],
+        utf8(&target)
+    );
+    let app = node.run(
+        &Bundle::plain(node.dir())
+            .bind(&target, "/data", &[])
+            .write(),
+    );
+    assert_eq!(
+        app.sh("echo on > /data/file; df /data | tail -n 1 | cut -d ' ' -f 1"),
+        utf8(device.path())
+    );
     ops.stats(&target).unwrap();
     end([app]);
     ops.unstage(&target).unwrap();
-    assert_eq!(fs::read_dir(node.handler().crust_root()).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(node.handler().crust_root()).unwrap().count(),
+        0
+    );
 }
 
 /// Clients take no more than so many bytes of headers, where errors are.

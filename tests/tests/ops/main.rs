@@ -18,8 +18,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::process::{is_alive, kill_now};
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::process::{is_alive, kill_now};
 use runcrust_tests::{Container, Node, cgroup, wait_until};
 use serde_json::Value;
 use tonic::{Code, Status};

@@ -160,10 +160,7 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     // With `=`, so that no value is taken for a flag.
     let mut add = |flag: &str, value: &str| arguments.push(format!("--{flag}={value}").into());
     add("sandbox", &required("sandbox_id", request.sandbox_id)?);
-    add(
-        "device",
-        &a_path("host_volume_id", request.host_volume_id)?,
-    );
+    add("device", &a_path("host_volume_id", request.host_volume_id)?);
     add("fstype", &required("file_system", request.file_system)?);
     for option in &request.mount_options {
         add("option", option);
