@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tokio::time::{Instant, timeout_at};
 
 use super::CliError;
 
@@ -76,6 +77,7 @@ pub(super) async fn run(
             WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
         )
     });
+    let deadline = Instant::now() + timeout;
     let read = both(child.stdout.take(), child.stderr.take());
     tokio::pin!(read);
     let said = async {
@@ -86,67 +88,70 @@ pub(super) async fn run(
             streams = &mut read => Some(streams),
         }
     };
-    let said = tokio::time::timeout(timeout, said).await;
+    let said = timeout_at(deadline, said).await;
     let too_late = || CliError::Timeout {
         program: program.to_owned(),
         after: timeout,
     };
-    let [stdout, stderr] = match said {
+    let read = match said {
         Err(_) => {
             drop(group);
             let _ = child.wait().await;
             return Err(too_late());
         }
-        Ok(Some(streams)) if streams.iter().all(|stream| !is_too_long(stream)) => {
-            let ended = tokio::time::timeout(timeout, &mut ended).await;
+        Ok(Some(Ok(streams))) => {
+            let ended = timeout_at(deadline, &mut ended).await;
             drop(group);
             if ended.is_err() {
                 let _ = child.wait().await;
                 return Err(too_late());
             }
-            streams
+            Ok(streams)
         }
-        Ok(Some(streams)) => {
+        Ok(Some(Err(TooLong))) => {
             drop(group);
-            streams
+            Err(TooLong)
         }
         Ok(None) => {
             // Whoever else of the group holds the pipes is killed; who has left it is waited for
             // no longer than a moment.
             drop(group);
             let streams = tokio::time::timeout(AFTERWARDS, &mut read).await;
-            streams.unwrap_or_default()
+            streams.unwrap_or_else(|_| Ok(Streams::default()))
         }
     };
     let status = child.wait().await.map_err(failed)?;
+    let too_long = read.is_err();
+    let [stdout, stderr] = read.unwrap_or_default();
     Ok(Output {
         success: status.success(),
         status: status.to_string(),
-        too_long: is_too_long(&stdout) || is_too_long(&stderr),
+        too_long,
         stdout,
         stderr,
     })
 }
 
-fn is_too_long(stream: &[u8]) -> bool {
-    stream.len() as u64 > LONGEST
-}
+/// More than is read.
+struct TooLong;
 
 type Streams = [Vec<u8>; 2];
 
 async fn both(
     stdout: Option<impl AsyncRead + Unpin>,
     stderr: Option<impl AsyncRead + Unpin>,
-) -> Streams {
-    let (stdout, stderr) = tokio::join!(start_of(stdout), start_of(stderr));
-    [stdout, stderr]
+) -> Result<Streams, TooLong> {
+    let (stdout, stderr) = tokio::try_join!(all_of(stdout), all_of(stderr))?;
+    Ok([stdout, stderr])
 }
 
-/// As much as is read, and a byte more where there is.
-async fn start_of(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+async fn all_of(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, TooLong> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         let _ = stream.take(LONGEST + 1).read_to_end(&mut bytes).await;
     }
-    bytes
+    if bytes.len() as u64 > LONGEST {
+        return Err(TooLong);
+    }
+    Ok(bytes)
 }
