@@ -7,6 +7,7 @@ use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{self, Code, Context, Host};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
+use crust_state::state_directory::StateError;
 use serde_json::{Value, json};
 
 use super::stage::VolumeArguments;
@@ -30,7 +31,10 @@ pub(super) fn publish(
 ) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let record = context.state.sandbox(&arguments.sandbox);
-    let record = record.map_err(|error| Failure::internal(&error))?;
+    let record = record.map_err(|error| match error {
+        StateError::Id(error) => Failure::invalid(error),
+        error => Failure::internal(&error),
+    })?;
     let record = record.ok_or_else(|| no_place(&target, &arguments.sandbox))?;
     belongs(&target, &record)?;
     let sandbox = Sandbox::of(&record).map_err(|error| Failure {

@@ -74,7 +74,16 @@ impl Refusal {
 
     /// Of a volume's runtime.
     pub(crate) fn cli(volume: String) -> impl FnOnce(CliError) -> Self {
-        move |source| Self::Cli { volume, source }
+        move |mut source| {
+            // The runtime's own sentences name it already.
+            let start = format!("volume {volume}: ");
+            if let CliError::Refused { message, .. } = &mut source
+                && let Some(rest) = message.strip_prefix(&start)
+            {
+                *message = rest.to_owned();
+            }
+            Self::Cli { volume, source }
+        }
     }
 
     /// The code, and a reason that stays the same over versions.

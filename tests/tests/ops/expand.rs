@@ -81,6 +81,7 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
         assert_eq!(reason(&call), "RUNTIME");
         let error = refused(call, OutOfRange);
         assert!(error.starts_with("volume pv-1: "), "{error}");
+        assert_eq!(error.matches("volume pv-1").count(), 1, "{error}");
     }
     assert_eq!(seen(&app), seen_after);
     end([app, sandbox]);

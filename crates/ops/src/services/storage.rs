@@ -158,22 +158,32 @@ impl StorageService {
 fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refusal> {
     let mut arguments = vec!["publish".into(), OsString::from(request.host_target_path)];
     // With `=`, so that no value is taken for a flag.
-    let mut add = |flag: &str, value: &str| arguments.push(format!("--{flag}={value}").into());
-    add("sandbox", &required("sandbox_id", request.sandbox_id)?);
-    add("device", &a_path("host_volume_id", request.host_volume_id)?);
-    add("fstype", &required("file_system", request.file_system)?);
+    let mut add = |field, flag: &str, value: &str| {
+        if value.contains('\0') {
+            return Err(Refusal::field(field, "it has a NUL byte"));
+        }
+        arguments.push(format!("--{flag}={value}").into());
+        Ok(())
+    };
+    let sandbox = required("sandbox_id", request.sandbox_id)?;
+    add("sandbox_id", "sandbox", &sandbox)?;
+    let device = a_path("host_volume_id", request.host_volume_id)?;
+    add("host_volume_id", "device", &device)?;
+    let fstype = required("file_system", request.file_system)?;
+    add("file_system", "fstype", &fstype)?;
     for option in &request.mount_options {
-        add("option", option);
+        add("mount_options", "option", option)?;
     }
+    let policy = &request.fsgroup_policy;
     if let Some(gid) = request.fsgroup_gid {
         if gid < 0 {
             return Err(Refusal::field("fsgroup_gid", format!("{gid} is negative")));
         }
-        add("fs-group", &gid.to_string());
-        if !request.fsgroup_policy.is_empty() {
-            add("fs-group-change-policy", &request.fsgroup_policy);
+        add("fsgroup_gid", "fs-group", &gid.to_string())?;
+        if !policy.is_empty() {
+            add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
-    } else if !request.fsgroup_policy.is_empty() {
+    } else if !policy.is_empty() {
         return Err(Refusal::field(
             "fsgroup_policy",
             "there is no fsgroup_gid to apply",
