@@ -21,7 +21,7 @@ use crate::cleanup::Cleanup;
 use crate::daemon::Daemon;
 use crate::node::utf8;
 use crate::wait::on_this_machine;
-use crate::{LoopDevice, Node, binary, wait_until};
+use crate::{LoopDevice, Node, binary, until, wait_until};
 
 /// For one call.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -98,6 +98,12 @@ impl Ops {
     #[track_caller]
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(&self.socket);
+        self.spawn_activated(command);
+    }
+
+    /// The same where somebody listens for it already.
+    #[track_caller]
+    pub fn spawn_activated(&self, command: Command) {
         self.daemon.spawn(command);
         wait_until("crust_ops to listen", PATIENCE, || {
             assert!(self.daemon.is_running(), "it has ended: {}", self.log());
@@ -119,10 +125,11 @@ impl Ops {
     #[track_caller]
     pub fn wait(&self) -> ExitStatus {
         let mut ended = None;
-        wait_until("crust_ops to end", PATIENCE, || {
+        // Clients' connections have their part in that: they answer, and are closed.
+        self.block_on(until("crust_ops to end", PATIENCE, || {
             ended = self.daemon.ended();
             ended.is_some()
-        });
+        }));
         ended.expect("it has ended")
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crust_state::TargetPath;
 use http::{Request, Response};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Status};
@@ -21,6 +22,7 @@ pub(crate) struct Calls {
     metrics: Arc<Metrics>,
     /// One for each call that may be under way.
     places: Arc<Semaphore>,
+    most: usize,
     numbers: Arc<AtomicU64>,
 }
 
@@ -29,7 +31,16 @@ impl Calls {
         Self {
             metrics,
             places: Arc::new(Semaphore::new(most)),
+            most,
             numbers: Arc::default(),
+        }
+    }
+
+    /// Takes no more calls, and waits for those under way.
+    pub(crate) async fn end(&self) {
+        self.places.close();
+        while self.places.available_permits() < self.most {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
@@ -71,7 +82,8 @@ where
         let caller = caller(&request);
         let id = self.calls.numbers.fetch_add(1, Ordering::Relaxed);
         let (uid, pid) = caller.map_or((None, None), |it| (Some(it.0), it.1));
-        let span = tracing::info_span!("call", id, %method, uid, pid);
+        let volume = tracing::field::Empty;
+        let span = tracing::info_span!("call", id, %method, uid, pid, volume);
         let metrics = Arc::clone(&self.calls.metrics);
         let refused = |reason, status: Status| {
             self.calls.metrics.refused(reason);
@@ -84,37 +96,80 @@ where
             let response = refused("caller", status);
             return Box::pin(async move { Ok(response) });
         }
-        let Ok(place) = Arc::clone(&self.calls.places).try_acquire_owned() else {
-            let status = Status::resource_exhausted(
-                "too many calls are under way; hint: try again later, or raise max_calls",
-            );
-            let response = refused("busy", status);
+        // Whoever asks how it is mustn't be told that it is dead where it is busy.
+        let is_about_itself = method.starts_with("grpc.health.");
+        let place = Arc::clone(&self.calls.places).try_acquire_owned().ok();
+        if place.is_none() && !is_about_itself {
+            let response = if self.calls.places.is_closed() {
+                refused("ending", Status::unavailable("crust_ops is about to end"))
+            } else {
+                let hint = "hint: try again later, or raise max_calls";
+                let message = format!("too many calls are under way; {hint}");
+                refused("busy", Status::resource_exhausted(message))
+            };
             return Box::pin(async move { Ok(response) });
-        };
+        }
         // The one that is ready is this one, not its clone (tower's `Service`).
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let answered = async move {
-            let began = Instant::now();
+            let under_way = UnderWay {
+                metrics,
+                method: Some(method),
+                began: Instant::now(),
+                _place: place,
+            };
             let answer = inner.call(request).await;
-            let took = began.elapsed();
             if let Ok(response) = &answer {
                 // Of an answer with a body the status comes after it, and is OK.
                 let status = Status::from_header_map(response.headers());
-                let code = status.as_ref().map_or(Code::Ok, Status::code);
-                metrics.call(&method, code, took);
-                match &status {
-                    Some(status) if code != Code::Ok => {
-                        tracing::warn!(?code, ?took, "{}", status.message());
-                    }
-                    _ => tracing::info!(?took, "done"),
-                }
+                under_way.ended(&status.unwrap_or_else(|| Status::ok("")));
             }
-            drop(place);
             answer
         };
         Box::pin(answered.instrument(span))
     }
+}
+
+/// A call, counted and logged also where its caller doesn't wait for the end.
+struct UnderWay {
+    metrics: Arc<Metrics>,
+    /// Until it has ended.
+    method: Option<String>,
+    began: Instant,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl UnderWay {
+    fn ended(mut self, status: &Status) {
+        self.end(status);
+    }
+
+    fn end(&mut self, status: &Status) {
+        let Some(method) = self.method.take() else {
+            return;
+        };
+        let (code, took) = (status.code(), self.began.elapsed());
+        self.metrics.call(&method, code, took);
+        if code == Code::Ok {
+            tracing::info!(?took, "done");
+        } else {
+            tracing::warn!(?code, ?took, "{}", status.message());
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.end(&Status::cancelled("the caller didn't wait for the end"));
+    }
+}
+
+/// Has the call's lines in the log name the volume.
+pub(crate) fn is_about(target: &TargetPath) {
+    // Of any bytes, and yet one line.
+    let path = tracing::field::debug(target.as_path());
+    tracing::Span::current().record("volume", path);
 }
 
 /// The caller's uid and pid, as the kernel knows them.

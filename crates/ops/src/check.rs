@@ -86,6 +86,9 @@ fn place_for(socket: &Path) -> Result<String, String> {
     while !directory.exists() {
         directory = directory.parent().ok_or_else(missing)?;
     }
+    if !directory.is_dir() {
+        return Err(format!("{} isn't a directory", directory.display()));
+    }
     let writable = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK);
     match writable {
         Ok(()) => Ok(socket.display().to_string()),

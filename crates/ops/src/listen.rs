@@ -102,7 +102,7 @@ fn refuse_others(path: &Path) -> Result<(), ListenError> {
 }
 
 /// The sockets that systemd listens on for us (`sd_listen_fds(3)`), by the names that their unit
-/// gives them (`FileDescriptorName=`).
+/// gives them (`FileDescriptorName=`), which is its own, `crust_ops.socket`, where it doesn't say.
 pub(crate) struct Activated {
     fds: ListenFd,
     names: Vec<String>,
@@ -113,7 +113,9 @@ impl Activated {
     pub(crate) fn take() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let fds = ListenFd::from_env();
-        let mut names: Vec<String> = names.split(':').map(str::to_owned).collect();
+        let names = names.split(':');
+        let names = names.map(|name| name.strip_suffix(".socket").unwrap_or(name));
+        let mut names: Vec<String> = names.map(str::to_owned).collect();
         names.truncate(fds.len());
         Self { fds, names }
     }

@@ -49,7 +49,6 @@ fn main() -> ExitCode {
     match run(file, named) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
             eprintln!("crust_ops: {error:#}");
             ExitCode::FAILURE
         }

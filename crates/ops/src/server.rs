@@ -30,6 +30,9 @@ use crate::volumes::Volumes;
 /// What calls under way are given when the process is told to end.
 const DRAIN: Duration = Duration::from_secs(20);
 
+/// What clients are given to close their connections after that; one that is stopped never does.
+const PARTING: Duration = Duration::from_secs(1);
+
 /// The settings, and where they come from.
 #[derive(Debug)]
 pub(crate) struct Configured {
@@ -41,6 +44,8 @@ pub(crate) struct Configured {
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) async fn serve(configured: Configured) -> Result<()> {
+    // Before anybody can call: whoever is answered may send one.
+    let mut signals = Signals::new()?;
     let settings = Arc::clone(&configured.settings);
     let mut activated = Activated::take();
     let runtime = activated.or_unix("crust_ops", &settings.listen)?;
@@ -62,6 +67,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         metrics: Arc::clone(&metrics),
     };
     let calls = Calls::new(Arc::clone(&metrics), settings.max_calls);
+    let ended = calls.clone();
     let (ending, end) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut reporters = Vec::new();
@@ -94,7 +100,6 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         tokio::spawn(metrics::serve(listener, Arc::clone(&metrics), node.clone()));
     }
     tokio::spawn(reconcile(loaded.subscribe(), node, metrics));
-    let mut signals = Signals::new()?;
     tell_systemd(&[NotifyState::Ready]);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serves");
     loop {
@@ -108,22 +113,31 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         }
     }
     tell_systemd(&[NotifyState::Stopping]);
-    for (reporter, service) in &reporters {
-        reporter
-            .set_service_status(service, ServingStatus::NotServing)
-            .await;
+    for (reporter, service) in &mut reporters {
+        let not = ServingStatus::NotServing;
+        reporter.set_service_status(*service, not).await;
+        // Whoever watches is told so and no more, for a watch is no call to wait for.
+        reporter.clear_service_status(service).await;
+        reporter.set_service_status(*service, not).await;
     }
     ending.send_replace(true);
-    let drained = tokio::time::timeout(DRAIN, async {
+    let drained = async {
         while let Some(ended) = servers.join_next().await {
             ended??;
         }
         Ok(())
-    });
-    if let Ok(ended) = drained.await {
-        return ended;
+    };
+    let parted = async {
+        ended.end().await;
+        tokio::time::sleep(PARTING).await;
+    };
+    tokio::select! {
+        drained = drained => return drained,
+        () = parted => {}
+        () = tokio::time::sleep(DRAIN) => {
+            tracing::warn!("calls under way were cut off after {} s", DRAIN.as_secs());
+        }
     }
-    tracing::warn!("calls under way were cut off after {} s", DRAIN.as_secs());
     Ok(())
 }
 

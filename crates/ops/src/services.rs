@@ -66,7 +66,10 @@ const LONGEST_PATH: usize = 4096;
 
 /// A target path of a request.
 fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
-    TargetPath::new(a_path(field, path)?).map_err(|error| Refusal::field(field, error))
+    let target = TargetPath::new(a_path(field, path)?);
+    target
+        .inspect(crate::call::is_about)
+        .map_err(|error| Refusal::field(field, error))
 }
 
 /// A path of a request, which may still be no good one.

@@ -72,7 +72,7 @@ impl Scene {
         fs::set_permissions(self.program(), Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn told(&self) -> PathBuf {
+    pub(crate) fn told(&self) -> PathBuf {
         self.node.dir().join("pid")
     }
 

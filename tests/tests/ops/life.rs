@@ -50,6 +50,8 @@ on_each_delegate! {
         fsck("ext4", device.path());
         assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
         refused(ops.stats(&target), Code::NotFound);
-        assert!(ops.log().contains("crust.v1.Runtime/RuntimeStageVolume"), "{}", ops.log());
+        let log = ops.log();
+        let named = format!("method=crust.v1.Runtime/RuntimeStageVolume uid=0 pid={} volume={target:?}}}", std::process::id());
+        assert!(log.lines().any(|line| line.contains(" INFO ") && line.contains(&named)), "{named} isn't in {log}");
     }
 }

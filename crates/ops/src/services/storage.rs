@@ -138,7 +138,8 @@ impl StorageService {
     ) -> Result<crust_state::TargetPath, Refusal> {
         let sandbox = required("sandbox_id", sandbox)?;
         let device = PathBuf::from(a_path("host_volume_id", device)?);
-        self.0.node().volume_of(sandbox, device).await
+        let target = self.0.node().volume_of(sandbox, device).await;
+        target.inspect(crate::call::is_about)
     }
 
     async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
