@@ -42,10 +42,10 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: build
-build: ## Build runcrust and crust-mount-hook, static, into target/
+build: ## Build runcrust, crust-mount-hook and crust_ops, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --release \
-		--target $(TARGET) --package runcrust --package crust-mount-hook
+		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops
 
 .PHONY: check
 check: ## Formatting, lints, licences, documentation, dependencies of what starts often
@@ -86,7 +86,7 @@ vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_F
 	cargo nextest archive --locked --workspace --archive-file $(VM)/tests.tar.zst --zstd-level 1
 	root=$$(sh vm-image/root.sh $(VM)) && \
 	sh vm-image/payload.sh $(VM)/payload.img $(VM)/tests.tar.zst "$$(command -v cargo-nextest)" \
-		$(BIN)/runcrust $(BIN)/crust-mount-hook && \
+		$(BIN)/runcrust $(BIN)/crust-mount-hook $(BIN)/crust_ops && \
 	sh vm-image/boot.sh "$$root" $(VM)/payload.img $(VM)/console.log
 
 .PHONY: demo
@@ -96,9 +96,10 @@ demo: build ## Show a deferred volume end to end
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
 
 .PHONY: install
-install: build ## Install both programs below PREFIX (/usr/local)
+install: build ## Install the programs below PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
 	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
+	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -15,6 +15,7 @@ use tower::{Layer, Service};
 use tracing::Instrument;
 
 use crate::metrics::Metrics;
+use crate::status::unseen;
 
 /// Goes around the services.
 #[derive(Debug, Clone)]
@@ -85,15 +86,15 @@ where
         let volume = tracing::field::Empty;
         let span = tracing::info_span!("call", id, %method, uid, pid, volume);
         let metrics = Arc::clone(&self.calls.metrics);
-        let refused = |reason, status: Status| {
-            self.calls.metrics.refused(reason);
-            span.in_scope(|| tracing::warn!("refused: {}", status.message()));
-            status.into_http()
+        let refused = |why: &'static str, code, message| {
+            self.calls.metrics.refused(why);
+            span.in_scope(|| tracing::warn!("refused: {message}"));
+            unseen(code, &why.to_uppercase(), message).into_http()
         };
         // The socket's mode says so already; this holds for one that systemd made, too.
         if uid != Some(0) {
-            let status = Status::permission_denied("only root may call crust_ops");
-            let response = refused("caller", status);
+            let message = "only root may call crust_ops";
+            let response = refused("caller", Code::PermissionDenied, message);
             return Box::pin(async move { Ok(response) });
         }
         // Whoever asks how it is mustn't be told that it is dead where it is busy.
@@ -101,11 +102,11 @@ where
         let place = Arc::clone(&self.calls.places).try_acquire_owned().ok();
         if place.is_none() && !is_about_itself {
             let response = if self.calls.places.is_closed() {
-                refused("ending", Status::unavailable("crust_ops is about to end"))
+                refused("ending", Code::Unavailable, "crust_ops is about to end")
             } else {
-                let hint = "hint: try again later, or raise max_calls";
-                let message = format!("too many calls are under way; {hint}");
-                refused("busy", Status::resource_exhausted(message))
+                let message =
+                    "too many calls are under way; hint: try again later, or raise max_calls";
+                refused("busy", Code::ResourceExhausted, message)
             };
             return Box::pin(async move { Ok(response) });
         }

@@ -198,14 +198,16 @@ mod tests {
         let settings = checked("").unwrap();
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
-        for value in [
-            "/run/crust_ops/crust_ops.sock",
-            "/run/runcrust/crust.sock",
-            "`30`",
-            "`300`",
-        ] {
-            assert!(documented.contains(value), "{value}");
-        }
+        let rows = documented.lines().filter_map(|line| {
+            let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
+            let (default, _) = rest.split_once("` | ")?;
+            Some(format!("{key} = {default}\n"))
+        });
+        // Only a key has a value that is TOML.
+        let rows = rows.filter(|row| toml::from_str::<toml::Table>(row).is_ok());
+        let rows: Vec<String> = rows.collect();
+        assert_eq!(rows.len(), 12, "{rows:?}");
+        assert_eq!(checked(&rows.concat()).unwrap(), settings);
     }
 
     #[test]

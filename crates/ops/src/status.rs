@@ -112,6 +112,12 @@ impl Refusal {
     }
 }
 
+/// Of a call that isn't looked at.
+pub(crate) fn unseen(code: Grpc, reason: &str, message: &str) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(code, message, details)
+}
+
 fn shortened(text: &str) -> String {
     if text.len() <= LONGEST {
         return text.to_owned();

@@ -26,7 +26,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With lines added to crust_ops' configuration, which allows [`Self::program`].
+    /// With lines added to the daemon's configuration, which allows [`Self::program`].
     pub(crate) fn new(extra: &str) -> Self {
         Self::with_volume("pv-1", extra)
     }

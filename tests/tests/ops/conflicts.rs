@@ -1,4 +1,4 @@
-//! Staging again, and staging something else (docs/protocol.md, "crust_ops").
+//! Staging again, and staging something else (docs/protocol.md).
 
 use std::path::Path;
 
@@ -36,21 +36,21 @@ fn others(
     other: &LoopDevice,
 ) -> Vec<RuntimeStageVolumeRequest> {
     let changes: [&dyn Fn(&mut RuntimeStageVolumeRequest); 8] = [
-        &|it| it.volume_backing_path = utf8(other.path()).to_owned(),
-        &|it| it.fs_type = "ext3".to_owned(),
+        &|it| it.volume_backing_path = utf8(other.path()).into(),
+        &|it| it.fs_type = "ext3".into(),
         &|it| it.mount_flags.clear(),
-        &|it| it.volume_supplemental_group = "8".to_owned(),
+        &|it| it.volume_supplemental_group = "8".into(),
         &|it| it.volume_supplemental_group_change_policy = None,
         &|it| it.readonly = true,
         &|it| it.access_mode.clear(),
         &|it| it.device_node = true,
     ];
-    let changed = changes.iter().map(|change| {
+    let requests = changes.iter().map(|change| {
         let mut request = request.clone();
         change(&mut request);
         request
     });
-    changed.collect()
+    requests.collect()
 }
 
 on_each_delegate! {

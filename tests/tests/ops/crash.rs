@@ -25,12 +25,12 @@ fn rounds() -> usize {
 }
 
 /// A volume and what may be staged for it, a number or nothing: what was acknowledged last, and
-/// what was asked for since.
+/// what was asked for since, which is the same where nothing was.
 #[derive(Debug, Clone)]
 struct Volume {
     target: PathBuf,
     acknowledged: Option<usize>,
-    asked: Option<Option<usize>>,
+    asked: Option<usize>,
 }
 
 impl Volume {
@@ -45,7 +45,7 @@ impl Volume {
         loop {
             let number = numbers.fetch_add(1, Ordering::Relaxed);
             let wanted = (!random.once_in(4)).then_some(number);
-            self.asked = Some(wanted);
+            self.asked = wanted;
             let answered = if wanted.is_some() {
                 let request = numbered(&self.target, &device, number);
                 client.runtime_stage_volume(request).await.map(drop)
@@ -58,7 +58,6 @@ impl Volume {
                 return self;
             }
             self.acknowledged = wanted;
-            self.asked = None;
         }
     }
 
@@ -67,11 +66,10 @@ impl Volume {
     fn look(&mut self, entry: &Path) {
         let found = number_of(entry);
         assert!(
-            found == self.acknowledged || Some(found) == self.asked,
+            found == self.acknowledged || found == self.asked,
             "{found:?} is staged, and {self:?}"
         );
-        self.acknowledged = found;
-        self.asked = None;
+        (self.acknowledged, self.asked) = (found, found);
     }
 }
 
@@ -186,9 +184,9 @@ fn at_each_step(before: Option<usize>, after: Option<usize>) -> usize {
         for nth in 1.. {
             ops.spawn(ops.command());
             call(before).unwrap();
-            let killer = Killer::attach(&ops, step, nth);
+            let strace = Killer::attach(&ops, step, nth);
             let answer = call(after);
-            drop(killer);
+            drop(strace);
             ops.kill();
             let found = number_of(&node.entry(&target));
             if answer.is_ok() {

@@ -94,7 +94,9 @@ fn only_root_is_served_whatever_the_sockets_mode_is() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     chown(ops.socket(), Some(1000), None).unwrap();
     let stream = connect_as(1000, ops.socket()).unwrap();
-    let error = refused(unstage_over(&ops, stream), PermissionDenied);
+    let call = unstage_over(&ops, stream);
+    assert_eq!(reason(&call), "CALLER");
+    let error = refused(call, PermissionDenied);
     assert!(error.contains("only root"), "{error}");
     let log = ops.log();
     assert!(
@@ -257,15 +259,14 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
 
 /// A command that gets listening sockets as systemd passes them.
 fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
-    let mut script = String::new();
-    for (index, (listener, _)) in sockets.iter().enumerate() {
+    let given = sockets.iter().zip(20..).map(|((listener, _), aside)| {
         rustix::io::fcntl_setfd(listener, FdFlags::empty()).unwrap();
         // Away from where they are to be.
-        script += &format!("exec {}<&{}; ", index + 20, listener.as_raw_fd());
-    }
-    for index in 0..sockets.len() {
-        script += &format!("exec {}<&{} {}<&-; ", index + 3, index + 20, index + 20);
-    }
+        format!("exec {aside}<&{}; ", listener.as_raw_fd())
+    });
+    let placed = (20..).zip(3..).take(sockets.len());
+    let placed = placed.map(|(aside, fd)| format!("exec {fd}<&{aside} {aside}<&-; "));
+    let mut script: String = given.chain(placed).collect();
     let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
     script += "export LISTEN_PID=$$; exec \"$@\"";
     let command = ops.command();
@@ -342,10 +343,8 @@ fn without_a_second_socket_there_is_one() {
     let text = fs::read_to_string(ops.config()).unwrap();
     let lines = text
         .lines()
-        .map(|line| match line.starts_with("crust_listen") {
-            true => "crust_listen = \"\"",
-            false => line,
-        });
+        .filter(|line| !line.starts_with("crust_listen"))
+        .chain(["crust_listen = \"\""]);
     fs::write(ops.config(), lines.collect::<Vec<_>>().join("\n")).unwrap();
     ops.spawn(ops.command());
     assert_eq!(health(&ops, ops.socket(), "").unwrap(), Serving);

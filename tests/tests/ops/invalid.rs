@@ -29,7 +29,7 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
     request.volume_type = Some(VolumeType { r#type: number });
 }
 
-/// Fields that crust_ops itself looks at: the message begins with the name, and the details have
+/// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
 const FIELDS: [(Change, &str, &str); 19] = [
     (

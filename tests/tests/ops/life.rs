@@ -21,7 +21,7 @@ on_each_delegate! {
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         let mut request = stage_request(&target, &device);
-        request.volume_supplemental_group = "4242".to_owned();
+        request.volume_supplemental_group = "4242".into();
         ops.stage(request.clone()).unwrap();
         let error = refused(ops.stats(&target), Code::FailedPrecondition);
         assert!(error.starts_with("volume pv-1: no runtime has it mounted"), "{error}");

@@ -10,7 +10,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::cli::{ANSWER, Scene};
-use crate::refused;
+use crate::{reason, refused};
 
 #[test]
 fn a_request_that_is_too_large_is_not_read() {
@@ -46,6 +46,7 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
         let mut another = RuntimeClient::new(ops.channel(ops.socket()));
         for client in [&mut client.clone(), &mut another] {
             let answer = client.runtime_get_volume_stats(request(&unknown)).await;
+            assert_eq!(reason(&answer), "BUSY");
             let error = refused(answer, ResourceExhausted);
             assert!(error.contains("try again later"), "{error}");
         }

@@ -113,7 +113,7 @@ on_each_delegate! {
         let target = node.target(POD, "pv-1");
         let mut request = publish_request(&sandbox, &target, &device);
         request.fsgroup_gid = Some(4242);
-        request.fsgroup_policy = "OnRootMismatch".to_owned();
+        request.fsgroup_policy = "OnRootMismatch".into();
         request.mount_options = vec!["noatime".to_owned()];
         publish(&ops, request.clone()).unwrap();
         assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "mounted at once");
@@ -192,6 +192,77 @@ on_each_delegate! {
 }
 
 /// What is wrong with a request is told, and nothing is left.
+type Change = fn(&mut RuntimePublishVolumeRequest);
+
+/// What can't be carried out, the reason in the details, and how the message begins.
+const INVALID: [(Change, &str, &str); 13] = [
+    (
+        |it| it.sandbox_id.clear(),
+        "INVALID_FIELD",
+        "sandbox_id: it is required",
+    ),
+    (
+        |it| it.host_volume_id.clear(),
+        "INVALID_FIELD",
+        "host_volume_id: it is required",
+    ),
+    (
+        |it| it.host_target_path.clear(),
+        "INVALID_FIELD",
+        "host_target_path: it is required",
+    ),
+    (
+        |it| it.host_target_path = "a".into(),
+        "INVALID_FIELD",
+        "host_target_path: target path \"a\" is relative",
+    ),
+    (
+        |it| it.host_target_path += "/..",
+        "INVALID_FIELD",
+        "host_target_path: target path ",
+    ),
+    (
+        |it| it.file_system.clear(),
+        "INVALID_FIELD",
+        "file_system: it is required",
+    ),
+    (
+        |it| it.fsgroup_gid = Some(-1),
+        "INVALID_FIELD",
+        "fsgroup_gid: -1 is negative",
+    ),
+    (
+        |it| it.fsgroup_policy = "Always".into(),
+        "INVALID_FIELD",
+        "fsgroup_policy: there is no fsgroup_gid",
+    ),
+    (
+        |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),
+        "RUNTIME",
+        "volume pv-1: ",
+    ),
+    (
+        |it| it.host_volume_id = "/dev/no-such-device".into(),
+        "RUNTIME",
+        "volume pv-1: device \"/dev/no-such-device\"",
+    ),
+    (
+        |it| it.host_volume_id = "--help".into(),
+        "RUNTIME",
+        "volume pv-1: ",
+    ),
+    (
+        |it| it.file_system = "vfat".into(),
+        "RUNTIME",
+        "volume pv-1: file system \"vfat\"",
+    ),
+    (
+        |it| it.mount_options = vec!["password=x".into()],
+        "RUNTIME",
+        "volume pv-1: mount option password: looks like",
+    ),
+];
+
 #[test]
 fn invalid_requests() {
     let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
@@ -201,81 +272,7 @@ fn invalid_requests() {
     let target = node.target(POD, "pv-1");
     let before = node.records();
     let right = publish_request(&sandbox, &target, &device);
-    let others = node.target("another-pod", "pv-1");
-    type Change<'a> = &'a dyn Fn(&mut RuntimePublishVolumeRequest);
-    let cases: [(Change<'_>, &str, &str); 14] = [
-        (
-            &|it| it.sandbox_id.clear(),
-            "INVALID_FIELD",
-            "sandbox_id: it is required",
-        ),
-        (
-            &|it| it.host_volume_id.clear(),
-            "INVALID_FIELD",
-            "host_volume_id: it is required",
-        ),
-        (
-            &|it| it.host_target_path.clear(),
-            "INVALID_FIELD",
-            "host_target_path: it is required",
-        ),
-        (
-            &|it| it.host_target_path = "a".to_owned(),
-            "INVALID_FIELD",
-            "host_target_path: target path \"a\" is relative",
-        ),
-        (
-            &|it| it.host_target_path += "/..",
-            "INVALID_FIELD",
-            "host_target_path: target path ",
-        ),
-        (
-            &|it| it.file_system.clear(),
-            "INVALID_FIELD",
-            "file_system: it is required",
-        ),
-        (
-            &|it| it.fsgroup_gid = Some(-1),
-            "INVALID_FIELD",
-            "fsgroup_gid: -1 is negative",
-        ),
-        (
-            &|it| it.fsgroup_policy = "Always".to_owned(),
-            "INVALID_FIELD",
-            "fsgroup_policy: there is no fsgroup_gid",
-        ),
-        (
-            &|it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".to_owned()),
-            "RUNTIME",
-            "volume pv-1: ",
-        ),
-        (
-            &|it| it.host_volume_id = "/dev/no-such-device".to_owned(),
-            "RUNTIME",
-            "volume pv-1: device \"/dev/no-such-device\"",
-        ),
-        (
-            &|it| it.host_volume_id = "--help".to_owned(),
-            "RUNTIME",
-            "volume pv-1: ",
-        ),
-        (
-            &|it| it.file_system = "vfat".to_owned(),
-            "RUNTIME",
-            "volume pv-1: file system \"vfat\"",
-        ),
-        (
-            &|it| it.mount_options = vec!["password=x".to_owned()],
-            "RUNTIME",
-            "volume pv-1: mount option password: looks like",
-        ),
-        (
-            &|it| it.host_target_path = utf8(&others).to_owned(),
-            "RUNTIME",
-            "volume pv-1: its target path is of pod another-pod",
-        ),
-    ];
-    for (change, expected, start) in cases {
+    for (change, expected, start) in INVALID {
         let mut request = right.clone();
         change(&mut request);
         let call = publish(&ops, request);
@@ -306,6 +303,12 @@ fn invalid_requests() {
         assert!(error.contains(words), "{error}");
         assert_eq!(node.records(), before);
     }
+    let others = node.target("another-pod", "pv-1");
+    let request = publish_request(&sandbox, &others, &device);
+    let error = refused(publish(&ops, request), InvalidArgument);
+    let start = "volume pv-1: its target path is of pod another-pod";
+    assert!(error.starts_with(start) && error.contains(POD), "{error}");
+    assert_eq!(node.records(), before);
     publish(&ops, right).unwrap();
 }
 
