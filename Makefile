@@ -50,10 +50,10 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: build
-build: ## Build runcrust and crust-mount-hook, static, into target/
+build: ## Build runcrust, crust-mount-hook and crust_ops, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --release \
-		--target $(TARGET) --package runcrust --package crust-mount-hook
+		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops
 
 .PHONY: check
 check: ## Formatting, lints, licences, documentation, dependencies of what starts often
@@ -99,9 +99,10 @@ demo: build ## Show a deferred volume end to end
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
 
 .PHONY: install
-install: build ## Install both programs below PREFIX (/usr/local)
+install: build ## Install the programs below PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
 	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
+	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -170,8 +170,7 @@ impl Job<'_> {
     }
 
     fn hooks(&self) -> Result<Hooks> {
-        let own = Path::new("/proc/self/exe");
-        let own = own.canonicalize().context("readlink(\"/proc/self/exe\")")?;
+        let own = real_path()?;
         let beside = || own.with_file_name("crust-mount-hook");
         let program = self.config.hook.clone().unwrap_or_else(beside);
         let can_run = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
@@ -188,15 +187,21 @@ impl Job<'_> {
                 program.display()
             );
         }
-        // By the name it was called as it finds the same configuration again.
-        let called = self
-            .argv0
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute());
         Ok(Hooks {
             program,
-            cli: called.unwrap_or(own),
+            cli: own_path(self.argv0)?,
             config: self.config.source.clone(),
         })
     }
+}
+
+/// By the name that it was called by this program finds the same configuration again.
+pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
+    let called = argv0.map(PathBuf::from).filter(|path| path.is_absolute());
+    called.map_or_else(real_path, Ok)
+}
+
+fn real_path() -> Result<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    own.canonicalize().context("readlink(\"/proc/self/exe\")")
 }

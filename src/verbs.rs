@@ -4,12 +4,15 @@
 //! on standard output, and one line on standard error:
 //! `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
+mod capabilities;
+mod publish;
 mod resize;
 mod stage;
 mod stats;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use clap::{Parser, Subcommand};
 use crust_mount::volume::{Code, Context, VolumeError};
 use crust_state::config::ConfigError;
 use crust_state::{
-    Config, CrustDirectory, Deadline, StateDirectory, TargetPath, logging, sentence,
+    Config, CrustDirectory, Deadline, StateDirectory, TargetPath, limits, logging, sentence,
 };
 use serde_json::{Value, json};
 
@@ -45,6 +48,10 @@ enum Verb {
     },
     /// Grow a volume to its device's size; one that isn't in use yet, with its mount
     Resize(resize::Arguments),
+    /// Stage a volume and mount it in a sandbox that runs
+    Publish(publish::Arguments),
+    /// Show what this runtime can do on this host
+    Capabilities,
 }
 
 /// A failure as the caller is told.
@@ -121,7 +128,11 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Fa
     let state =
         StateDirectory::create(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
-    let deadline = Deadline::after(Duration::from_secs(10));
+    let limit = match verb {
+        Verb::Publish(_) => limits::CREATE,
+        _ => Duration::from_secs(10),
+    };
+    let deadline = Deadline::after(limit);
     let context = Context {
         config: &config,
         crust: &crust,
@@ -133,7 +144,15 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Fa
         Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?),
         Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?),
         Verb::Resize(arguments) => resize::resize(&context, arguments),
+        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?),
+        Verb::Capabilities => capabilities::capabilities(&config),
     }
+}
+
+/// The program that answers for what this call mounts.
+fn cli() -> Result<PathBuf, Failure> {
+    crate::start::own_path(std::env::args_os().next().as_ref())
+        .map_err(|error| Failure::internal(error.as_ref()))
 }
 
 fn target(path: OsString) -> Result<TargetPath, Failure> {

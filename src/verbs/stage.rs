@@ -14,6 +14,13 @@ use super::{Failure, target};
 pub(super) struct Arguments {
     /// `target_path` of CSI `NodePublishVolume`
     target_path: OsString,
+    #[command(flatten)]
+    volume: VolumeArguments,
+}
+
+/// What is to be mounted.
+#[derive(Debug, clap::Args)]
+pub(super) struct VolumeArguments {
     /// The block device, an absolute path
     #[arg(long)]
     device: PathBuf,
@@ -45,20 +52,26 @@ pub(super) struct Arguments {
     device_node: bool,
 }
 
+impl VolumeArguments {
+    pub(super) fn mount_info(self, target: &TargetPath) -> MountInfo {
+        MountInfo {
+            volume_type: VolumeType::Block,
+            device: self.device,
+            fstype: self.fstype,
+            options: self.options,
+            fs_group: self.fs_group,
+            fs_group_change_policy: self.fs_group_change_policy,
+            target_path: Some(target.clone()),
+            read_only: self.read_only,
+            access_mode: self.access_mode,
+            device_node: self.device_node,
+        }
+    }
+}
+
 pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
-    let info = MountInfo {
-        volume_type: VolumeType::Block,
-        device: arguments.device,
-        fstype: arguments.fstype,
-        options: arguments.options,
-        fs_group: arguments.fs_group,
-        fs_group_change_policy: arguments.fs_group_change_policy,
-        target_path: Some(target.clone()),
-        read_only: arguments.read_only,
-        access_mode: arguments.access_mode,
-        device_node: arguments.device_node,
-    };
+    let info = arguments.volume.mount_info(&target);
     volume::stage(context, &target, &info)?;
     Ok(json!({}))
 }

@@ -1,22 +1,21 @@
 //! A containerd of the test's own, with its CRI.
 
 mod config;
-mod daemon;
 mod image;
 mod leftovers;
 
 use std::fs;
 use std::io::{Write as _, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use self::daemon::Daemon;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 use self::leftovers::Leftovers;
 use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
+use crate::daemon::Daemon;
 use crate::dir::unique;
 use crate::wait::comes_true;
 use crate::{Run, Runtime, TestDir};
@@ -56,7 +55,7 @@ impl Containerd {
             })
             .collect();
         config::write(&base, &socket, &handlers);
-        let daemon = Daemon::new(&base);
+        let daemon = Daemon::logging_to(&base.join("containerd.log"));
         let leftovers = Leftovers {
             socket: socket.clone(),
             state: base.join("state"),
@@ -71,7 +70,7 @@ impl Containerd {
             base,
             _cleanup: Cleanup::register(move || leftovers.remove()),
         };
-        containerd.daemon.spawn();
+        containerd.daemon.spawn(command(&containerd.base));
         containerd.wait_until_ready();
         containerd.import_images();
         containerd
@@ -100,7 +99,7 @@ impl Containerd {
     /// Kills the daemon and starts it anew. Shims and containers go on meanwhile.
     pub fn restart(&self) {
         self.daemon.kill();
-        self.daemon.spawn();
+        self.daemon.spawn(command(&self.base));
         self.wait_until_ready();
     }
 
@@ -189,4 +188,10 @@ impl Drop for Containerd {
             let _ = writeln!(stderr(), "the end of containerd's log:\n{}", self.tail());
         }
     }
+}
+
+fn command(base: &Path) -> Command {
+    let mut command = Command::new("containerd");
+    command.arg("--config").arg(base.join("config.toml"));
+    command
 }

@@ -20,6 +20,7 @@ pub struct Handler {
     path: PathBuf,
     base: PathBuf,
     delegate: Delegate,
+    home: Option<Cleanup>,
     _cleanup: Cleanup,
 }
 
@@ -31,12 +32,32 @@ impl Handler {
         let name = unique("runcrust");
         let path = dir.join(&name);
         symlink(binary("runcrust"), &path).expect("a link to the built runcrust");
+        Self::at(name, path, dir, delegate, extra)
+    }
+
+    /// One that `crust_ops` runs when a volume's `runtime-cli` names it: a copy of the program where
+    /// only root can change anything, which isn't so below `/tmp`.
+    pub fn trusted(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
+        let name = unique("runcrust");
+        let home = PathBuf::from("/run").join(unique("bin"));
+        let owned = home.clone();
+        let cleanup = Cleanup::register(move || remove_directory(&owned));
+        fs::create_dir(&home).expect("a directory in /run");
+        let path = home.join(&name);
+        fs::copy(binary("runcrust"), &path).expect("a copy of the built runcrust");
+        let mut handler = Self::at(name, path, dir, delegate, extra);
+        handler.home = Some(cleanup);
+        handler
+    }
+
+    fn at(name: String, path: PathBuf, dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
         let configuration = Path::new(CONFIGURATIONS).join(format!("{name}.toml"));
         let handler = Self {
             name,
             path,
             base: dir.path().to_owned(),
             delegate,
+            home: None,
             _cleanup: Cleanup::register(move || remove(&configuration)),
         };
         handler.reconfigure(extra);
@@ -174,6 +195,15 @@ fn remove(configuration: &Path) -> Vec<String> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             vec![format!("rm {}: {error}", configuration.display())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn remove_directory(directory: &Path) -> Vec<String> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            vec![format!("{}: {error}", directory.display())]
         }
         _ => Vec::new(),
     }

@@ -33,6 +33,15 @@ impl Node {
         }
     }
 
+    /// With a runcrust that `crust_ops` runs.
+    pub fn trusted(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::new();
+        Self {
+            handler: Handler::trusted(&dir, delegate, extra),
+            dir,
+        }
+    }
+
     /// With its own log.
     pub fn logging(delegate: Delegate) -> Self {
         let node = Self::new(delegate);

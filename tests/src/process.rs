@@ -39,6 +39,18 @@ pub fn with_command_line(wanted: impl Fn(&str) -> bool) -> Vec<i32> {
     .collect()
 }
 
+/// The processes of a process group that run.
+pub fn in_group(group: i32) -> Vec<i32> {
+    let mut pids = with_command_line(|_| true);
+    pids.retain(|pid| is_alive(*pid) && group_of(*pid) == Some(group));
+    pids
+}
+
+fn group_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse().ok()
+}
+
 /// The letter of proc(5)'s state; the name before it may hold anything but ends in `) `.
 fn state_of(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

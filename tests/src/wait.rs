@@ -20,6 +20,22 @@ pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) 
     );
 }
 
+/// The same for a client's future, which others go on beside.
+///
+/// # Panics
+///
+/// As [`wait_until`].
+pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let limit = on_this_machine(limit);
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(INTERVAL).await;
+        }
+    };
+    let waited = tokio::time::timeout(limit, wait).await;
+    assert!(waited.is_ok(), "waited {limit:?} in vain: {what}");
+}
+
 /// A limit that is right for an ordinary machine, for one that is `RUNCRUST_TEST_SLOWNESS` times as
 /// slow.
 pub(crate) fn on_this_machine(limit: Duration) -> Duration {

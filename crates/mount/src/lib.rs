@@ -17,6 +17,7 @@
 //! | [`ids`] | the user namespace that a container will have |
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
+//! | [`capabilities`] | what this host's kernel allows |
 //! | [`volume`] | a staged volume's life, and who uses it |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
@@ -29,6 +30,7 @@
 pub mod attach;
 pub mod bare;
 mod beneath;
+pub mod capabilities;
 pub mod device;
 pub mod errno;
 pub mod filesystem;

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::privilege;
 
@@ -123,6 +124,8 @@ pub struct Config {
     pub attach: Attach,
     /// Whether volumes are also looked for where CSI drivers stage them for Kata Containers.
     pub kata_layout: bool,
+    /// Capabilities of the CRUST interface that aren't told, to play a lesser runtime.
+    pub capabilities_off: Vec<String>,
     /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
     pub log: Option<PathBuf>,
 }
@@ -146,6 +149,7 @@ impl Default for Config {
             device_node: DeviceNode::default(),
             attach: Attach::default(),
             kata_layout: false,
+            capabilities_off: Vec::new(),
             log: None,
         }
     }
@@ -205,9 +209,7 @@ impl Config {
         }
         for path in candidates(argv0) {
             if let Some(text) = read(&path)? {
-                let only: Result<Only, _> = toml::from_str(&text);
-                let only = only.map_err(|error| syntax(&path, &text, &error))?;
-                return Ok(only.delegate);
+                return Ok(parse::<Only>(&path, &text)?.delegate);
             }
         }
         Ok(None)
@@ -215,16 +217,12 @@ impl Config {
 
     /// Reads one file, which must be there.
     pub fn load_file(path: &Path) -> Result<Self, ConfigError> {
-        let missing = || ConfigError::Read {
-            path: path.to_owned(),
-            source: io::Error::from(io::ErrorKind::NotFound),
-        };
-        let text = read(path)?.ok_or_else(missing)?;
+        let text = read(path)?.ok_or_else(|| missing(path))?;
         Self::parse(path, &text)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let mut config: Self = toml::from_str(text).map_err(|error| syntax(path, text, &error))?;
+        let mut config: Self = parse(path, text)?;
         config.check_paths(path)?;
         if config.fstypes.is_empty() {
             let reason = "is empty: no volume could ever be mounted".to_owned();
@@ -297,7 +295,8 @@ fn candidates(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([directory.join("config.toml")])
 }
 
-fn read(path: &Path) -> Result<Option<String>, ConfigError> {
+/// A file's text, if there is one; it must be root's alone.
+pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let failed = |source| ConfigError::Read {
         path: path.to_owned(),
         source,
@@ -317,6 +316,20 @@ fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let mut text = String::new();
     io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
     Ok(Some(text))
+}
+
+/// A file's text as a program's settings.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| syntax(path, text, &error))
+}
+
+/// A file that has to be there isn't.
+#[must_use]
+pub fn missing(path: &Path) -> ConfigError {
+    ConfigError::Read {
+        path: path.to_owned(),
+        source: io::Error::from(io::ErrorKind::NotFound),
+    }
 }
 
 fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
@@ -358,6 +371,7 @@ mod tests {
             device_node: DeviceNode::Metadata,
             attach: Attach::Auto,
             kata_layout: false,
+            capabilities_off: Vec::new(),
             log: None,
         };
         assert_eq!(parse("").unwrap(), defaults);

@@ -209,6 +209,29 @@ impl CrustDirectory {
         Ok(())
     }
 
+    /// The staged volumes; whether each is in use. One that can't be read is left out.
+    pub fn volumes(&self) -> Result<Vec<(TargetPath, bool)>, FileError> {
+        let Some(root) = self.root.get()? else {
+            return Ok(Vec::new());
+        };
+        let mut volumes = Vec::new();
+        for name in root.names()? {
+            let Some(directory) = root.open_directory(&name)? else {
+                continue;
+            };
+            let info = directory.read(MOUNT_INFO).ok().flatten();
+            let info = info.and_then(|bytes| MountInfo::parse(&bytes).ok());
+            let target = info.and_then(|info| info.target_path);
+            // The other spelling of a path has an entry as well.
+            let target = target.filter(|target| target.digest().to_string() == name);
+            if let Some(target) = target {
+                let in_use = directory.read(RUNTIME_CLI).ok().flatten().is_some();
+                volumes.push((target, in_use));
+            }
+        }
+        Ok(volumes)
+    }
+
     /// Removes every entry of a volume, whoever staged it; that there is none is fine.
     pub fn unstage(&self, target: &TargetPath) -> Result<(), FileError> {
         // The given path's first: what is left by a crash is a half that isn't staged.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::config;
-use super::daemon::Daemon;
 use crate::cri::Cri;
+use crate::daemon::Daemon;
 use crate::wait::comes_true;
 use crate::{Run, Runtime, cgroup, process};
 

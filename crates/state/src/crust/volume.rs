@@ -1,5 +1,7 @@
 //! A staged volume, and the files that the runtime keeps with it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, Layout};
@@ -68,6 +70,15 @@ impl Volume {
         let mut line = cli.as_os_str().as_encoded_bytes().to_vec();
         line.push(b'\n');
         self.write(RUNTIME_CLI, &line)
+    }
+
+    /// Who answers for the volume; `None` as long as it isn't in use.
+    pub fn runtime_cli(&self) -> Result<Option<PathBuf>, EntryError> {
+        let Some(entry) = self.entries.first() else {
+            return Ok(None);
+        };
+        let line = entry.directory.read_record(RUNTIME_CLI)?;
+        Ok(line.map(|line| PathBuf::from(OsStr::from_bytes(line.trim_ascii_end()))))
     }
 
     /// Removes the runtime's files: nobody uses the volume any more.

@@ -4,34 +4,13 @@ use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, mkfs};
+use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
 use runcrust_tests::{
-    Container, Delegate, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
+    Delegate, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
 };
 
 use super::{MIB, capacity, device, is_recorded, seen, size};
 use crate::answer::assert_error;
-
-/// A line a number, each on the disk before the next, until it is killed or anything fails.
-const WRITER: &str = "n=0
-    while true; do
-        n=$((n + 1))
-        echo $n | dd of=/data/log oflag=append conv=notrunc,fsync 2>/dev/null
-        echo $n > /tmp/count.new
-        mv /tmp/count.new /tmp/count
-    done";
-
-/// How many lines the writer has on the disk.
-fn written(app: &Container) -> u64 {
-    let run = app.exec(&["/bin/cat", "/tmp/count"]);
-    run.stdout.trim().parse().unwrap_or(0)
-}
-
-#[track_caller]
-fn wait_for_more(app: &Container, than: u64) -> u64 {
-    wait_until("the writer to write", PATIENCE, || written(app) > than);
-    assert!(app.is_alive());
-    written(app)
-}
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     let node = Node::new(delegate);
@@ -76,11 +55,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     assert!(!is_recorded(&node, &target));
     assert_eq!(device.host_mounts(), <[String; 0]>::default());
 
-    let count = wait_for_more(&app, written(&app));
-    let numbers = format!(
-        "busybox seq 1 {count} > /tmp/expected; head -n {count} /data/log | cmp - /tmp/expected"
-    );
-    assert_eq!(app.sh(&numbers), "");
+    assert_all_there(&app);
     app.end();
     sandbox.end();
     device.wait_until_free(PATIENCE);

@@ -1,0 +1,97 @@
+//! `crust_ops`: the gRPC proxy by which CSI node plugins defer mounts to the container runtime
+//! (KEP-2857), and the CRUST interface of its earlier draft.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod call;
+mod check;
+mod cli;
+mod listen;
+mod metrics;
+mod node;
+mod server;
+mod services;
+mod settings;
+mod status;
+mod volumes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use tracing_subscriber::filter::LevelFilter;
+
+use node::Node;
+use server::Configured;
+use settings::{LogLevel, Settings};
+
+/// The gRPC proxy by which CSI node plugins defer mounts to the container runtime (KEP-2857)
+#[derive(Debug, Parser)]
+#[command(name = "crust_ops", version)]
+struct Arguments {
+    /// The configuration; without it, that in /etc/runcrust if there is one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Look at the configuration and the node, say what is wrong, and end
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let named = arguments.config.is_some();
+    let file = arguments.config.unwrap_or_else(|| settings::DEFAULT.into());
+    if arguments.check {
+        return check::run(&file, named);
+    }
+    match run(file, named) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("crust_ops: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(file: PathBuf, named: bool) -> Result<()> {
+    let settings = Settings::load(&file, named)?;
+    log(settings.log_level);
+    let node = Node::new(settings.runtimes()?);
+    let configured = Configured {
+        file,
+        named,
+        settings: Arc::new(settings),
+        node,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("tokio")?;
+    let served = runtime.block_on(server::serve(configured));
+    // Threads that wait for a device that hangs would be waited for as long.
+    runtime.shutdown_background();
+    served
+}
+
+/// To standard error, which is the journal's under systemd; there lines have a time already.
+fn log(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_max_level(level);
+    if std::env::var_os("JOURNAL_STREAM").is_some() {
+        lines.without_time().init();
+    } else {
+        lines.init();
+    }
+}

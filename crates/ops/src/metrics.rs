@@ -1,0 +1,213 @@
+//! What is counted, for Prometheus.
+
+mod http;
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::node::Counts;
+
+pub(crate) use http::serve;
+
+/// A call's method and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    method: Method,
+    code: &'static str,
+}
+
+/// `crust.v1.Runtime/RuntimeStageVolume`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    method: Method,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Method(String);
+
+impl prometheus_client::encoding::EncodeLabelValue for Method {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.as_str().encode(encoder)
+    }
+}
+
+/// Why a call wasn't even looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Why {
+    reason: &'static str,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    calls: Family<Call, Counter>,
+    seconds: Family<Of, Histogram>,
+    refused: Family<Why, Counter>,
+    timeouts: Counter,
+    sweeps: Family<Why, Counter>,
+    staged: Gauge,
+    in_use: Gauge,
+}
+
+/// From a stage on a tmpfs to a device that takes its time, in seconds.
+const BUCKETS: [f64; 12] = [
+    0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
+];
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("crust_ops");
+        let metrics = Self {
+            calls: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            refused: Family::default(),
+            timeouts: Counter::default(),
+            sweeps: Family::default(),
+            staged: Gauge::default(),
+            in_use: Gauge::default(),
+            registry: Registry::default(),
+        };
+        registry.register(
+            "calls",
+            "Calls by method and gRPC code",
+            metrics.calls.clone(),
+        );
+        registry.register_with_unit(
+            "call_duration",
+            "How long calls took",
+            Unit::Seconds,
+            metrics.seconds.clone(),
+        );
+        registry.register(
+            "refused_calls",
+            "Calls that weren't looked at, by reason",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "runtime_cli_timeouts",
+            "Runs of a runtime-cli that were killed for their time",
+            metrics.timeouts.clone(),
+        );
+        registry.register(
+            "reconciliations",
+            "Reconciliations by outcome",
+            metrics.sweeps.clone(),
+        );
+        registry.register(
+            "staged_volumes",
+            "Volumes that are staged",
+            metrics.staged.clone(),
+        );
+        registry.register(
+            "volumes_in_use",
+            "Staged volumes that a runtime has mounted",
+            metrics.in_use.clone(),
+        );
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+
+    pub(crate) fn call(&self, method: &str, code: tonic::Code, took: Duration) {
+        let method = Method(method.to_owned());
+        let code = name(code);
+        let call = Call {
+            method: method.clone(),
+            code,
+        };
+        self.calls.get_or_create(&call).inc();
+        self.seconds
+            .get_or_create(&Of { method })
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Why { reason }).inc();
+    }
+
+    pub(crate) fn timeout(&self) {
+        self.timeouts.inc();
+    }
+
+    pub(crate) fn reconciled(&self, reason: &'static str) {
+        self.sweeps.get_or_create(&Why { reason }).inc();
+    }
+
+    fn text(&self, counts: Option<Counts>) -> String {
+        if let Some(counts) = counts {
+            self.staged.set(counts.staged.cast_signed());
+            self.in_use.set(counts.in_use.cast_signed());
+        }
+        let mut text = String::new();
+        // A String takes everything.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// As gRPC spells it.
+fn name(code: tonic::Code) -> &'static str {
+    use tonic::Code;
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_told() {
+        let metrics = Metrics::new();
+        let method = "crust.v1.Runtime/RuntimeStageVolume";
+        metrics.call(method, tonic::Code::Ok, Duration::from_micros(200));
+        metrics.call(method, tonic::Code::NotFound, Duration::from_secs(2));
+        metrics.refused("caller");
+        metrics.timeout();
+        let text = metrics.text(Some(Counts {
+            staged: 3,
+            in_use: 1,
+        }));
+        for line in [
+            &*format!("crust_ops_calls_total{{method=\"{method}\",code=\"OK\"}} 1"),
+            &*format!("crust_ops_calls_total{{method=\"{method}\",code=\"NOT_FOUND\"}} 1"),
+            &*format!(
+                "crust_ops_call_duration_seconds_bucket{{le=\"0.0003\",method=\"{method}\"}} 1"
+            ),
+            &*format!("crust_ops_call_duration_seconds_count{{method=\"{method}\"}} 2"),
+            "crust_ops_refused_calls_total{reason=\"caller\"} 1",
+            "crust_ops_runtime_cli_timeouts_total 1",
+            "crust_ops_staged_volumes 3",
+            "crust_ops_volumes_in_use 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} isn't in {text}");
+        }
+    }
+}

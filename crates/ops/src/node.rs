@@ -1,0 +1,154 @@
+//! What is staged on this node, and the work on it, which waits for locks and disks: on threads of
+//! its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crust_mount::device::Device;
+use crust_mount::volume::{self, Context};
+use crust_state::crust::EntryError;
+use crust_state::files::FileError;
+use crust_state::record::UserKind;
+use crust_state::state_directory::StateError;
+use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
+use tokio::sync::Semaphore;
+
+use crate::status::Refusal;
+
+/// Threads that wait for locks and disks. A volume has one at most, so a volume whose device hangs
+/// holds up no other until there are so many of them.
+const THREADS: usize = 64;
+
+/// Below kubelet's two minutes for `NodePublishVolume`.
+const STAGE: Duration = Duration::from_secs(30);
+
+/// The node isn't as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeError {
+    /// The runtime's own records.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A directory of the runtime's.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A staged volume.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// A thread of our own.
+    #[error("crust_ops: {0}")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+/// How many volumes there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) staged: u64,
+    pub(crate) in_use: u64,
+}
+
+/// This node.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    config: Arc<Config>,
+    threads: Arc<Semaphore>,
+}
+
+impl Node {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config: Arc::new(config),
+            threads: Arc::new(Semaphore::new(THREADS)),
+        }
+    }
+
+    pub(crate) async fn stage(&self, target: TargetPath, info: MountInfo) -> Result<(), Refusal> {
+        self.work(STAGE, move |context| {
+            Ok(volume::stage(context, &target, &info)?)
+        })
+        .await
+    }
+
+    /// Waits for the device no longer than `limit`.
+    pub(crate) async fn unstage(&self, target: TargetPath, limit: Duration) -> Result<(), Refusal> {
+        self.work(limit, move |context| Ok(volume::unstage(context, &target)?))
+            .await
+    }
+
+    /// The program that answers for a volume; `None` as long as no runtime has it mounted.
+    pub(crate) async fn runtime_cli(&self, target: TargetPath) -> Result<Option<PathBuf>, Refusal> {
+        self.work(STAGE, move |context| {
+            let volume = context.crust.volume(&target).map_err(NodeError::from)?;
+            let volume = volume.ok_or_else(|| Refusal::NotStaged(target.volume_name()))?;
+            Ok(volume.runtime_cli().map_err(NodeError::from)?)
+        })
+        .await
+    }
+
+    /// The volume that a sandbox has from a device.
+    pub(crate) async fn volume_of(
+        &self,
+        sandbox: String,
+        device: PathBuf,
+    ) -> Result<TargetPath, Refusal> {
+        self.work(STAGE, move |context| {
+            let opened = Device::open(&device);
+            let opened = opened.map_err(|error| Refusal::field("host_volume_id", error))?;
+            let volumes = context.state.owners_of(opened.number());
+            for target in volumes.map_err(NodeError::from)? {
+                let record = context.crust.record(&target).map_err(NodeError::from)?;
+                let users = record.as_ref().map_or(&[][..], |record| &record.users);
+                // The draft knows sandboxes alone; its containers stand for one that has ended.
+                let mut users = users.iter().filter(|user| user.kind != UserKind::Pending);
+                if users.any(|user| user.sandbox == sandbox) {
+                    return Ok(target);
+                }
+            }
+            let device = device.display().to_string();
+            Err(Refusal::NoSuchVolume { sandbox, device })
+        })
+        .await
+    }
+
+    /// Removes what nobody can need any more.
+    pub(crate) async fn sweep(&self) -> Result<(), String> {
+        self.work(STAGE, |context| {
+            Ok(volume::sweep(context).map_err(|error| error.to_string()))
+        })
+        .await
+        .map_err(|error| error.to_string())?
+    }
+
+    /// Counts the volumes.
+    pub(crate) async fn counts(&self) -> Result<Counts, Refusal> {
+        self.work(STAGE, |context| {
+            let mut counts = Counts::default();
+            for (_, in_use) in context.crust.volumes().map_err(NodeError::from)? {
+                counts.staged += 1;
+                counts.in_use += u64::from(in_use);
+            }
+            Ok(counts)
+        })
+        .await
+    }
+
+    async fn work<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&Context<'_>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let _thread = self.threads.acquire().await;
+        let config = Arc::clone(&self.config);
+        let worked = tokio::task::spawn_blocking(move || {
+            let crust = CrustDirectory::new(&config);
+            let state = StateDirectory::create(&config.state_dir).map_err(NodeError::from)?;
+            work(&Context {
+                config: &config,
+                crust: &crust,
+                state: &state,
+                deadline: Deadline::after(limit),
+            })
+        });
+        worked.await.map_err(NodeError::from)?
+    }
+}

@@ -1,0 +1,97 @@
+//! The gRPC services.
+
+mod runtime;
+mod storage;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crust_state::TargetPath;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::cli::CliError;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::settings::Settings;
+use crate::status::Refusal;
+use crate::volumes::Volumes;
+
+pub(crate) use runtime::RuntimeService;
+pub(crate) use storage::StorageService;
+
+/// What the services work with. It has no state but the node's.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub(crate) node: watch::Receiver<Node>,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) volumes: Arc<Volumes>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Shared {
+    fn node(&self) -> Node {
+        self.node.borrow().clone()
+    }
+
+    /// Asks a program, and counts those that don't answer.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        program: &Path,
+        arguments: &[OsString],
+        limit: Option<Duration>,
+    ) -> Result<T, CliError> {
+        let mut policy = self.settings.borrow().policy();
+        policy.timeout = limit.unwrap_or(policy.timeout);
+        let answer = policy.ask(program, arguments).await;
+        if matches!(answer, Err(CliError::Timeout { .. })) {
+            self.metrics.timeout();
+        }
+        answer
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.settings.borrow().runtime.clone()
+    }
+
+    fn unstage_timeout(&self) -> Duration {
+        Duration::from_secs(self.settings.borrow().unstage_timeout)
+    }
+}
+
+/// `PATH_MAX`, which counts the NUL at the end: no system call takes a longer path.
+const LONGEST_PATH: usize = 4096;
+
+/// A target path of a request.
+fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
+    let target = TargetPath::new(a_path(field, path)?);
+    target
+        .inspect(crate::call::is_about)
+        .map_err(|error| Refusal::field(field, error))
+}
+
+/// A path of a request, which may still be no good one.
+fn a_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, Refusal> {
+    let path = required(field, path)?;
+    match path.as_ref().len() {
+        length if length < LONGEST_PATH => Ok(path),
+        length => Err(Refusal::field(
+            field,
+            format!("its {length} bytes are more than a path can have"),
+        )),
+    }
+}
+
+fn required<T: AsRef<str>>(field: &'static str, value: T) -> Result<T, Refusal> {
+    if value.as_ref().is_empty() {
+        return Err(Refusal::field(field, "it is required"));
+    }
+    Ok(value)
+}
+
+/// A size of a request: CSI's are signed and never negative.
+fn bytes(field: &'static str, value: i64) -> Result<u64, Refusal> {
+    u64::try_from(value).map_err(|_| Refusal::field(field, format!("{value} is negative")))
+}

@@ -1,0 +1,314 @@
+//! `crust.v1.Runtime` (KEP-2857, "Runtime API").
+
+use std::path::PathBuf;
+
+use crust_proto::v1::runtime_server::Runtime;
+use crust_proto::v1::volume_group_change_policy::Policy as GroupPolicy;
+use crust_proto::v1::volume_type::Type;
+use crust_proto::v1::volume_usage::Unit;
+use crust_proto::v1::{
+    CapacityRange, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
+    RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest,
+    RuntimeStageVolumeResponse, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
+    VolumeCondition, VolumeUsage,
+};
+use crust_state::info::VolumeType;
+use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
+use tonic::{Request, Response, Status};
+
+use super::{Shared, a_path, bytes, required, target_path};
+use crate::cli::{Capacity, Stats, Unit as CliUnit};
+use crate::status::Refusal;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct RuntimeService(pub(crate) Shared);
+
+#[tonic::async_trait]
+impl Runtime for RuntimeService {
+    async fn runtime_stage_volume(
+        &self,
+        request: Request<RuntimeStageVolumeRequest>,
+    ) -> Result<Response<RuntimeStageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let path = request.volume_target_path.clone();
+        let staged = async {
+            let (target, info) = mount_info(request)?;
+            let _turn = self.0.volumes.turn(target.digest()).await;
+            self.0.node().stage(target, info).await
+        };
+        answer(&path, staged.await, RuntimeStageVolumeResponse {})
+    }
+
+    async fn runtime_unstage_volume(
+        &self,
+        request: Request<RuntimeUnstageVolumeRequest>,
+    ) -> Result<Response<RuntimeUnstageVolumeResponse>, Status> {
+        let path = request.into_inner().volume_target_path;
+        let unstaged = async {
+            let target = target_path("volume_target_path", &path)?;
+            let _turn = self.0.volumes.turn(target.digest()).await;
+            let limit = self.0.unstage_timeout();
+            self.0.node().unstage(target, limit).await
+        };
+        answer(&path, unstaged.await, RuntimeUnstageVolumeResponse {})
+    }
+
+    async fn runtime_get_volume_stats(
+        &self,
+        request: Request<RuntimeGetVolumeStatsRequest>,
+    ) -> Result<Response<RuntimeGetVolumeStatsResponse>, Status> {
+        let path = request.into_inner().volume_target_path;
+        let stats = async {
+            self.0
+                .stats(target_path("volume_target_path", &path)?)
+                .await
+        };
+        let stats = stats
+            .await
+            .map_err(|refusal| refusal.into_status(Some(&path)))?;
+        Ok(Response::new(RuntimeGetVolumeStatsResponse {
+            usage: stats.usage.iter().map(usage).collect(),
+            volume_condition: Some(VolumeCondition {
+                abnormal: stats.volume_condition.abnormal,
+                message: stats.volume_condition.message,
+            }),
+        }))
+    }
+
+    async fn runtime_expand_volume(
+        &self,
+        request: Request<RuntimeExpandVolumeRequest>,
+    ) -> Result<Response<RuntimeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let path = request.volume_target_path;
+        let range = request.capacity_range.unwrap_or(CapacityRange {
+            required_bytes: 0,
+            limit_bytes: 0,
+        });
+        let expanded = async {
+            let target = target_path("volume_target_path", &path)?;
+            let least = bytes("capacity_range.required_bytes", range.required_bytes)?;
+            let most = bytes("capacity_range.limit_bytes", range.limit_bytes)?;
+            self.0.expand(target, least, most).await
+        };
+        let capacity = expanded
+            .await
+            .map_err(|refusal| refusal.into_status(Some(&path)))?;
+        Ok(Response::new(RuntimeExpandVolumeResponse {
+            capacity_bytes: capacity.capacity_bytes,
+        }))
+    }
+}
+
+impl Shared {
+    /// Asks whoever has the volume mounted.
+    pub(super) async fn stats(&self, target: TargetPath) -> Result<Stats, Refusal> {
+        let volume = target.volume_name();
+        let cli = self.node().runtime_cli(target.clone()).await?;
+        let cli = cli.ok_or_else(|| Refusal::NotInUse(volume.clone()))?;
+        let arguments = ["stats".into(), target.as_path().into()];
+        let stats = self.ask(&cli, &arguments, None).await;
+        stats.map_err(Refusal::cli(volume))
+    }
+
+    /// Has whoever has the volume mounted grow it. Where nobody has it yet, the runtime keeps that
+    /// for its mount: kubelet expands between publish and the sandbox, and doesn't try again.
+    pub(super) async fn expand(
+        &self,
+        target: TargetPath,
+        least: u64,
+        most: u64,
+    ) -> Result<Capacity, Refusal> {
+        let volume = target.volume_name();
+        let cli = self.node().runtime_cli(target.clone()).await?;
+        let cli = cli.unwrap_or_else(|| self.runtime());
+        let arguments = [
+            "resize".into(),
+            target.as_path().into(),
+            least.to_string().into(),
+            most.to_string().into(),
+        ];
+        let capacity = self.ask(&cli, &arguments, None).await;
+        capacity.map_err(Refusal::cli(volume))
+    }
+}
+
+fn answer<T>(volume: &str, done: Result<(), Refusal>, response: T) -> Result<Response<T>, Status> {
+    done.map_err(|refusal| refusal.into_status(Some(volume)))?;
+    Ok(Response::new(response))
+}
+
+/// What is to be staged. What the rest of the fields are worth is for the stage to say.
+fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountInfo), Refusal> {
+    let volume_type = request.volume_type.unwrap_or_default();
+    let volume_type = match volume_type.r#type() {
+        Type::Block => VolumeType::Block,
+        Type::Network => VolumeType::Network,
+        Type::Unknown => return Err(Refusal::field("volume_type.type", "it is required")),
+    };
+    let target = target_path("volume_target_path", &request.volume_target_path)?;
+    let policy = request.volume_supplemental_group_change_policy;
+    let policy = match policy.unwrap_or_default().policy() {
+        GroupPolicy::OnRootMismatch => FsGroupChangePolicy::OnRootMismatch,
+        GroupPolicy::Always | GroupPolicy::Unknown => FsGroupChangePolicy::Always,
+    };
+    let group = match request.volume_supplemental_group.as_str() {
+        "" => None,
+        gid => Some(gid_of(gid)?),
+    };
+    let access_mode = match request.access_mode.as_str() {
+        "" => None,
+        mode => Some(
+            mode.parse()
+                .map_err(|error| Refusal::field("access_mode", error))?,
+        ),
+    };
+    let info = MountInfo {
+        volume_type,
+        device: PathBuf::from(a_path("volume_backing_path", request.volume_backing_path)?),
+        fstype: required("fs_type", request.fs_type)?,
+        options: request.mount_flags,
+        fs_group: group,
+        fs_group_change_policy: policy,
+        target_path: Some(target.clone()),
+        read_only: request.readonly,
+        access_mode,
+        device_node: request.device_node,
+    };
+    Ok((target, info))
+}
+
+/// Decimal digits alone; the last gid stands for none.
+fn gid_of(text: &str) -> Result<u32, Refusal> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let gid = text.parse().ok().filter(|gid| digits && *gid != u32::MAX);
+    gid.ok_or_else(|| {
+        Refusal::field(
+            "volume_supplemental_group",
+            format!("{text:?} isn't a gid in decimal"),
+        )
+    })
+}
+
+fn usage(usage: &crate::cli::Usage) -> VolumeUsage {
+    let unit = match usage.unit {
+        CliUnit::Bytes => Unit::Bytes,
+        CliUnit::Inodes => Unit::Inodes,
+    };
+    VolumeUsage {
+        available: usage.available,
+        total: usage.total,
+        used: usage.used,
+        unit: unit.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crust_proto::v1::{VolumeGroupChangePolicy, VolumeType as TypeMessage};
+
+    fn request() -> RuntimeStageVolumeRequest {
+        RuntimeStageVolumeRequest {
+            volume_type: Some(TypeMessage {
+                r#type: Type::Block.into(),
+            }),
+            volume_target_path: "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount/".into(),
+            volume_backing_path: "/dev/sdf".into(),
+            fs_type: "ext4".into(),
+            ..RuntimeStageVolumeRequest::default()
+        }
+    }
+
+    fn staged(change: impl FnOnce(&mut RuntimeStageVolumeRequest)) -> Result<MountInfo, String> {
+        let mut request = request();
+        change(&mut request);
+        mount_info(request)
+            .map(|(_, info)| info)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_fields_become_the_file() {
+        let policy = |policy: GroupPolicy| {
+            Some(VolumeGroupChangePolicy {
+                policy: policy.into(),
+            })
+        };
+        let info = staged(|_| {}).unwrap();
+        assert_eq!(
+            (info.fs_group, info.read_only, info.access_mode),
+            (None, false, None)
+        );
+        let info = staged(|it| {
+            it.volume_supplemental_group = "0".into();
+            it.volume_supplemental_group_change_policy = policy(GroupPolicy::OnRootMismatch);
+            it.mount_flags = vec!["noatime".into()];
+            it.access_mode = "SINGLE_NODE_SINGLE_WRITER".into();
+            it.readonly = true;
+        });
+        let info = info.unwrap();
+        assert_eq!(info.fs_group, Some(0));
+        assert_eq!(
+            info.fs_group_change_policy,
+            FsGroupChangePolicy::OnRootMismatch
+        );
+        assert!(info.read_only && info.options == ["noatime"]);
+        for unset in [
+            None,
+            policy(GroupPolicy::Unknown),
+            policy(GroupPolicy::Always),
+        ] {
+            let info = staged(|it| it.volume_supplemental_group_change_policy = unset).unwrap();
+            assert_eq!(info.fs_group_change_policy, FsGroupChangePolicy::Always);
+        }
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_used_is_named() {
+        type Change = fn(&mut RuntimeStageVolumeRequest);
+        let cases: [(Change, &str); 9] = [
+            (
+                |it| it.volume_type = None,
+                "volume_type.type: it is required",
+            ),
+            (
+                |it| it.volume_target_path.clear(),
+                "volume_target_path: it is required",
+            ),
+            (
+                |it| it.volume_target_path = "a".into(),
+                "volume_target_path: ",
+            ),
+            (
+                |it| it.volume_target_path = "/a/../b".into(),
+                "volume_target_path: ",
+            ),
+            (
+                |it| it.volume_backing_path.clear(),
+                "volume_backing_path: it is required",
+            ),
+            (|it| it.fs_type.clear(), "fs_type: it is required"),
+            (
+                |it| it.volume_supplemental_group = "staff".into(),
+                "volume_supplemental_group: \"staff\"",
+            ),
+            (
+                |it| it.volume_supplemental_group = "4294967295".into(),
+                "volume_supplemental_group: ",
+            ),
+            (|it| it.access_mode = "RWX".into(), "access_mode: "),
+        ];
+        for (change, expected) in cases {
+            let error = staged(change).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        for gid in ["+1", "-1", " 1", "1.0", "0x1", "99999999999"] {
+            assert!(
+                staged(|it| it.volume_supplemental_group = gid.into()).is_err(),
+                "{gid}"
+            );
+        }
+    }
+}

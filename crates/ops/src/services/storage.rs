@@ -1,0 +1,207 @@
+//! `crust.runtime.v1alpha1.RuntimeAssistedStorageManagement` (KEP-2857's earlier draft).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::RuntimeAssistedStorageManagement;
+use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type;
+use crust_proto::runtime::v1alpha1::runtime_capability::{Rpc, Type as Kind};
+use crust_proto::runtime::v1alpha1::volume_usage::Unit;
+use crust_proto::runtime::v1alpha1::{
+    RuntimeCapability, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
+    RuntimeGetCapabilitiesRequest, RuntimeGetCapabilitiesResponse,
+    RuntimeGetSupportedFileSystemsRequest, RuntimeGetSupportedFileSystemsResponse,
+    RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
+    RuntimePublishVolumeResponse, VolumeCondition, VolumeUsage,
+};
+use serde::Deserialize;
+use tonic::{Request, Response, Status};
+
+use super::{Shared, a_path, bytes, required, target_path};
+use crate::cli::{Capabilities, Unit as CliUnit, Usage};
+use crate::status::Refusal;
+
+/// A publish applies fsGroup: as long as a container's create may take, and a little.
+const PUBLISH: Duration = Duration::from_secs(115);
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct StorageService(pub(crate) Shared);
+
+/// Nothing.
+#[derive(Deserialize)]
+struct Done {}
+
+#[tonic::async_trait]
+impl RuntimeAssistedStorageManagement for StorageService {
+    async fn runtime_get_capabilities(
+        &self,
+        _: Request<RuntimeGetCapabilitiesRequest>,
+    ) -> Result<Response<RuntimeGetCapabilitiesResponse>, Status> {
+        let found = self
+            .capabilities()
+            .await
+            .map_err(|it| it.into_status(None))?;
+        let known = found
+            .capabilities
+            .iter()
+            .filter_map(|name| Type::from_str_name(name));
+        let capabilities = known.map(|kind| RuntimeCapability {
+            r#type: Some(Kind::Rpc(Rpc {
+                r#type: kind.into(),
+            })),
+        });
+        Ok(Response::new(RuntimeGetCapabilitiesResponse {
+            capabilities: capabilities.collect(),
+        }))
+    }
+
+    async fn runtime_get_supported_file_systems(
+        &self,
+        _: Request<RuntimeGetSupportedFileSystemsRequest>,
+    ) -> Result<Response<RuntimeGetSupportedFileSystemsResponse>, Status> {
+        let found = self
+            .capabilities()
+            .await
+            .map_err(|it| it.into_status(None))?;
+        let file_systems = found.file_systems;
+        Ok(Response::new(RuntimeGetSupportedFileSystemsResponse {
+            file_systems,
+        }))
+    }
+
+    async fn runtime_publish_volume(
+        &self,
+        request: Request<RuntimePublishVolumeRequest>,
+    ) -> Result<Response<RuntimePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let path = request.host_target_path.clone();
+        let published = self.publish(request).await;
+        published.map_err(|refusal| refusal.into_status(Some(&path)))?;
+        Ok(Response::new(RuntimePublishVolumeResponse {}))
+    }
+
+    async fn runtime_get_volume_stats(
+        &self,
+        request: Request<RuntimeGetVolumeStatsRequest>,
+    ) -> Result<Response<RuntimeGetVolumeStatsResponse>, Status> {
+        let request = request.into_inner();
+        let stats = async {
+            let target = self
+                .volume(request.sandbox_id, request.host_volume_id)
+                .await?;
+            self.0.stats(target).await
+        };
+        let stats = stats.await.map_err(|refusal| refusal.into_status(None))?;
+        Ok(Response::new(RuntimeGetVolumeStatsResponse {
+            usage: stats.usage.iter().map(usage).collect(),
+            volume_condition: Some(VolumeCondition {
+                abnormal: stats.volume_condition.abnormal,
+                message: stats.volume_condition.message,
+            }),
+        }))
+    }
+
+    async fn runtime_expand_volume(
+        &self,
+        request: Request<RuntimeExpandVolumeRequest>,
+    ) -> Result<Response<RuntimeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let expanded = async {
+            let least = bytes("required_bytes", request.required_bytes)?;
+            let target = self
+                .volume(request.sandbox_id, request.host_volume_id)
+                .await?;
+            self.0.expand(target, least, 0).await
+        };
+        let capacity = expanded
+            .await
+            .map_err(|refusal| refusal.into_status(None))?;
+        Ok(Response::new(RuntimeExpandVolumeResponse {
+            capacity_bytes: capacity.capacity_bytes,
+        }))
+    }
+}
+
+impl StorageService {
+    /// As the runtime finds them on this host.
+    async fn capabilities(&self) -> Result<Capabilities, Refusal> {
+        let runtime = self.0.runtime();
+        Ok(self.0.ask(&runtime, &["capabilities".into()], None).await?)
+    }
+
+    async fn volume(
+        &self,
+        sandbox: String,
+        device: String,
+    ) -> Result<crust_state::TargetPath, Refusal> {
+        let sandbox = required("sandbox_id", sandbox)?;
+        let device = PathBuf::from(a_path("host_volume_id", device)?);
+        let target = self.0.node().volume_of(sandbox, device).await;
+        target.inspect(crate::call::is_about)
+    }
+
+    async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
+        let target = target_path("host_target_path", &request.host_target_path)?;
+        let arguments = arguments(request)?;
+        let _turn = self.0.volumes.turn(target.digest()).await;
+        let runtime = self.0.runtime();
+        let done = self
+            .0
+            .ask::<Done>(&runtime, &arguments, Some(PUBLISH))
+            .await;
+        done.map(drop).map_err(Refusal::cli(target.volume_name()))
+    }
+}
+
+/// `publish`'s, as on the command line.
+fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refusal> {
+    let mut arguments = vec!["publish".into(), OsString::from(request.host_target_path)];
+    // With `=`, so that no value is taken for a flag.
+    let mut add = |field, flag: &str, value: &str| {
+        if value.contains('\0') {
+            return Err(Refusal::field(field, "it has a NUL byte"));
+        }
+        arguments.push(format!("--{flag}={value}").into());
+        Ok(())
+    };
+    let sandbox = required("sandbox_id", request.sandbox_id)?;
+    add("sandbox_id", "sandbox", &sandbox)?;
+    let device = a_path("host_volume_id", request.host_volume_id)?;
+    add("host_volume_id", "device", &device)?;
+    let fstype = required("file_system", request.file_system)?;
+    add("file_system", "fstype", &fstype)?;
+    for option in &request.mount_options {
+        add("mount_options", "option", option)?;
+    }
+    let policy = &request.fsgroup_policy;
+    if let Some(gid) = request.fsgroup_gid {
+        if gid < 0 {
+            return Err(Refusal::field("fsgroup_gid", format!("{gid} is negative")));
+        }
+        add("fsgroup_gid", "fs-group", &gid.to_string())?;
+        if !policy.is_empty() {
+            add("fsgroup_policy", "fs-group-change-policy", policy)?;
+        }
+    } else if !policy.is_empty() {
+        return Err(Refusal::field(
+            "fsgroup_policy",
+            "there is no fsgroup_gid to apply",
+        ));
+    }
+    Ok(arguments)
+}
+
+fn usage(usage: &Usage) -> VolumeUsage {
+    let unit = match usage.unit {
+        CliUnit::Bytes => Unit::Bytes,
+        CliUnit::Inodes => Unit::Inodes,
+    };
+    VolumeUsage {
+        available: usage.available,
+        total: usage.total,
+        used: usage.used,
+        unit: unit.into(),
+    }
+}

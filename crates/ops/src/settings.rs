@@ -1,0 +1,254 @@
+//! The configuration.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crust_state::config::ConfigError;
+use crust_state::{Config, config};
+use serde::Deserialize;
+
+/// Where it is looked for.
+pub(crate) const DEFAULT: &str = "/etc/runcrust/crust_ops.toml";
+
+/// The file. An unknown key is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The socket of `crust.v1.Runtime`.
+    pub(crate) listen: PathBuf,
+    /// The socket of `crust.runtime.v1alpha1`; empty, there is none.
+    pub(crate) crust_listen: PathBuf,
+    /// Where metrics are told: an address of the loopback, or a socket's path; empty, nowhere.
+    pub(crate) metrics_listen: String,
+    /// The runtime, whose configuration says where volumes are staged.
+    pub(crate) runtime: PathBuf,
+    /// Further programs that a `runtime-cli` may name: runtimes by other names.
+    pub(crate) allowed_clis: Vec<PathBuf>,
+    /// What a `runtime-cli` is given, in seconds.
+    pub(crate) cli_timeout: u64,
+    /// How long an unstage waits for the device, in seconds.
+    pub(crate) unstage_timeout: u64,
+    /// The largest request, in bytes.
+    pub(crate) max_message: usize,
+    /// Calls under way on a connection.
+    pub(crate) max_streams: u32,
+    /// Calls under way in all; more are told to try again.
+    pub(crate) max_calls: usize,
+    /// Between two reconciliations, in seconds; 0 is never.
+    pub(crate) reconcile_interval: u64,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub(crate) log_level: LogLevel,
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: "/run/crust_ops/crust_ops.sock".into(),
+            crust_listen: "/run/runcrust/crust.sock".into(),
+            metrics_listen: String::new(),
+            runtime: "/usr/local/bin/runcrust".into(),
+            allowed_clis: Vec::new(),
+            cli_timeout: 30,
+            unstage_timeout: 30,
+            max_message: 256 * 1024,
+            max_streams: 128,
+            max_calls: 256,
+            reconcile_interval: 300,
+            log_level: LogLevel::default(),
+        }
+    }
+}
+
+/// Where metrics are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MetricsAddress {
+    /// Of the loopback.
+    Tcp(SocketAddr),
+    /// A socket, mode 0600.
+    Unix(PathBuf),
+}
+
+impl Settings {
+    /// Reads the file, which must be there if it was `named`.
+    pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
+        let settings = match config::read(path)? {
+            Some(text) => config::parse(path, &text)?,
+            None if named => return Err(config::missing(path)),
+            None => Self::default(),
+        };
+        settings.check(path)?;
+        Ok(settings)
+    }
+
+    fn check(&self, path: &Path) -> Result<(), ConfigError> {
+        let wrong = |key, reason: String| {
+            Err(ConfigError::Value {
+                path: path.to_owned(),
+                key,
+                reason,
+            })
+        };
+        let paths = [
+            ("listen", &self.listen),
+            ("runtime", &self.runtime),
+            ("crust_listen", &self.crust_listen),
+        ];
+        let listed = self.allowed_clis.iter().map(|path| ("allowed_clis", path));
+        for (key, value) in paths.into_iter().chain(listed) {
+            let is_off = key == "crust_listen" && value.as_os_str().is_empty();
+            if !value.is_absolute() && !is_off {
+                return wrong(key, format!("{} isn't an absolute path", value.display()));
+            }
+        }
+        for (key, value) in [
+            ("cli_timeout", self.cli_timeout),
+            ("unstage_timeout", self.unstage_timeout),
+            ("max_message", self.max_message as u64),
+            ("max_streams", self.max_streams.into()),
+            ("max_calls", self.max_calls as u64),
+        ] {
+            if value == 0 {
+                return wrong(key, "0 would leave no call a chance".to_owned());
+            }
+        }
+        match self.metrics() {
+            Ok(_) => Ok(()),
+            Err(reason) => wrong("metrics_listen", reason),
+        }
+    }
+
+    /// Where metrics are told, if anywhere.
+    pub(crate) fn metrics(&self) -> Result<Option<MetricsAddress>, String> {
+        let text = self.metrics_listen.as_str();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        if text.starts_with('/') {
+            return Ok(Some(MetricsAddress::Unix(text.into())));
+        }
+        let address: SocketAddr = text.parse().map_err(|_| {
+            format!("{text:?} is neither address:port nor a socket's absolute path")
+        })?;
+        // Nobody is asked who he is there.
+        if !address.ip().is_loopback() {
+            return Err(format!("{address} isn't an address of the loopback"));
+        }
+        Ok(Some(MetricsAddress::Tcp(address)))
+    }
+
+    /// The keys that only count at the start, and whether they differ from others'.
+    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 7] {
+        [
+            ("listen", self.listen != other.listen),
+            ("crust_listen", self.crust_listen != other.crust_listen),
+            (
+                "metrics_listen",
+                self.metrics_listen != other.metrics_listen,
+            ),
+            ("max_message", self.max_message != other.max_message),
+            ("max_streams", self.max_streams != other.max_streams),
+            ("max_calls", self.max_calls != other.max_calls),
+            ("log_level", self.log_level != other.log_level),
+        ]
+    }
+
+    /// The runtime's own configuration.
+    pub(crate) fn runtimes(&self) -> Result<Config, ConfigError> {
+        Config::load(Some(&self.runtime.clone().into_os_string()))
+    }
+
+    /// What of a `runtime-cli` may be run.
+    pub(crate) fn policy(&self) -> crate::cli::Policy {
+        let mut allowed = vec![self.runtime.clone()];
+        allowed.extend(self.allowed_clis.iter().cloned());
+        crate::cli::Policy {
+            allowed,
+            timeout: Duration::from_secs(self.cli_timeout),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<Settings, String> {
+        let path = Path::new("/etc/x.toml");
+        let settings: Result<Settings, _> = config::parse(path, text);
+        let settings = settings.map_err(|error| error.to_string())?;
+        settings.check(path).map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults_of_the_documentation() {
+        let settings = checked("").unwrap();
+        assert_eq!(settings, Settings::default());
+        let documented = include_str!("../../../docs/crust_ops.md");
+        let rows = documented.lines().filter_map(|line| {
+            let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
+            let (default, _) = rest.split_once("` | ")?;
+            Some(format!("{key} = {default}\n"))
+        });
+        // Only a key has a value that is TOML.
+        let rows = rows.filter(|row| toml::from_str::<toml::Table>(row).is_ok());
+        let rows: Vec<String> = rows.collect();
+        assert_eq!(rows.len(), 12, "{rows:?}");
+        assert_eq!(checked(&rows.concat()).unwrap(), settings);
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_key() {
+        for (text, expected) in [
+            ("listn = '/x'", "unknown field `listn`"),
+            ("listen = 'x'", "listen: x isn't an absolute path"),
+            ("allowed_clis = ['runcrust']", "allowed_clis: "),
+            ("cli_timeout = 0", "cli_timeout: 0 would"),
+            ("cli_timeout = -1", "line 1: invalid value: integer `-1`"),
+            (
+                "metrics_listen = '0.0.0.0:9'",
+                "isn't an address of the loopback",
+            ),
+            ("metrics_listen = 'here'", "is neither"),
+            ("log_level = 'loud'", "loud"),
+        ] {
+            let error = checked(text).unwrap_err();
+            assert!(
+                error.starts_with("/etc/x.toml: ") && error.contains(expected),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn metrics_are_told_on_the_loopback_or_a_socket() {
+        let metrics = |text: &str| {
+            checked(&format!("metrics_listen = '{text}'"))
+                .unwrap()
+                .metrics()
+        };
+        assert_eq!(metrics(""), Ok(None));
+        let tcp = MetricsAddress::Tcp("[::1]:9".parse().unwrap());
+        assert_eq!(metrics("[::1]:9"), Ok(Some(tcp)));
+        let unix = MetricsAddress::Unix("/run/m".into());
+        assert_eq!(metrics("/run/m"), Ok(Some(unix)));
+    }
+
+    #[test]
+    fn no_second_crust_socket_is_fine() {
+        assert!(checked("crust_listen = ''").is_ok());
+    }
+}

@@ -1,0 +1,148 @@
+//! Errors, as callers get them: mapped once, here.
+
+use std::collections::HashMap;
+
+use crust_mount::volume::{Code, VolumeError};
+use tonic::{Code as Grpc, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::cli::CliError;
+use crate::node::NodeError;
+
+/// Of every `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "crust.dev";
+
+/// An error's texts travel in headers, of which some clients take no more than 8 KiB, and may repeat
+/// what was asked for. In bytes.
+const LONGEST: usize = 1024;
+
+/// A call that isn't carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// A field of the request.
+    #[error("{field}: {reason}")]
+    Field {
+        /// Its name in the .proto file.
+        field: &'static str,
+        /// Why it can't be used.
+        reason: String,
+    },
+    /// The volume's own.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The runtime's, or about it.
+    #[error("volume {volume}: {source}")]
+    Cli {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: CliError,
+    },
+    /// About the runtime, and no volume.
+    #[error("{0}")]
+    Runtime(#[from] CliError),
+    /// The node isn't as it should be.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Nothing is staged at the target path.
+    #[error("volume {0}: nothing is staged there; hint: RuntimeStageVolume comes first")]
+    NotStaged(String),
+    /// No runtime has it mounted.
+    #[error(
+        "volume {0}: no runtime has it mounted, for it has no runtime-cli; hint: its pod has to have \
+         started"
+    )]
+    NotInUse(String),
+    /// No volume of a sandbox is on a device.
+    #[error(
+        "sandbox {sandbox}: it has no volume from {device}; hint: RuntimePublishVolume comes first"
+    )]
+    NoSuchVolume {
+        /// The sandbox.
+        sandbox: String,
+        /// The device.
+        device: String,
+    },
+}
+
+impl Refusal {
+    /// A field that can't be used.
+    pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
+        let reason = reason.to_string();
+        Self::Field { field, reason }
+    }
+
+    /// Of a volume's runtime.
+    pub(crate) fn cli(volume: String) -> impl FnOnce(CliError) -> Self {
+        move |mut source| {
+            // The runtime's own sentences name it already.
+            let start = format!("volume {volume}: ");
+            if let CliError::Refused { message, .. } = &mut source
+                && let Some(rest) = message.strip_prefix(&start)
+            {
+                *message = rest.to_owned();
+            }
+            Self::Cli { volume, source }
+        }
+    }
+
+    /// The code, and a reason that stays the same over versions.
+    fn kind(&self) -> (Grpc, &'static str) {
+        match self {
+            Self::Field { .. } => (Grpc::InvalidArgument, "INVALID_FIELD"),
+            Self::Volume(error) => of_volume(error.code()),
+            Self::Cli { source, .. } | Self::Runtime(source) => of_cli(source),
+            Self::Node(_) => (Grpc::Internal, "NODE"),
+            Self::NotStaged(_) => (Grpc::NotFound, "NOT_STAGED"),
+            Self::NotInUse(_) => (Grpc::FailedPrecondition, "NOT_IN_USE"),
+            Self::NoSuchVolume { .. } => (Grpc::NotFound, "NOT_IN_SANDBOX"),
+        }
+    }
+
+    /// As the caller gets it.
+    pub(crate) fn into_status(self, volume: Option<&str>) -> Status {
+        let (code, reason) = self.kind();
+        let volume = volume.map(|volume| ("volume".to_owned(), shortened(volume)));
+        let metadata: HashMap<_, _> = volume.into_iter().collect();
+        let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+        if let Self::Field { field, reason } = &self {
+            details.add_bad_request_violation(*field, shortened(reason));
+        }
+        Status::with_error_details(code, shortened(&self.to_string()), details)
+    }
+}
+
+/// Of a call that isn't looked at.
+pub(crate) fn unseen(code: Grpc, reason: &str, message: &str) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(code, message, details)
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let mut starts = text.char_indices().map(|(at, _)| at);
+    let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();
+    format!("{}…", &text[..end])
+}
+
+fn of_volume(code: Code) -> (Grpc, &'static str) {
+    match code {
+        Code::NotFound => (Grpc::NotFound, "NOT_STAGED"),
+        Code::FailedPrecondition => (Grpc::FailedPrecondition, "VOLUME_STATE"),
+        Code::InvalidArgument => (Grpc::InvalidArgument, "INVALID_VOLUME"),
+        Code::OutOfRange => (Grpc::OutOfRange, "SIZE"),
+        Code::Unimplemented => (Grpc::Unimplemented, "UNSUPPORTED"),
+        Code::Internal => (Grpc::Internal, "NODE"),
+    }
+}
+
+fn of_cli(error: &CliError) -> (Grpc, &'static str) {
+    match error {
+        CliError::Refused { code, .. } => (*code, "RUNTIME"),
+        CliError::Timeout { .. } => (Grpc::DeadlineExceeded, "RUNTIME_CLI_TIMEOUT"),
+        CliError::Untrusted(_) => (Grpc::Internal, "RUNTIME_CLI_UNTRUSTED"),
+        CliError::Start { .. } | CliError::Answer { .. } => (Grpc::Internal, "RUNTIME_CLI"),
+    }
+}

@@ -1,0 +1,33 @@
+//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet. What they mean stands in
+//! the .proto files, by which clients in other languages are made too.
+
+#![forbid(unsafe_code)]
+
+/// `crust.v1`: deferring a volume's mount to the container runtime (KEP-2857).
+#[allow(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated; the documentation is that of the .proto file"
+)]
+pub mod v1 {
+    tonic::include_proto!("crust.v1");
+}
+
+/// `crust.runtime`: storage management by a runtime handler (KEP-2857's earlier draft).
+pub mod runtime {
+    /// `crust.runtime.v1alpha1`.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; the documentation is that of the .proto file"
+    )]
+    pub mod v1alpha1 {
+        tonic::include_proto!("crust.runtime.v1alpha1");
+    }
+}
+
+/// The files as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! A daemon's process.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cleanup::Working;
+
+/// A daemon's process, shared by a guard and its cleanup.
+#[derive(Debug, Clone)]
+pub(crate) struct Daemon {
+    log: PathBuf,
+    child: Arc<Mutex<Option<Child>>>,
+}
+
+impl Daemon {
+    /// One that isn't started yet, and will write to this file.
+    pub(crate) fn logging_to(log: &Path) -> Self {
+        Self {
+            log: log.to_owned(),
+            child: Arc::default(),
+        }
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn(&self, mut command: Command) {
+        let _working = Working::begin();
+        let log = File::options().create(true).append(true).open(&self.log);
+        let log = log.unwrap_or_else(|error| panic!("{}: {error}", self.log.display()));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        // A terminal's Ctrl-C is for the test, which then stops it in good order.
+        command.process_group(0);
+        let spawned = command.spawn();
+        *self.child() = Some(spawned.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+    }
+
+    /// What it wrote.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its pid.
+    pub(crate) fn pid(&self) -> i32 {
+        let child = self.child();
+        let child = child.as_ref().expect("it was started");
+        child.id().cast_signed()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("it is there");
+    }
+
+    pub(crate) fn kill(&self) {
+        if let Some(mut child) = self.child().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.child()
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+        self.child().as_mut()?.try_wait().ok()?
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,38 @@
+//! A workload that never stops writing.
+
+use crate::node::PATIENCE;
+use crate::{Container, wait_until};
+
+/// A line a number in `/data/log`, each on the disk before the next, until it is killed or anything
+/// fails.
+pub const WRITER: &str = "n=0
+    while true; do
+        n=$((n + 1))
+        echo $n | dd of=/data/log oflag=append conv=notrunc,fsync 2>/dev/null
+        echo $n > /tmp/count.new
+        mv /tmp/count.new /tmp/count
+    done";
+
+/// How many lines the writer has on the disk.
+pub fn written(app: &Container) -> u64 {
+    let run = app.exec(&["/bin/cat", "/tmp/count"]);
+    run.stdout.trim().parse().unwrap_or(0)
+}
+
+/// Waits until it has more than so many, and says how many.
+#[track_caller]
+pub fn wait_for_more(app: &Container, than: u64) -> u64 {
+    wait_until("the writer to write", PATIENCE, || written(app) > than);
+    assert!(app.is_alive());
+    written(app)
+}
+
+/// None of its lines is missing.
+#[track_caller]
+pub fn assert_all_there(app: &Container) {
+    let count = wait_for_more(app, written(app));
+    let numbers = format!(
+        "busybox seq 1 {count} > /tmp/expected; head -n {count} /data/log | cmp - /tmp/expected"
+    );
+    assert_eq!(app.sh(&numbers), "");
+}

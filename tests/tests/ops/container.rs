@@ -1,0 +1,89 @@
+//! `crust_ops` as a sidecar: in a container with the host's processes and the paths that it needs.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{
+    Bundle, Container, LoopDevice, Node, Ops, Runtime, binary, on_each_delegate, wait_until,
+};
+use serde_json::json;
+use tonic::Code::{FailedPrecondition, NotFound};
+
+use crate::refused;
+
+const POD: &str = "99999999-3333-2222-1111-000000000000";
+
+/// The container, which isn't created yet.
+fn sidecar(node: &Node, ops: &Ops) -> Bundle {
+    let mut bundle = Bundle::plain(node.dir()).all_capabilities();
+    let namespaces = bundle.spec_mut()["linux"]["namespaces"]
+        .as_array_mut()
+        .unwrap();
+    namespaces.retain(|namespace| namespace["type"] != "pid");
+    bundle.spec_mut()["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
+    let program = binary("crust_ops");
+    let home = node.handler().path().parent().unwrap();
+    let own = [
+        Path::new("/dev"),
+        Path::new("/etc/runcrust"),
+        node.dir().path(),
+        home,
+    ];
+    // What a program that isn't linked statically needs.
+    let libraries = ["/usr", "/lib", "/lib64"].map(Path::new);
+    for path in own
+        .into_iter()
+        .chain(libraries.into_iter().filter(|path| path.exists()))
+    {
+        bundle = bundle.bind(path, utf8(path), &["rbind", "rprivate", "rw"]);
+    }
+    let bundle = bundle.bind(&program, "/crust_ops", &["bind", "ro"]);
+    bundle
+        .args(["/crust_ops", "--config", utf8(ops.config())])
+        .write()
+}
+
+on_each_delegate! {
+    fn beside_the_plugin_it_does_what_it_does_on_the_host(delegate: Delegate) {
+        let node = Node::trusted(delegate, "sandbox = \"always\"");
+        let ops = Ops::stopped(&node, "");
+        let bundle = sidecar(&node, &ops);
+        let daemon = Container::running(&Runtime::bare(delegate), &bundle);
+        wait_until("crust_ops to listen", PATIENCE, || {
+            assert!(daemon.is_alive(), "it has ended: {}", daemon.stderr());
+            UnixStream::connect(ops.socket()).is_ok()
+        });
+        let pid = fs::read_link(format!("/proc/{}/ns/mnt", daemon.pid())).unwrap();
+        assert_ne!(pid, fs::read_link("/proc/self/ns/mnt").unwrap(), "it is in a container");
+
+        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let target = node.target(POD, "pv-1");
+        let request = stage_request(&target, &device);
+        ops.stage(request.clone()).unwrap();
+        refused(ops.stats(&target), FailedPrecondition);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        ops.stage(request).expect("the same again");
+        let before = ops.stats(&target).unwrap();
+        device.set_size(512 << 20);
+        assert_eq!(ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+        let after = ops.stats(&target).unwrap();
+        assert!(after.usage[0].total > before.usage[0].total, "{before:?}, {after:?}");
+        let error = refused(ops.unstage(&target), FailedPrecondition);
+        assert!(error.contains(sandbox.id()), "{error}");
+        end([app, sandbox]);
+        ops.unstage(&target).unwrap();
+        assert!(device.is_free());
+        refused(ops.stats(&target), NotFound);
+        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+
+        let _ = daemon.kill("TERM");
+        wait_until("its end", PATIENCE, || !daemon.is_alive());
+        assert!(daemon.stderr().contains("SIGTERM: finishes"), "{}", daemon.stderr());
+    }
+}

@@ -1,0 +1,231 @@
+//! A daemon that is killed leaves nothing or whole entries, and all that it has acknowledged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crust_proto::v1::RuntimeUnstageVolumeRequest;
+use crust_proto::v1::runtime_client::RuntimeClient;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::random::Random;
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
+use tonic::Code::{FailedPrecondition, NotFound};
+
+use crate::race::{number_of, numbered};
+
+const VOLUMES: usize = 8;
+
+/// How often it is killed: `RUNCRUST_TORTURE`, or 30 times.
+fn rounds() -> usize {
+    std::env::var("RUNCRUST_TORTURE").map_or(30, |times| {
+        times.parse().expect("RUNCRUST_TORTURE is a number")
+    })
+}
+
+/// A volume and what may be staged for it, a number or nothing: what was acknowledged last, and
+/// what was asked for since, which is the same where nothing was.
+#[derive(Debug, Clone)]
+struct Volume {
+    target: PathBuf,
+    acknowledged: Option<usize>,
+    asked: Option<usize>,
+}
+
+impl Volume {
+    /// Stages one number after the other, and unstages in between, until nobody answers.
+    async fn work(
+        mut self,
+        mut client: RuntimeClient<tonic::transport::Channel>,
+        device: Arc<LoopDevice>,
+        numbers: Arc<AtomicUsize>,
+        mut random: Random,
+    ) -> Self {
+        loop {
+            let number = numbers.fetch_add(1, Ordering::Relaxed);
+            let wanted = (!random.once_in(4)).then_some(number);
+            self.asked = wanted;
+            let answered = if wanted.is_some() {
+                let request = numbered(&self.target, &device, number);
+                client.runtime_stage_volume(request).await.map(drop)
+            } else {
+                let volume_target_path = utf8(&self.target).to_owned();
+                let request = RuntimeUnstageVolumeRequest { volume_target_path };
+                client.runtime_unstage_volume(request).await.map(drop)
+            };
+            if answered.is_err() {
+                return self;
+            }
+            self.acknowledged = wanted;
+        }
+    }
+
+    /// What is there is one of the two.
+    #[track_caller]
+    fn look(&mut self, entry: &Path) {
+        let found = number_of(entry);
+        assert!(
+            found == self.acknowledged || found == self.asked,
+            "{found:?} is staged, and {self:?}"
+        );
+        (self.acknowledged, self.asked) = (found, found);
+    }
+}
+
+#[test]
+fn at_any_moment_under_load() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let device = Arc::new(node.ext4());
+    let numbers = Arc::new(AtomicUsize::new(0));
+    let mut volumes: Vec<Volume> = (0..VOLUMES)
+        .map(|index| Volume {
+            target: node.target("pod-a", &format!("pv-{index}")),
+            acknowledged: None,
+            asked: None,
+        })
+        .collect();
+    let mut random = Random::new(7);
+    for round in 0..rounds() {
+        ops.spawn(ops.command());
+        let enough = numbers.load(Ordering::Relaxed) + 1 + random.below(300);
+        volumes = ops.block_on(async {
+            let working = volumes.into_iter().enumerate().map(|(index, volume)| {
+                let client = RuntimeClient::new(ops.channel(ops.socket()));
+                let random = Random::new((round * VOLUMES + index) as u64);
+                let (device, numbers) = (Arc::clone(&device), Arc::clone(&numbers));
+                tokio::spawn(volume.work(client, device, numbers, random))
+            });
+            let working: Vec<_> = working.collect();
+            until("so many calls", PATIENCE, || {
+                numbers.load(Ordering::Relaxed) >= enough
+            })
+            .await;
+            ops.kill();
+            let mut volumes = Vec::new();
+            for volume in working {
+                volumes.push(volume.await.expect("a client"));
+            }
+            volumes
+        });
+        for volume in &mut volumes {
+            volume.look(&node.entry(&volume.target));
+        }
+    }
+    ops.spawn(ops.command());
+    for volume in &volumes {
+        ops.unstage(&volume.target).unwrap();
+        assert_eq!(number_of(&node.entry(&volume.target)), None);
+    }
+}
+
+/// strace on a daemon that runs, which kills it when one of its threads enters `call` for the
+/// `nth` time, before the kernel does it.
+struct Killer(Child);
+
+impl Killer {
+    fn attach(ops: &Ops, call: &str, nth: usize) -> Self {
+        let pid = ops.pid();
+        let mut strace = Command::new("/usr/bin/strace");
+        strace
+            .args(["-qq", "-f", "-o", "/dev/null", "-e"])
+            .arg(format!("trace={call}"))
+            .arg("-e")
+            .arg(format!("inject={call}:signal=KILL:when={nth}"))
+            .args(["-p", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        let killer = Self(strace.spawn().expect("strace"));
+        wait_until("strace to have all threads", PATIENCE, || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+            tasks.flatten().all(|task| {
+                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                status
+                    .lines()
+                    .any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+            })
+        });
+        killer
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a stage or an unstage changes or looks at something with.
+const STEPS: [&str; 8] = [
+    "openat",
+    "mkdirat",
+    "write",
+    "fsync",
+    "renameat",
+    "renameat2",
+    "unlinkat",
+    "flock",
+];
+
+/// Kills the daemon at each of the steps of a call that takes a volume from `before` to `after`.
+fn at_each_step(before: Option<usize>, after: Option<usize>) -> usize {
+    let node = Node::trusted(Delegate::Runc, "");
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    let ops = Ops::stopped(&node, "");
+    let call = |number: Option<usize>| match number {
+        Some(number) => ops.stage(numbered(&target, &device, number)),
+        None => ops.unstage(&target),
+    };
+    let mut killed = 0;
+    for step in STEPS {
+        for nth in 1.. {
+            ops.spawn(ops.command());
+            call(before).unwrap();
+            let strace = Killer::attach(&ops, step, nth);
+            let answer = call(after);
+            drop(strace);
+            ops.kill();
+            let found = number_of(&node.entry(&target));
+            if answer.is_ok() {
+                assert_eq!(found, after);
+                break;
+            }
+            killed += 1;
+            assert!(
+                [before, after].contains(&found),
+                "killed at {step} {nth}: {found:?}"
+            );
+            // The next call finds that, nothing or a whole entry, and the same call again is right.
+            ops.spawn(ops.command());
+            let code = ops.stats(&target).unwrap_err().code();
+            let expected = if found.is_some() {
+                FailedPrecondition
+            } else {
+                NotFound
+            };
+            assert_eq!(code, expected, "killed at {step} {nth}");
+            call(after).unwrap();
+            assert_eq!(number_of(&node.entry(&target)), after);
+            ops.kill();
+        }
+    }
+    killed
+}
+
+#[test]
+fn at_each_step_of_a_stage() {
+    assert!(at_each_step(None, Some(1)) >= 8);
+}
+
+#[test]
+fn at_each_step_of_a_stage_in_the_place_of_another() {
+    assert!(at_each_step(Some(1), Some(2)) >= 8);
+}
+
+#[test]
+fn at_each_step_of_an_unstage() {
+    assert!(at_each_step(Some(1), None) >= 5);
+}

@@ -1,0 +1,154 @@
+//! `RuntimeExpandVolume`: under those who use the volume, and before they do.
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::volume::fsck;
+use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use tonic::Code::{FailedPrecondition, OutOfRange};
+
+use crate::{reason, refused};
+
+const POD: &str = "77777777-3333-2222-1111-000000000000";
+
+const MIB: i64 = 1 << 20;
+
+/// With an empty file system of a usual size.
+fn device(node: &Node, fstype: &'static str) -> (LoopDevice, i64) {
+    let mebibytes = match fstype {
+        "xfs" => 320,
+        "btrfs" => 256,
+        _ => 64,
+    };
+    let device = LoopDevice::made(node.dir(), fstype, mebibytes);
+    (device, mebibytes.cast_signed() * MIB)
+}
+
+fn set_size(device: &LoopDevice, bytes: i64) {
+    device.set_size(bytes.cast_unsigned());
+}
+
+/// All blocks that files can have, as the container sees them, in bytes.
+#[track_caller]
+fn seen(app: &Container) -> i64 {
+    let text = app.sh("stat -f -c '%S %b' /data");
+    let numbers = text.split(' ').map(|word| word.parse::<i64>().unwrap());
+    numbers.product()
+}
+
+fn under_a_writer(delegate: Delegate, fstype: &'static str) {
+    let node = Node::trusted(delegate, "");
+    let ops = Ops::start(&node);
+    let (device, before) = device(&node, fstype);
+    let after = before + 256 * MIB;
+    let target = node.target(POD, "pv-1");
+    ops.stage(stage_request(&target, &device)).unwrap();
+    let sandbox = node.sandbox(POD);
+    let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+    let app = node.run(&bundle.script(WRITER).write());
+    let one = wait_for_more(&app, 3);
+    let seen_before = seen(&app);
+    assert_eq!(
+        ops.expand(&target, 0, 0).unwrap(),
+        before,
+        "there is no more yet"
+    );
+
+    set_size(&device, after);
+    let two = wait_for_more(&app, one);
+    assert_eq!(ops.expand(&target, after, 0).unwrap(), after);
+    wait_for_more(&app, two);
+    let seen_after = seen(&app);
+    assert!(
+        seen_after >= seen_before + 200 * MIB,
+        "{seen_before} became {seen_after}"
+    );
+    assert_eq!(
+        ops.expand(&target, after, after).unwrap(),
+        after,
+        "the same again"
+    );
+    let stats = ops.stats(&target).unwrap();
+    assert!(
+        stats.usage.iter().any(|usage| usage.total == seen_after),
+        "{stats:?}"
+    );
+    assert_all_there(&app);
+
+    for (least, most) in [(after + 1, 0), (0, after - 1), (1, before)] {
+        let call = ops.expand(&target, least, most);
+        assert_eq!(reason(&call), "RUNTIME");
+        let error = refused(call, OutOfRange);
+        assert!(error.starts_with("volume pv-1: "), "{error}");
+        assert_eq!(error.matches("volume pv-1").count(), 1, "{error}");
+    }
+    assert_eq!(seen(&app), seen_after);
+    end([app, sandbox]);
+    ops.unstage(&target).unwrap();
+    device.wait_until_free(PATIENCE);
+    fsck(fstype, device.path());
+}
+
+fn before_its_use(delegate: Delegate, fstype: &'static str) {
+    let node = Node::trusted(delegate, "");
+    let ops = Ops::start(&node);
+    let (device, before) = device(&node, fstype);
+    let after = before + 256 * MIB;
+    let target = node.target(POD, "pv-1");
+    ops.stage(stage_request(&target, &device)).unwrap();
+    let recorded = || node.entry(&target).join("resize.json").exists();
+    refused(ops.expand(&target, after, 0), OutOfRange);
+    refused(ops.expand(&target, 0, before - 1), OutOfRange);
+    assert!(!recorded());
+    set_size(&device, after);
+    assert_eq!(ops.expand(&target, after, 0).unwrap(), after);
+    assert!(recorded() && device.is_free());
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    assert!(seen(&app) > before, "the mount has carried it out");
+    assert!(!recorded());
+    assert_eq!(ops.expand(&target, after, 0).unwrap(), after);
+}
+
+on_each_delegate! {
+    fn xfs_grows_under_a_writer(delegate: Delegate) {
+        under_a_writer(delegate, "xfs");
+    }
+
+    fn btrfs_grows_under_a_writer(delegate: Delegate) {
+        under_a_writer(delegate, "btrfs");
+    }
+
+    #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+    fn ext4_grows_under_a_writer(delegate: Delegate) {
+        under_a_writer(delegate, "ext4");
+    }
+
+    fn xfs_grows_with_its_mount(delegate: Delegate) {
+        before_its_use(delegate, "xfs");
+    }
+
+    fn btrfs_grows_with_its_mount(delegate: Delegate) {
+        before_its_use(delegate, "btrfs");
+    }
+
+    #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+    fn ext4_grows_with_its_mount(delegate: Delegate) {
+        before_its_use(delegate, "ext4");
+    }
+
+    fn a_read_only_volume_does_not_grow(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::start(&node);
+        let (device, before) = device(&node, "xfs");
+        let target = node.target(POD, "pv-1");
+        let mut request = stage_request(&target, &device);
+        request.readonly = true;
+        ops.stage(request).unwrap();
+        set_size(&device, before + 64 * MIB);
+        let _sandbox = node.sandbox(POD);
+        let error = refused(ops.expand(&target, 0, 0), FailedPrecondition);
+        assert!(error.contains("read-only"), "{error}");
+    }
+}

@@ -1,0 +1,445 @@
+//! Requests that can't be carried out, each with its code and its sentence; and target paths that
+//! are strange and right.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crust_proto::v1::{RuntimeStageVolumeRequest, VolumeType, volume_type};
+use runcrust_tests::container::end;
+use runcrust_tests::node::utf8;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use tonic::Code::{self, FailedPrecondition, InvalidArgument, NotFound, Unimplemented};
+use tonic_types::StatusExt as _;
+
+use crate::{reason, refused, staged};
+
+const POD: &str = "55555555-3333-2222-1111-000000000000";
+
+type Change = fn(&mut RuntimeStageVolumeRequest);
+
+fn options(request: &mut RuntimeStageVolumeRequest, options: &[&str]) {
+    request.mount_flags = options.iter().map(|&option| option.to_owned()).collect();
+}
+
+fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
+    request.volume_type = Some(VolumeType { r#type: number });
+}
+
+/// Fields that the daemon itself looks at: the message begins with the name, and the details have
+/// it too.
+const FIELDS: [(Change, &str, &str); 19] = [
+    (
+        |it| it.volume_type = None,
+        "volume_type.type",
+        "it is required",
+    ),
+    (|it| of_type(it, 0), "volume_type.type", "it is required"),
+    (|it| of_type(it, 7), "volume_type.type", "it is required"),
+    (
+        |it| it.volume_target_path.clear(),
+        "volume_target_path",
+        "it is required",
+    ),
+    (
+        |it| it.volume_target_path = "pods/a/mount".into(),
+        "volume_target_path",
+        "target path \"pods/a/mount\" is relative",
+    ),
+    (
+        |it| it.volume_target_path += "/../b",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += "/..",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += "\0",
+        "volume_target_path",
+        "target path \"/",
+    ),
+    (
+        |it| it.volume_target_path += &"/a".repeat(3000),
+        "volume_target_path",
+        "its 6",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(4091),
+        "volume_backing_path",
+        "its 4096 bytes are more",
+    ),
+    (
+        |it| it.volume_backing_path.clear(),
+        "volume_backing_path",
+        "it is required",
+    ),
+    (|it| it.fs_type.clear(), "fs_type", "it is required"),
+    (
+        |it| it.volume_supplemental_group = "staff".into(),
+        "volume_supplemental_group",
+        "\"staff\" isn't a gid in decimal",
+    ),
+    (
+        |it| it.volume_supplemental_group = "-1".into(),
+        "volume_supplemental_group",
+        "\"-1\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "+5".into(),
+        "volume_supplemental_group",
+        "\"+5\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "5 ".into(),
+        "volume_supplemental_group",
+        "\"5 \" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "4294967295".into(),
+        "volume_supplemental_group",
+        "\"4294967295\" isn't",
+    ),
+    (
+        |it| it.volume_supplemental_group = "99999999999".into(),
+        "volume_supplemental_group",
+        "\"99999999999\" isn't",
+    ),
+    (
+        |it| it.access_mode = "RWX".into(),
+        "access_mode",
+        "\"RWX\" isn't a CSI access mode",
+    ),
+];
+
+/// What the volume as a whole is refused for: the message names it.
+const VOLUMES: [(Change, Code, &str); 25] = [
+    (
+        |it| of_type(it, volume_type::Type::Network.into()),
+        Unimplemented,
+        "network volumes aren't supported by this version",
+    ),
+    (
+        |it| it.volume_backing_path = "dev/sdf".into(),
+        InvalidArgument,
+        "mountInfo: field `device`: \"dev/sdf\" isn't an absolute path",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/no-such-device".into(),
+        InvalidArgument,
+        "device \"/dev/no-such-device\": ENOENT: ",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/null".into(),
+        InvalidArgument,
+        "device \"/dev/null\": ENOTBLK: a character device",
+    ),
+    (
+        |it| it.volume_backing_path = "/etc/passwd".into(),
+        InvalidArgument,
+        "device \"/etc/passwd\": ENOTBLK: a file",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev".into(),
+        InvalidArgument,
+        "device \"/dev\": ENOTBLK: a directory",
+    ),
+    (
+        |it| it.volume_backing_path += "\0",
+        InvalidArgument,
+        "mountInfo: field `device`: the path has a NUL byte",
+    ),
+    (
+        |it| it.fs_type = "vfat".into(),
+        InvalidArgument,
+        "file system \"vfat\" isn't one of those allowed (ext4, ext3, xfs, btrfs)",
+    ),
+    (
+        |it| it.fs_type = "../ext4".into(),
+        InvalidArgument,
+        "mountInfo: field `fstype`: \"../ext4\" can't be",
+    ),
+    (
+        |it| it.fs_type += "\0",
+        InvalidArgument,
+        "mountInfo: field `fstype`: \"ext4\\0\" can't be",
+    ),
+    (
+        |it| options(it, &["bind"]),
+        InvalidArgument,
+        "mount option bind: is for mounting a directory",
+    ),
+    (
+        |it| options(it, &["noatime", "rbind"]),
+        InvalidArgument,
+        "mount option rbind: is for",
+    ),
+    (
+        |it| options(it, &["noatime,bind"]),
+        InvalidArgument,
+        "mount option bind: is for",
+    ),
+    (
+        |it| options(it, &["remount"]),
+        InvalidArgument,
+        "mount option remount: changes a mount",
+    ),
+    (
+        |it| options(it, &["password=hunter2"]),
+        InvalidArgument,
+        "mount option password: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime,PASSWD=hunter2"]),
+        InvalidArgument,
+        "mount option PASSWD: looks like a secret",
+    ),
+    (
+        |it| options(it, &["credentials=/etc/hunter2"]),
+        InvalidArgument,
+        "mount option credentials: looks like a secret",
+    ),
+    (
+        |it| options(it, &["secret=hunter2"]),
+        InvalidArgument,
+        "mount option secret: looks like a secret",
+    ),
+    (
+        |it| options(it, &["token=hunter2"]),
+        InvalidArgument,
+        "mount option token: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime=5"]),
+        InvalidArgument,
+        "mount option noatime: takes no value",
+    ),
+    (
+        |it| options(it, &["=5"]),
+        InvalidArgument,
+        "mount option number 1: has no name",
+    ),
+    (
+        |it| options(it, &["a\0b"]),
+        InvalidArgument,
+        "mount option number 1: contains a NUL byte",
+    ),
+    (
+        |it| options(it, &["a=\"b"]),
+        InvalidArgument,
+        "mount option number 1: a \" is not closed",
+    ),
+    (
+        |it| it.mount_flags = vec!["a=".to_owned() + &"b".repeat(256)],
+        InvalidArgument,
+        "mount option a: 256 bytes, and the kernel takes 255",
+    ),
+    (
+        |it| it.mount_flags = vec!["commit=5".into(); 10_000],
+        InvalidArgument,
+        "mountInfo: its 1",
+    ),
+];
+
+/// A node, a device, and a target path that nothing is staged for.
+struct Scene {
+    node: Node,
+    ops: Ops,
+    device: LoopDevice,
+    target: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let node = Node::trusted(Delegate::Runc, "");
+        let ops = Ops::start(&node);
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        Self {
+            node,
+            ops,
+            device,
+            target,
+        }
+    }
+}
+
+#[test]
+fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
+    let scene = Scene::new();
+    for (change, field, start) in FIELDS {
+        let mut request = stage_request(&scene.target, &scene.device);
+        change(&mut request);
+        let call = scene.ops.stage(request);
+        let status = call.clone().unwrap_err();
+        let error = refused(call.clone(), InvalidArgument);
+        assert!(error.starts_with(&format!("{field}: {start}")), "{error}");
+        assert_eq!(reason(&call), "INVALID_FIELD");
+        let bad = status.get_details_bad_request().expect("a BadRequest");
+        let [violation] = &bad.field_violations[..] else {
+            panic!("{bad:?}");
+        };
+        assert_eq!(violation.field, field);
+        assert_eq!(error, format!("{field}: {}", violation.description));
+    }
+    assert_eq!(scene.node.records(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_volume_that_cannot_be_is_refused_and_nothing_is_written() {
+    let scene = Scene::new();
+    for (change, code, start) in VOLUMES {
+        let mut request = stage_request(&scene.target, &scene.device);
+        change(&mut request);
+        let call = scene.ops.stage(request);
+        let error = refused(call.clone(), code);
+        let start = format!("volume pv-1: {start}");
+        assert!(error.starts_with(&start), "{error}, and not {start}");
+        assert!(!error.contains("hunter2"), "{error}");
+        let expected = match code {
+            Unimplemented => "UNSUPPORTED",
+            _ => "INVALID_VOLUME",
+        };
+        assert_eq!(reason(&call), expected);
+        let info = call.unwrap_err().get_details_error_info().unwrap();
+        assert_eq!(info.metadata["volume"], utf8(&scene.target));
+    }
+    assert_eq!(scene.node.records(), <[PathBuf; 0]>::default());
+    assert!(!scene.ops.log().contains("hunter2"));
+}
+
+#[test]
+fn the_other_calls_look_at_their_fields_too() {
+    let scene = Scene::new();
+    let long = format!("/{}", "a".repeat(4095));
+    for (path, start) in [
+        ("", "volume_target_path: it is required"),
+        ("a/b", "volume_target_path: target path \"a/b\" is relative"),
+        (
+            "/a/../b",
+            "volume_target_path: target path \"/a/../b\" has a `..` component",
+        ),
+        (
+            &*long,
+            "volume_target_path: its 4096 bytes are more than a path can have",
+        ),
+    ] {
+        let path = Path::new(path);
+        for error in [
+            refused(scene.ops.unstage(path), InvalidArgument),
+            refused(scene.ops.stats(path), InvalidArgument),
+            refused(scene.ops.expand(path, 0, 0), InvalidArgument),
+        ] {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+    let unknown = scene.ops.stats(&scene.target);
+    assert_eq!(reason(&unknown), "NOT_STAGED");
+    assert!(refused(unknown, NotFound).starts_with("volume pv-1: nothing is staged there"));
+    refused(scene.ops.expand(&scene.target, 0, 0), NotFound);
+    scene.ops.unstage(&scene.target).expect("an unknown one");
+
+    let request = stage_request(&scene.target, &scene.device);
+    scene.ops.stage(request).unwrap();
+    let unused = scene.ops.stats(&scene.target);
+    assert_eq!(reason(&unused), "NOT_IN_USE");
+    refused(unused, FailedPrecondition);
+    for (least, most, start) in [
+        (-1, 0, "capacity_range.required_bytes: -1 is negative"),
+        (
+            0,
+            i64::MIN,
+            "capacity_range.limit_bytes: -9223372036854775808 is negative",
+        ),
+        (2, 1, "volume pv-1: "),
+    ] {
+        let error = refused(
+            scene.ops.expand(&scene.target, least, most),
+            InvalidArgument,
+        );
+        assert!(error.starts_with(start), "{error}");
+    }
+}
+
+/// Staged for this path, and seen in a container.
+fn is_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
+    let node = Node::trusted(delegate, "");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let target = make(&node);
+    ops.stage(stage_request(&target, &device)).unwrap();
+    assert_eq!(
+        staged(&node, &target).unwrap()["metadata"]["targetPath"],
+        utf8(&target)
+    );
+    let app = node.run(
+        &Bundle::plain(node.dir())
+            .bind(&target, "/data", &[])
+            .write(),
+    );
+    assert_eq!(
+        app.sh("echo on > /data/file; df /data | tail -n 1 | cut -d ' ' -f 1"),
+        utf8(device.path())
+    );
+    ops.stats(&target).unwrap();
+    end([app]);
+    ops.unstage(&target).unwrap();
+    assert_eq!(
+        fs::read_dir(node.handler().crust_root()).unwrap().count(),
+        0
+    );
+}
+
+/// Clients take no more than so many bytes of headers, where errors are.
+#[test]
+fn a_long_request_has_a_short_error() {
+    let scene = Scene::new();
+    let mut request = stage_request(&scene.target, &scene.device);
+    request.volume_target_path = "é".repeat(4000);
+    let status = scene.ops.stage(request).unwrap_err();
+    assert_eq!(status.code(), InvalidArgument, "{status}");
+    let bad = status.get_details_bad_request().expect("a BadRequest");
+    let info = status.get_details_error_info().expect("an ErrorInfo");
+    for (text, start) in [
+        (status.message(), "volume_target_path: "),
+        (&bad.field_violations[0].description, "its 8000 bytes"),
+        (&info.metadata["volume"], "éé"),
+    ] {
+        assert!(text.starts_with(start) && text.len() <= 1027, "{text}");
+    }
+}
+
+on_each_delegate! {
+    fn a_target_path_of_four_thousand_bytes_is_found(delegate: Delegate) {
+        is_found(delegate, |node| {
+            let mut target = node.target(POD, "pv-1");
+            for length in [200; 20] {
+                let left = 4000 - target.as_os_str().len() - 1;
+                target.push("x".repeat(left.min(length)));
+                if left <= length {
+                    break;
+                }
+            }
+            assert_eq!(target.as_os_str().len(), 4000);
+            fs::create_dir_all(&target).unwrap();
+            target
+        });
+    }
+
+    fn a_target_path_behind_a_name_that_is_not_utf8_is_found(delegate: Delegate) {
+        is_found(delegate, |node| {
+            let real = node.dir().join(OsStr::from_bytes(b"real-\xff"));
+            fs::create_dir(&real).unwrap();
+            fs::set_permissions(&real, Permissions::from_mode(0o755)).unwrap();
+            symlink(&real, node.handler().kubelet_dir()).unwrap();
+            let target = node.target(POD, "pv-1");
+            assert!(target.canonicalize().unwrap().to_str().is_none());
+            target
+        });
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests are bounded, in size and in number.
+
+use crust_proto::v1::RuntimeGetVolumeStatsRequest;
+use crust_proto::v1::runtime_client::RuntimeClient;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{Delegate, Node, Ops, until};
+use tonic::Code::{NotFound, OutOfRange, ResourceExhausted};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::cli::{ANSWER, Scene};
+use crate::{reason, refused};
+
+#[test]
+fn a_request_that_is_too_large_is_not_read() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "max_message = 4096");
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    let mut request = stage_request(&target, &device);
+    request.mount_flags = vec!["x-long=".to_owned() + &"a".repeat(100); 40];
+    let error = refused(ops.stage(request.clone()), OutOfRange);
+    assert!(error.contains("4096 bytes"), "{error}");
+    assert!(!node.entry(&target).exists());
+    request.mount_flags.truncate(30);
+    ops.stage(request).unwrap();
+}
+
+/// One call is under way; the others are told to try again, but whoever asks for its health.
+#[test]
+fn more_calls_than_it_takes_are_told_to_try_again() {
+    let scene = Scene::new("cli_timeout = 3600\nmax_calls = 1");
+    let ops = &scene.ops;
+    scene.script("exec sleep 1000000");
+    let unknown = scene.node.target("pod-a", "pv-2");
+    let request = |target: &std::path::Path| RuntimeGetVolumeStatsRequest {
+        volume_target_path: utf8(target).to_owned(),
+    };
+    ops.block_on(async {
+        let client = RuntimeClient::new(ops.channel(ops.socket()));
+        let (mut hanging, target) = (client.clone(), request(&scene.target));
+        let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(target).await });
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+
+        let mut another = RuntimeClient::new(ops.channel(ops.socket()));
+        for client in [&mut client.clone(), &mut another] {
+            let answer = client.runtime_get_volume_stats(request(&unknown)).await;
+            assert_eq!(reason(&answer), "BUSY");
+            let error = refused(answer, ResourceExhausted);
+            assert!(error.contains("try again later"), "{error}");
+        }
+        let mut health = HealthClient::new(ops.channel(ops.crust_socket()));
+        health
+            .check(HealthCheckRequest::default())
+            .await
+            .expect("it is well");
+        call.abort();
+        let _ = call.await;
+        until("its place to be free", PATIENCE, || {
+            ops.log().contains("the caller didn't wait for the end")
+        })
+        .await;
+    });
+    refused(ops.stats(&unknown), NotFound);
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().unwrap();
+}

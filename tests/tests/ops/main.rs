@@ -1,0 +1,79 @@
+//! `crust_ops`, by its sockets: a generated client against the built daemon.
+
+mod cli;
+mod conflicts;
+mod container;
+mod crash;
+mod daemon;
+mod expand;
+mod invalid;
+mod life;
+mod limits;
+mod metrics;
+mod race;
+mod reflection;
+mod storage;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::process::{is_alive, kill_now};
+use runcrust_tests::{Container, Node, cgroup, wait_until};
+use serde_json::Value;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// Of a call that has to fail.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(call: Result<T, Status>, code: Code) -> String {
+    let status = call.expect_err("it should have failed");
+    assert_eq!(status.code(), code, "{status}");
+    status.message().to_owned()
+}
+
+/// The reason in the `google.rpc.ErrorInfo` of a call that has to fail.
+#[track_caller]
+fn reason<T: std::fmt::Debug>(call: &Result<T, Status>) -> String {
+    let status = call.as_ref().expect_err("it should have failed");
+    let info = status.get_details_error_info().expect("an ErrorInfo");
+    assert_eq!(info.domain, "crust.dev", "{status}");
+    info.reason
+}
+
+/// What is staged for a target path.
+fn staged(node: &Node, target: &Path) -> Option<Value> {
+    let bytes = fs::read(node.entry(target).join("mountInfo.json")).ok()?;
+    Some(serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+/// Where an entry's files are, and when each was last touched.
+fn identities(entry: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
+    let files = fs::read_dir(entry).expect("an entry");
+    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    paths.push(entry.to_owned());
+    paths.sort();
+    let identity = |path: PathBuf| {
+        let stat = fs::symlink_metadata(&path).expect("stat");
+        (path, stat.ino(), stat.ctime(), stat.ctime_nsec())
+    };
+    paths.into_iter().map(identity).collect()
+}
+
+/// Kills all processes of containers, as a machine's out-of-memory killer might: nobody runs a
+/// hook or a `delete`.
+fn kill_everything(containers: &[&Container]) {
+    let processes = containers.iter().flat_map(|container| {
+        let mut pids = cgroup::processes(container.cgroup());
+        pids.push(container.pid());
+        pids
+    });
+    let processes: Vec<i32> = processes.collect();
+    for pid in &processes {
+        kill_now(*pid);
+    }
+    wait_until("the processes to end", PATIENCE, || {
+        !processes.iter().any(|pid| is_alive(*pid))
+    });
+}

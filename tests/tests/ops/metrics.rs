@@ -1,0 +1,145 @@
+//! What it tells Prometheus.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{Delegate, Node, Ops, wait_until};
+use tonic::Code::{DeadlineExceeded, FailedPrecondition, InvalidArgument};
+
+use crate::cli::Scene;
+use crate::refused;
+
+/// The answer to `GET <path>`: its head and body.
+fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+/// The value of a metric, with its labels in the order of the text.
+#[track_caller]
+fn value(text: &str, metric: &str) -> f64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{metric} isn't in {text}"))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn calls_volumes_and_timeouts_are_counted() {
+    let scene =
+        Scene::new("cli_timeout = 1\nreconcile_interval = 1\nmetrics_listen = \"/run/no-such\"");
+    let (node, ops) = (&scene.node, &scene.ops);
+    ops.kill();
+    let socket = node.dir().join("m");
+    let text = fs::read_to_string(ops.config()).unwrap();
+    fs::write(
+        ops.config(),
+        text.replace("/run/no-such", socket.to_str().unwrap()),
+    )
+    .unwrap();
+    ops.spawn(ops.command());
+    wait_until("the metrics", PATIENCE, || {
+        UnixStream::connect(&socket).is_ok()
+    });
+    let text = || {
+        let (head, body) = get(UnixStream::connect(&socket).unwrap(), "/metrics");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(
+            head.contains("content-type: application/openmetrics-text"),
+            "{head}"
+        );
+        assert!(body.ends_with("# EOF\n"), "{body}");
+        body
+    };
+    let _ = fs::remove_file(node.entry(&scene.target).join("runtime-cli"));
+    let (second, device) = (node.target("pod-a", "pv-2"), node.ext4());
+    for _ in 0..2 {
+        ops.stage(stage_request(&second, &device)).unwrap();
+    }
+    let mut wrong = stage_request(&second, &device);
+    wrong.fs_type.clear();
+    refused(ops.stage(wrong), InvalidArgument);
+    refused(ops.stats(&second), FailedPrecondition);
+    let now = text();
+    let calls = |method: &str, code: &str| {
+        format!("crust_ops_calls_total{{method=\"crust.v1.Runtime/{method}\",code=\"{code}\"}}")
+    };
+    for (metric, expected) in [
+        (calls("RuntimeStageVolume", "OK"), 2.0),
+        (calls("RuntimeStageVolume", "INVALID_ARGUMENT"), 1.0),
+        (calls("RuntimeGetVolumeStats", "FAILED_PRECONDITION"), 1.0),
+        (
+            "crust_ops_call_duration_seconds_count{method=\"crust.v1.Runtime/RuntimeStageVolume\"}"
+                .to_owned(),
+            3.0,
+        ),
+        ("crust_ops_runtime_cli_timeouts_total".to_owned(), 0.0),
+        ("crust_ops_staged_volumes".to_owned(), 2.0),
+        ("crust_ops_volumes_in_use".to_owned(), 0.0),
+    ] {
+        let found = value(&now, &metric);
+        assert!((found - expected).abs() < 0.1, "{metric}: {found}");
+    }
+
+    scene.script("exec sleep 1000000");
+    let program = format!("{}\n", scene.program().display());
+    fs::write(node.entry(&scene.target).join("runtime-cli"), program).unwrap();
+    refused(scene.stats(), DeadlineExceeded);
+    ops.unstage(&second).unwrap();
+    let now = text();
+    for (metric, expected) in [
+        (calls("RuntimeGetVolumeStats", "DEADLINE_EXCEEDED"), 1.0),
+        ("crust_ops_runtime_cli_timeouts_total".to_owned(), 1.0),
+        ("crust_ops_staged_volumes".to_owned(), 1.0),
+        ("crust_ops_volumes_in_use".to_owned(), 1.0),
+    ] {
+        let found = value(&now, &metric);
+        assert!((found - expected).abs() < 0.1, "{metric}: {found}");
+    }
+    wait_until("a reconciliation", PATIENCE, || {
+        text().contains("crust_ops_reconciliations_total{reason=\"ok\"}")
+    });
+    let (head, _) = get(UnixStream::connect(&socket).unwrap(), "/");
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
+}
+
+#[test]
+fn they_are_told_on_the_loopback_too() {
+    let node = Node::trusted(Delegate::Runc, "");
+    // A port that is free, and not given out again so soon.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ops = Ops::with(&node, &format!("metrics_listen = \"{port}\""));
+    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    let (head, body) = get(TcpStream::connect(port).unwrap(), "/metrics");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(
+        (value(&body, "crust_ops_staged_volumes")).abs() < 0.1,
+        "{body}"
+    );
+    drop(ops);
+}
+
+#[test]
+fn a_place_that_anybody_could_reach_is_refused() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "metrics_listen = \"0.0.0.0:9\"");
+    let run = runcrust_tests::Run::of(&mut ops.command()).failure();
+    assert!(
+        run.stderr
+            .contains("metrics_listen: 0.0.0.0:9 isn't an address of the loopback"),
+        "{run}"
+    );
+}

@@ -1,0 +1,155 @@
+//! Many clients and few volumes: entries are whole at any time, and none is lost.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crust_proto::v1::runtime_client::RuntimeClient;
+use crust_proto::v1::{RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest};
+use runcrust_tests::node::utf8;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::random::Random;
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops};
+use serde_json::Value;
+
+const CLIENTS: usize = 64;
+const VOLUMES: usize = 8;
+
+/// Of each client.
+const ROUNDS: usize = 12;
+
+/// A request in which one number stands all over, so that a mixture shows.
+pub(crate) fn numbered(
+    target: &Path,
+    device: &LoopDevice,
+    number: usize,
+) -> RuntimeStageVolumeRequest {
+    let option = format!("x-number={number}");
+    RuntimeStageVolumeRequest {
+        // Of different lengths, so that a part of one on top of another shows too.
+        mount_flags: vec![option; 1 + number % 50],
+        volume_supplemental_group: (number + 1).to_string(),
+        readonly: number.is_multiple_of(2),
+        ..stage_request(target, device)
+    }
+}
+
+/// The number of a `mountInfo.json` that has to be whole.
+#[track_caller]
+pub(crate) fn number(text: &[u8]) -> usize {
+    let shown = String::from_utf8_lossy(text);
+    let info: Value =
+        serde_json::from_slice(text).unwrap_or_else(|error| panic!("{error}: {shown}"));
+    let group = info["metadata"]["fsGroup"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{shown}"));
+    let number = group.parse::<usize>().expect("a number") - 1;
+    let options = info["options"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{shown}"));
+    let all = options
+        .iter()
+        .all(|option| *option == format!("x-number={number}"));
+    assert!(all && options.len() == 1 + number % 50, "{shown}");
+    let read_only = info["metadata"]["readOnly"] == true;
+    assert_eq!(read_only, number.is_multiple_of(2), "{shown}");
+    number
+}
+
+/// The number of an entry, if there is one.
+#[track_caller]
+pub(crate) fn number_of(entry: &Path) -> Option<usize> {
+    match fs::read(entry.join("mountInfo.json")) {
+        Ok(text) => Some(number(&text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // It is removed whole: with its directory's name.
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Has each client make calls for volumes of its choice, all at once.
+fn race(ops: &Ops, targets: &Arc<Vec<PathBuf>>, device: &Arc<LoopDevice>, unstage_once_in: usize) {
+    ops.block_on(async {
+        let clients = (0..CLIENTS).map(|client| {
+            let mut calls = RuntimeClient::new(ops.channel(ops.socket()));
+            let (targets, device) = (Arc::clone(targets), Arc::clone(device));
+            tokio::spawn(async move {
+                let mut random = Random::new(client as u64);
+                for round in 0..ROUNDS {
+                    let target = random.pick(&targets);
+                    let number = client * ROUNDS + round;
+                    if unstage_once_in > 0 && random.once_in(unstage_once_in) {
+                        let volume_target_path = utf8(target).to_owned();
+                        let request = RuntimeUnstageVolumeRequest { volume_target_path };
+                        calls
+                            .runtime_unstage_volume(request)
+                            .await
+                            .expect("unstage");
+                    } else {
+                        let request = numbered(target, &device, number);
+                        calls.runtime_stage_volume(request).await.expect("stage");
+                    }
+                }
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.expect("a client");
+        }
+    });
+}
+
+#[test]
+fn sixty_four_clients_on_eight_volumes() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = Arc::new(node.ext4());
+    let targets = (0..VOLUMES).map(|index| node.target("pod-a", &format!("pv-{index}")));
+    let targets: Arc<Vec<PathBuf>> = Arc::new(targets.collect());
+    let over = AtomicBool::new(false);
+    let looks = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for readers in 0..2 {
+            let (node, targets, over, looks) = (&node, &targets, &over, &looks);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    for target in targets.iter().skip(readers).step_by(2) {
+                        looks.fetch_add(
+                            usize::from(number_of(&node.entry(target)).is_some()),
+                            Ordering::Relaxed,
+                        );
+                    }
+                }
+            });
+        }
+        let done = Done(&over);
+        race(&ops, &targets, &device, 3);
+        race(&ops, &targets, &device, 0);
+        drop(done);
+    });
+    assert!(
+        looks.load(Ordering::Relaxed) > 100,
+        "the readers saw something"
+    );
+    for target in targets.iter() {
+        assert!(
+            number_of(&node.entry(target)).is_some(),
+            "an acknowledged stage was lost"
+        );
+        ops.unstage(target).unwrap();
+    }
+    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+}
+
+/// Says that it is over, also where a test fails: the readers are waited for.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,364 @@
+//! The CRUST interface: what this runtime can do, and volumes for sandboxes that run already.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crust_proto::runtime::v1alpha1::runtime_capability::{Type as Kind, rpc::Type};
+use crust_proto::runtime::v1alpha1::volume_usage::Unit;
+use crust_proto::runtime::v1alpha1::{
+    RuntimeExpandVolumeRequest, RuntimeGetCapabilitiesRequest,
+    RuntimeGetSupportedFileSystemsRequest, RuntimeGetVolumeStatsRequest,
+    RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
+};
+use runcrust_tests::container::end;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
+use tonic::Status;
+
+use crate::{reason, refused, staged};
+
+const POD: &str = "88888888-3333-2222-1111-000000000000";
+
+fn capabilities(ops: &Ops) -> Vec<Type> {
+    let request = RuntimeGetCapabilitiesRequest {};
+    let answer = ops
+        .crust(|mut client| async move { client.runtime_get_capabilities(request).await })
+        .unwrap();
+    let types = answer.capabilities.iter().map(|it| match &it.r#type {
+        Some(Kind::Rpc(rpc)) => rpc.r#type(),
+        None => panic!("{answer:?}"),
+    });
+    types.collect()
+}
+
+fn file_systems(ops: &Ops) -> Vec<String> {
+    let request = RuntimeGetSupportedFileSystemsRequest {};
+    let answer =
+        ops.crust(
+            |mut client| async move { client.runtime_get_supported_file_systems(request).await },
+        );
+    answer.unwrap().file_systems
+}
+
+fn publish_request(
+    sandbox: &Container,
+    target: &Path,
+    device: &LoopDevice,
+) -> RuntimePublishVolumeRequest {
+    RuntimePublishVolumeRequest {
+        sandbox_id: sandbox.id().to_owned(),
+        host_volume_id: utf8(device.path()).to_owned(),
+        host_target_path: utf8(target).to_owned(),
+        file_system: device.fstype().to_owned(),
+        ..RuntimePublishVolumeRequest::default()
+    }
+}
+
+fn publish(ops: &Ops, request: RuntimePublishVolumeRequest) -> Result<(), Status> {
+    ops.crust(|mut client| async move { client.runtime_publish_volume(request).await })?;
+    Ok(())
+}
+
+fn stats(ops: &Ops, sandbox: &str, device: &Path) -> Result<RuntimeGetVolumeStatsResponse, Status> {
+    let request = RuntimeGetVolumeStatsRequest {
+        sandbox_id: sandbox.to_owned(),
+        host_volume_id: utf8(device).to_owned(),
+    };
+    ops.crust(|mut client| async move { client.runtime_get_volume_stats(request).await })
+}
+
+fn expand(ops: &Ops, sandbox: &str, device: &Path, required_bytes: i64) -> Result<i64, Status> {
+    let request = RuntimeExpandVolumeRequest {
+        sandbox_id: sandbox.to_owned(),
+        host_volume_id: utf8(device).to_owned(),
+        required_bytes,
+    };
+    let call = ops.crust(|mut client| async move { client.runtime_expand_volume(request).await });
+    Ok(call?.capacity_bytes)
+}
+
+#[test]
+fn capabilities_are_this_hosts_and_some_can_be_withheld() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let all = [
+        Type::FsGroupChangePolicyAlways,
+        Type::FsGroupChangePolicyRootMismatch,
+        Type::Subpath,
+        Type::VolumeStats,
+        Type::VolumeResize,
+    ];
+    assert_eq!(capabilities(&ops), all);
+    assert_eq!(file_systems(&ops), ["ext4", "ext3", "xfs", "btrfs"]);
+    // What this kernel doesn't know isn't told.
+    node.handler()
+        .reconfigure("fstypes = [\"xfs\", \"no-such-fs\"]");
+    assert_eq!(file_systems(&ops), ["xfs"]);
+    assert_eq!(capabilities(&ops), all);
+    node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
+    assert_eq!(file_systems(&ops), <[String; 0]>::default());
+    assert_eq!(capabilities(&ops), []);
+    node.handler()
+        .reconfigure("capabilities_off = [\"SUBPATH\", \"VOLUME_RESIZE\"]");
+    assert_eq!(capabilities(&ops), [all[0], all[1], all[3]]);
+}
+
+on_each_delegate! {
+    fn a_volume_comes_into_a_running_sandbox(delegate: Delegate) {
+        let node = Node::trusted(delegate, "sandbox = \"always\"");
+        let ops = Ops::start(&node);
+        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let sandbox = node.sandbox(POD);
+        let target = node.target(POD, "pv-1");
+        let mut request = publish_request(&sandbox, &target, &device);
+        request.fsgroup_gid = Some(4242);
+        request.fsgroup_policy = "OnRootMismatch".into();
+        request.mount_options = vec!["noatime".to_owned()];
+        publish(&ops, request.clone()).unwrap();
+        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "mounted at once");
+        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        let info = staged(&node, &target).unwrap();
+        assert_eq!(info["metadata"]["fsGroupChangePolicy"], "OnRootMismatch");
+        publish(&ops, request.clone()).expect("the same again");
+
+        let app = node.app(&sandbox, &target.join("sub"), "/data");
+        assert_eq!(app.sh("echo hello > /data/file; stat -c %g /data"), "4242");
+        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "that of the publish");
+        publish(&ops, request.clone()).expect("the same again");
+        let other = RuntimePublishVolumeRequest { fsgroup_gid: Some(0), ..request };
+        let error = refused(publish(&ops, other), FailedPrecondition);
+        assert!(error.contains(sandbox.id()), "{error}");
+
+        // By any name of the device.
+        let by_id = node.dir().join("by-id");
+        symlink(device.path(), &by_id).unwrap();
+        for name in [device.path(), &by_id] {
+            let stats = stats(&ops, sandbox.id(), name).unwrap();
+            let usage = stats.usage.iter().find(|usage| usage.unit() == Unit::Bytes).unwrap();
+            let df = app.sh("df -P -k /data | tail -n 1");
+            let df: Vec<i64> = df.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+            assert_eq!(df, [usage.total / 1024, usage.used / 1024, usage.available / 1024]);
+        }
+        let after = 512 << 20;
+        device.set_size(after);
+        let after = after.cast_signed();
+        assert_eq!(expand(&ops, sandbox.id(), &by_id, 0).unwrap(), after);
+        assert_eq!(expand(&ops, sandbox.id(), device.path(), after).unwrap(), after);
+        refused(expand(&ops, sandbox.id(), device.path(), after + 1), OutOfRange);
+
+        refused(ops.unstage(&target), FailedPrecondition);
+        end([app, sandbox]);
+        ops.unstage(&target).unwrap();
+        device.wait_until_free(PATIENCE);
+        assert_eq!(staged(&node, &target), None);
+    }
+
+    fn a_sandbox_without_a_place_is_told_which_setting_makes_one(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::start(&node);
+        let device = node.ext4();
+        let sandbox = node.sandbox(POD);
+        let target = node.target(POD, "pv-1");
+        let before = node.records();
+        let request = publish_request(&sandbox, &target, &device);
+        let error = refused(publish(&ops, request), FailedPrecondition);
+        for words in ["volume pv-1: ", sandbox.id(), "sandbox = \"always\""] {
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(node.records(), before);
+        assert!(device.is_free());
+    }
+
+    fn what_fails_leaves_the_sandbox_as_it_was(delegate: Delegate) {
+        let node = Node::trusted(delegate, "sandbox = \"always\"");
+        let ops = Ops::start(&node);
+        let device = node.ext4();
+        let sandbox = node.sandbox(POD);
+        let target = node.target(POD, "pv-1");
+        let before = node.records();
+        let mut request = publish_request(&sandbox, &target, &device);
+        request.mount_options = vec!["no-such-option=5".to_owned()];
+        let call = publish(&ops, request.clone());
+        assert!(call.clone().unwrap_err().message().contains("no-such-option"), "{call:?}");
+        assert_eq!(node.records(), before);
+        assert!(device.is_free());
+        request.mount_options.clear();
+        end([sandbox]);
+        let error = refused(publish(&ops, request), FailedPrecondition);
+        assert!(error.contains("has ended"), "{error}");
+        assert!(!node.entry(&target).exists());
+    }
+}
+
+/// What is wrong with a request is told, and nothing is left.
+type Change = fn(&mut RuntimePublishVolumeRequest);
+
+/// What can't be carried out, the reason in the details, and how the message begins.
+const INVALID: [(Change, &str, &str); 13] = [
+    (
+        |it| it.sandbox_id.clear(),
+        "INVALID_FIELD",
+        "sandbox_id: it is required",
+    ),
+    (
+        |it| it.host_volume_id.clear(),
+        "INVALID_FIELD",
+        "host_volume_id: it is required",
+    ),
+    (
+        |it| it.host_target_path.clear(),
+        "INVALID_FIELD",
+        "host_target_path: it is required",
+    ),
+    (
+        |it| it.host_target_path = "a".into(),
+        "INVALID_FIELD",
+        "host_target_path: target path \"a\" is relative",
+    ),
+    (
+        |it| it.host_target_path += "/..",
+        "INVALID_FIELD",
+        "host_target_path: target path ",
+    ),
+    (
+        |it| it.file_system.clear(),
+        "INVALID_FIELD",
+        "file_system: it is required",
+    ),
+    (
+        |it| it.fsgroup_gid = Some(-1),
+        "INVALID_FIELD",
+        "fsgroup_gid: -1 is negative",
+    ),
+    (
+        |it| it.fsgroup_policy = "Always".into(),
+        "INVALID_FIELD",
+        "fsgroup_policy: there is no fsgroup_gid",
+    ),
+    (
+        |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),
+        "RUNTIME",
+        "volume pv-1: ",
+    ),
+    (
+        |it| it.host_volume_id = "/dev/no-such-device".into(),
+        "RUNTIME",
+        "volume pv-1: device \"/dev/no-such-device\"",
+    ),
+    (
+        |it| it.host_volume_id = "--help".into(),
+        "RUNTIME",
+        "volume pv-1: ",
+    ),
+    (
+        |it| it.file_system = "vfat".into(),
+        "RUNTIME",
+        "volume pv-1: file system \"vfat\"",
+    ),
+    (
+        |it| it.mount_options = vec!["password=x".into()],
+        "RUNTIME",
+        "volume pv-1: mount option password: looks like",
+    ),
+];
+
+#[test]
+fn invalid_requests() {
+    let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let sandbox = node.sandbox(POD);
+    let target = node.target(POD, "pv-1");
+    let before = node.records();
+    let right = publish_request(&sandbox, &target, &device);
+    for (change, expected, start) in INVALID {
+        let mut request = right.clone();
+        change(&mut request);
+        let call = publish(&ops, request);
+        assert_eq!(reason(&call), expected, "{call:?}");
+        let error = refused(call, InvalidArgument);
+        assert!(error.starts_with(start), "{error}");
+        assert_eq!(node.records(), before);
+    }
+    // Arguments of the runtime's: none is a flag of its own, or a path.
+    let traversal = format!("../sandboxes/{}", sandbox.id());
+    for (odd, code, words) in [
+        (
+            "no-such-sandbox",
+            FailedPrecondition,
+            "there is no record of sandbox no-such-sandbox",
+        ),
+        (
+            "--help",
+            FailedPrecondition,
+            "there is no record of sandbox --help",
+        ),
+        (&traversal, InvalidArgument, "can't be a container's id"),
+        ("a\0b", InvalidArgument, "sandbox_id: it has a NUL byte"),
+    ] {
+        let mut request = right.clone();
+        odd.clone_into(&mut request.sandbox_id);
+        let error = refused(publish(&ops, request), code);
+        assert!(error.contains(words), "{error}");
+        assert_eq!(node.records(), before);
+    }
+    let others = node.target("another-pod", "pv-1");
+    let request = publish_request(&sandbox, &others, &device);
+    let error = refused(publish(&ops, request), InvalidArgument);
+    let start = "volume pv-1: its target path is of pod another-pod";
+    assert!(error.starts_with(start) && error.contains(POD), "{error}");
+    assert_eq!(node.records(), before);
+    publish(&ops, right).unwrap();
+}
+
+#[test]
+fn volumes_of_others_are_not_found() {
+    let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
+    let ops = Ops::start(&node);
+    let (device, other) = (node.ext4(), node.ext4());
+    let (sandbox, beside) = (node.sandbox(POD), node.sandbox("pod-b"));
+    let target = node.target(POD, "pv-1");
+    publish(&ops, publish_request(&sandbox, &target, &device)).unwrap();
+    stats(&ops, sandbox.id(), device.path()).unwrap();
+    for (sandbox, device) in [
+        (beside.id(), device.path()),
+        (sandbox.id(), other.path()),
+        ("no-such-sandbox", device.path()),
+    ] {
+        let call = stats(&ops, sandbox, device);
+        assert_eq!(reason(&call), "NOT_IN_SANDBOX");
+        let error = refused(call, NotFound);
+        assert!(
+            error.starts_with(&format!("sandbox {sandbox}: it has no volume")),
+            "{error}"
+        );
+        refused(expand(&ops, sandbox, device, 0), NotFound);
+    }
+    for (sandbox, device, start) in [
+        ("", device.path(), "sandbox_id: it is required"),
+        (
+            sandbox.id(),
+            Path::new(""),
+            "host_volume_id: it is required",
+        ),
+        (
+            sandbox.id(),
+            Path::new("/dev/null"),
+            "host_volume_id: device \"/dev/null\": ENOTBLK",
+        ),
+        (
+            sandbox.id(),
+            Path::new("/dev/no-such"),
+            "host_volume_id: device \"/dev/no-such\": ENOENT",
+        ),
+    ] {
+        let error = refused(stats(&ops, sandbox, device), InvalidArgument);
+        assert!(error.starts_with(start), "{error}");
+    }
+    let error = refused(
+        expand(&ops, sandbox.id(), device.path(), -1),
+        InvalidArgument,
+    );
+    assert!(error.starts_with("required_bytes: -1"), "{error}");
+}
