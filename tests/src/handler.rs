@@ -39,10 +39,11 @@ impl Handler {
     /// only root can change anything, which isn't so below `/tmp`.
     pub fn trusted(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
         let name = unique("runcrust");
-        let home = PathBuf::from("/run").join(unique("bin"));
+        // Not /run: programs there may not be run (noexec).
+        let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));
         let owned = home.clone();
         let cleanup = Cleanup::register(move || remove_directory(&owned));
-        fs::create_dir(&home).expect("a directory in /run");
+        fs::create_dir(&home).expect("a directory in /var/lib");
         let path = home.join(&name);
         fs::copy(binary("runcrust"), &path).expect("a copy of the built runcrust");
         let mut handler = Self::at(name, path, dir, delegate, extra);
