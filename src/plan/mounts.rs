@@ -22,7 +22,7 @@ pub(super) fn matched(
             continue;
         };
         // The delegate takes a relative bind source from the bundle.
-        let source = if is_bind(mount) {
+        let source = if is_bind(mount) && !given.starts_with('/') {
             Cow::Owned(facts.bundle.join(&**given))
         } else {
             Cow::Borrowed(Path::new(&**given))

@@ -28,7 +28,10 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
     /// It can't be run.
-    #[error("{}: {source}", program.display())]
+    #[error(
+        "exec {}: {source}; hint: `runtime` in the configuration of crust_ops, or `runtime-cli` in \
+         the volume's entry, names it", program.display()
+    )]
     Start {
         /// The program.
         program: PathBuf,

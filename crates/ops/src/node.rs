@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 
 use crate::status::Refusal;
 
-/// Threads that wait for locks and disks. A volume has one at most, so a volume whose device hangs
-/// holds up no other until there are so many of them.
+/// Threads that wait for locks and disks. A volume has one at a time, and one more for each caller
+/// that has hung up: so a volume whose device hangs holds up no other until there are so many.
 const THREADS: usize = 64;
 
 /// Below kubelet's two minutes for `NodePublishVolume`.
@@ -137,9 +137,11 @@ impl Node {
         limit: Duration,
         work: impl FnOnce(&Context<'_>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let _thread = self.threads.acquire().await;
+        let thread = Arc::clone(&self.threads).acquire_owned().await;
         let config = Arc::clone(&self.config);
         let worked = tokio::task::spawn_blocking(move || {
+            // It goes on when nobody waits for it any more, and counts as long as that.
+            let _thread = thread;
             let crust = CrustDirectory::new(&config);
             let state = StateDirectory::create(&config.state_dir).map_err(NodeError::from)?;
             work(&Context {

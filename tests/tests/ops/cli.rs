@@ -330,8 +330,11 @@ fn one_that_cannot_be_started_is_told() {
         let call = scene.stats();
         assert_eq!(reason(&call), "RUNTIME_CLI");
         let error = refused(call, Internal);
-        let start = format!("volume pv-1: {}: {words}", scene.program().display());
-        assert!(error.starts_with(&start), "{error}");
+        let start = format!("volume pv-1: exec {}: {words}", scene.program().display());
+        assert!(
+            error.starts_with(&start) && error.contains("; hint: "),
+            "{error}"
+        );
     }
 }
 

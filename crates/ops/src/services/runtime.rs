@@ -121,6 +121,7 @@ impl Shared {
         most: u64,
     ) -> Result<Capacity, Refusal> {
         let volume = target.volume_name();
+        let _turn = self.volumes.turn(target.digest()).await;
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.unwrap_or_else(|| self.runtime());
         let arguments = [
