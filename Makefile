@@ -7,6 +7,7 @@ TARGET ?= $(shell rustup target add $(ARCH)-unknown-linux-musl >/dev/null 2>&1 \
 PREFIX ?= /usr/local
 BIN     = $(CURDIR)/target/$(TARGET)/release
 VM      = $(CURDIR)/target/vm
+TORTURE = 500
 
 CARGO_DENY_VERSION    := 0.20.2
 CARGO_NEXTEST_VERSION := 0.9.143
@@ -78,6 +79,13 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
+
+.PHONY: torture
+torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `make test` does it 30 times
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
+		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
 
 .PHONY: grammar
 grammar: build ## Write down anew how the installed runc and crun read command lines

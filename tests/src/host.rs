@@ -9,6 +9,9 @@ use std::sync::Once;
 
 use nix::sys::stat::{major, minor};
 
+use crate::node::PATIENCE;
+use crate::wait_until;
+
 /// Panics with what to do where tests can't run: they need root, and a cgroup layout that crun
 /// takes.
 pub fn check() {
@@ -134,12 +137,40 @@ pub fn mentions(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
 }
 
 /// Whether nothing on the machine, in any mount namespace, holds a block device.
+///
+/// Somebody may look at it at the same moment as we do: a loop device's number was another test's
+/// before, whose volume is unstaged by it. That isn't told apart by waiting, in which a mount
+/// might end, but by asking the file systems.
 pub fn is_free(device: &Path) -> bool {
+    let mut free = false;
+    wait_until("a look at a device to end", PATIENCE, || {
+        free = opens_exclusively(device);
+        free || has_file_system(device)
+    });
+    free
+}
+
+fn opens_exclusively(device: &Path) -> bool {
     // O_EXCL without O_CREAT, on a block device: EBUSY while it is mounted or claimed.
     let exclusive = nix::fcntl::OFlag::O_EXCL.bits();
     let mut options = File::options();
     options.read(true).custom_flags(exclusive);
     options.open(device).is_ok()
+}
+
+/// Whether a file system on the device is live, in whatever namespace: ext4 and xfs have a
+/// directory of the device's name in sysfs then, and btrfs one of the file system's.
+fn has_file_system(device: &Path) -> bool {
+    let name = device.file_name().expect("a device's name");
+    let live = |directory: PathBuf| directory.join(name).exists();
+    let of_btrfs = fs::read_dir("/sys/fs/btrfs")
+        .into_iter()
+        .flatten()
+        .flatten();
+    ["ext4", "xfs"]
+        .iter()
+        .any(|fstype| live(Path::new("/sys/fs").join(fstype)))
+        || of_btrfs.map(|entry| entry.path().join("devices")).any(live)
 }
 
 /// Undoes mountinfo's `\040`.

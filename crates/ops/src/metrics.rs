@@ -4,8 +4,8 @@ mod http;
 
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,23 +19,14 @@ pub(crate) use http::serve;
 /// A call's method and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
-    method: Method,
+    method: &'static str,
     code: &'static str,
 }
 
 /// `crust.v1.Runtime/RuntimeStageVolume`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Of {
-    method: Method,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Method(String);
-
-impl prometheus_client::encoding::EncodeLabelValue for Method {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.as_str().encode(encoder)
-    }
+    method: &'static str,
 }
 
 /// Why a call wasn't even looked at.
@@ -56,6 +47,23 @@ pub(crate) struct Metrics {
     staged: Gauge,
     in_use: Gauge,
 }
+
+/// Whoever calls can make up names, and each label is kept.
+const METHODS: [&str; 13] = [
+    "crust.v1.Runtime/RuntimeStageVolume",
+    "crust.v1.Runtime/RuntimeUnstageVolume",
+    "crust.v1.Runtime/RuntimeGetVolumeStats",
+    "crust.v1.Runtime/RuntimeExpandVolume",
+    "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement/RuntimeGetCapabilities",
+    "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement/RuntimeGetSupportedFileSystems",
+    "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement/RuntimePublishVolume",
+    "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement/RuntimeGetVolumeStats",
+    "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement/RuntimeExpandVolume",
+    "grpc.health.v1.Health/Check",
+    "grpc.health.v1.Health/List",
+    "grpc.health.v1.Health/Watch",
+    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+];
 
 /// From a stage on a tmpfs to a device that takes its time, in seconds.
 const BUCKETS: [f64; 12] = [
@@ -118,12 +126,10 @@ impl Metrics {
     }
 
     pub(crate) fn call(&self, method: &str, code: tonic::Code, took: Duration) {
-        let method = Method(method.to_owned());
+        let known = METHODS.into_iter().find(|known| *known == method);
+        let method = known.unwrap_or("other");
         let code = name(code);
-        let call = Call {
-            method: method.clone(),
-            code,
-        };
+        let call = Call { method, code };
         self.calls.get_or_create(&call).inc();
         self.seconds
             .get_or_create(&Of { method })
@@ -183,11 +189,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_method_of_ours_is_known() {
+        let api = include_str!("../../proto/api.txt");
+        let mut package = "";
+        for line in api.lines() {
+            if let Some(name) = line.strip_prefix("package ") {
+                package = name;
+            }
+            let Some((service, method)) =
+                line.strip_prefix("rpc ").and_then(|it| it.split_once('.'))
+            else {
+                continue;
+            };
+            let method = format!("{package}.{service}/{method}");
+            assert!(METHODS.contains(&&*method), "{method}");
+        }
+    }
+
+    #[test]
     fn what_is_counted_is_told() {
         let metrics = Metrics::new();
         let method = "crust.v1.Runtime/RuntimeStageVolume";
         metrics.call(method, tonic::Code::Ok, Duration::from_micros(200));
         metrics.call(method, tonic::Code::NotFound, Duration::from_secs(2));
+        metrics.call("made/up", tonic::Code::Unimplemented, Duration::ZERO);
         metrics.refused("caller");
         metrics.timeout();
         let text = metrics.text(Some(Counts {
@@ -201,6 +226,7 @@ mod tests {
                 "crust_ops_call_duration_seconds_bucket{{le=\"0.0003\",method=\"{method}\"}} 1"
             ),
             &*format!("crust_ops_call_duration_seconds_count{{method=\"{method}\"}} 2"),
+            "crust_ops_calls_total{method=\"other\",code=\"UNIMPLEMENTED\"} 1",
             "crust_ops_refused_calls_total{reason=\"caller\"} 1",
             "crust_ops_runtime_cli_timeouts_total 1",
             "crust_ops_staged_volumes 3",

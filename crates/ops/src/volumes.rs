@@ -22,12 +22,15 @@ impl Volumes {
     /// Waits for the calls before. (Those of other processes are waited for by the volume's lock
     /// on the disk, which a thread would wait for.)
     pub(crate) async fn turn(&self, volume: Digest) -> Held<'_> {
-        let turn = Arc::clone(self.known().entry(volume).or_default());
-        Held {
-            turn: Some(turn.lock_owned().await),
+        // Before it waits: a caller that hangs up meanwhile is the last one, too, now and then.
+        let mut held = Held {
+            turn: None,
             volumes: self,
             volume,
-        }
+        };
+        let turn = Arc::clone(self.known().entry(volume).or_default());
+        held.turn = Some(turn.lock_owned().await);
+        held
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, Arc<Turn<()>>>> {
@@ -68,7 +71,11 @@ mod tests {
         drop(first);
         let second = second.await;
         assert_eq!(volumes.known().len(), 1);
+        let mut third = Box::pin(volumes.turn(a));
+        assert!(futures_poll(&mut third).await);
         drop(second);
+        // It has its turn, and hangs up before it takes it.
+        drop(third);
         assert!(volumes.known().is_empty());
     }
 

@@ -195,7 +195,7 @@ on_each_delegate! {
 type Change = fn(&mut RuntimePublishVolumeRequest);
 
 /// What can't be carried out, the reason in the details, and how the message begins.
-const INVALID: [(Change, &str, &str); 13] = [
+const INVALID: [(Change, &str, &str); 15] = [
     (
         |it| it.sandbox_id.clear(),
         "INVALID_FIELD",
@@ -260,6 +260,17 @@ const INVALID: [(Change, &str, &str); 13] = [
         |it| it.mount_options = vec!["password=x".into()],
         "RUNTIME",
         "volume pv-1: mount option password: looks like",
+    ),
+    // More than a program can have as one argument, or a volume's entry can.
+    (
+        |it| it.mount_options = vec!["o".repeat(200_000)],
+        "INVALID_FIELD",
+        "mount_options: with it the volume's description is longer than 65536 bytes",
+    ),
+    (
+        |it| it.sandbox_id = "s".repeat(200_000),
+        "INVALID_FIELD",
+        "sandbox_id: with it the volume's description is longer",
     ),
 ];
 

@@ -15,6 +15,7 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
     RuntimePublishVolumeResponse, VolumeCondition, VolumeUsage,
 };
+use crust_state::files::MAX_FILE_SIZE;
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
@@ -159,9 +160,17 @@ impl StorageService {
 fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refusal> {
     let mut arguments = vec!["publish".into(), OsString::from(request.host_target_path)];
     // With `=`, so that no value is taken for a flag.
+    let mut length = 0;
     let mut add = |field, flag: &str, value: &str| {
         if value.contains('\0') {
             return Err(Refusal::field(field, "it has a NUL byte"));
+        }
+        length += value.len() as u64;
+        if length > MAX_FILE_SIZE {
+            return Err(Refusal::field(
+                field,
+                format!("with it the volume's description is longer than {MAX_FILE_SIZE} bytes"),
+            ));
         }
         arguments.push(format!("--{flag}={value}").into());
         Ok(())
