@@ -157,21 +157,23 @@ impl CrustDirectory {
             }));
         }
         let twin_path = if *path == target { &resolved } else { &target };
-        let twin = self.entry(twin_path)?;
-        let same = match &twin {
-            Some(twin) => twin.info()? == info,
-            None => false,
+        let twin = match self.entry(twin_path)? {
+            Some(twin) => Some((twin.info()?, twin)),
+            None => None,
         };
-        let Some(twin) = twin.filter(|_| same) else {
+        let ours = |info: &MountInfo| info.target_path.as_ref() == Some(&target);
+        let Some((twins, twin)) = twin.filter(|(info, _)| ours(info)) else {
             return Err(EntryError::HalfStaged {
                 missing: self.root.path().join(twin_path.digest().to_string()),
                 twin: entry.directory.path().to_owned(),
             });
         };
-        let mut entries = vec![entry, twin];
-        if *path != target {
-            entries.reverse();
-        }
+        // Where they differ, a stage in the place of another was killed on its way to the given one.
+        let (info, entries) = if *path == target {
+            (info, vec![entry, twin])
+        } else {
+            (twins, vec![twin, entry])
+        };
         Ok(Some(Volume {
             target,
             info,
@@ -180,7 +182,8 @@ impl CrustDirectory {
     }
 
     /// Stages a volume under its target path and that path's resolved form. The latter is written
-    /// first, so that a crash in between leaves what isn't staged. In Kata's layout nothing is.
+    /// first, so that a crash in between leaves what was staged before, or what isn't staged. In
+    /// Kata's layout nothing is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
         if let Some(kata) = &self.kata
             && let Some(staged) = kata.volume(target)?

@@ -161,6 +161,31 @@ fn half_a_volume_is_refused_and_staging_again_repairs_it() {
 }
 
 #[test]
+fn what_was_half_replaced_is_what_it_was_before() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    let before = info(&given);
+    let after = MountInfo {
+        read_only: !before.read_only,
+        ..before.clone()
+    };
+    std::fs::write(node.file(&resolved, MOUNT_INFO), after.to_json()).unwrap();
+    for path in [&given, &resolved] {
+        let volume = node.crust.volume(path).unwrap().unwrap();
+        assert_eq!((volume.target(), volume.info()), (&given, &before));
+    }
+    for info in [&before, &after] {
+        node.crust.stage(&given, info).unwrap();
+        for path in [&given, &resolved] {
+            assert_eq!(node.crust.volume(path).unwrap().unwrap().info(), info);
+            let file = std::fs::read(node.file(path, MOUNT_INFO)).unwrap();
+            assert_eq!(file, info.to_json());
+        }
+    }
+}
+
+#[test]
 fn an_entry_of_another_path_is_refused() {
     let node = Node::new();
     let target = node.stage("data/pods/a");
