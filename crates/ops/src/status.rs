@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crust_mount::volume::{Code, VolumeError};
+use crust_state::TargetPath;
 use tonic::{Code as Grpc, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -102,13 +103,19 @@ impl Refusal {
     /// As the caller gets it.
     pub(crate) fn into_status(self, volume: Option<&str>) -> Status {
         let (code, reason) = self.kind();
+        let target = volume.and_then(|path| TargetPath::new(path).ok());
+        let volume_name = target.map(|target| target.volume_name());
         let volume = volume.map(|volume| ("volume".to_owned(), shortened(volume)));
         let metadata: HashMap<_, _> = volume.into_iter().collect();
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
         if let Self::Field { field, reason } = &self {
             details.add_bad_request_violation(*field, shortened(reason));
         }
-        Status::with_error_details(code, shortened(&self.to_string()), details)
+        let text = match (&self, volume_name) {
+            (Self::Field { .. }, Some(name)) => format!("volume {name}: {self}"),
+            _ => self.to_string(),
+        };
+        Status::with_error_details(code, shortened(&text), details)
     }
 }
 

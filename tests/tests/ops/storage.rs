@@ -199,12 +199,12 @@ const INVALID: [(Change, &str, &str); 15] = [
     (
         |it| it.sandbox_id.clear(),
         "INVALID_FIELD",
-        "sandbox_id: it is required",
+        "volume pv-1: sandbox_id: it is required",
     ),
     (
         |it| it.host_volume_id.clear(),
         "INVALID_FIELD",
-        "host_volume_id: it is required",
+        "volume pv-1: host_volume_id: it is required",
     ),
     (
         |it| it.host_target_path.clear(),
@@ -224,17 +224,17 @@ const INVALID: [(Change, &str, &str); 15] = [
     (
         |it| it.file_system.clear(),
         "INVALID_FIELD",
-        "file_system: it is required",
+        "volume pv-1: file_system: it is required",
     ),
     (
         |it| it.fsgroup_gid = Some(-1),
         "INVALID_FIELD",
-        "fsgroup_gid: -1 is negative",
+        "volume pv-1: fsgroup_gid: -1 is negative",
     ),
     (
         |it| it.fsgroup_policy = "Always".into(),
         "INVALID_FIELD",
-        "fsgroup_policy: there is no fsgroup_gid",
+        "volume pv-1: fsgroup_policy: there is no fsgroup_gid",
     ),
     (
         |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),
@@ -265,12 +265,12 @@ const INVALID: [(Change, &str, &str); 15] = [
     (
         |it| it.mount_options = vec!["o".repeat(200_000)],
         "INVALID_FIELD",
-        "mount_options: with it the volume's description is longer than 65536 bytes",
+        "volume pv-1: mount_options: with it the volume's description is longer than 65536 bytes",
     ),
     (
         |it| it.sandbox_id = "s".repeat(200_000),
         "INVALID_FIELD",
-        "sandbox_id: with it the volume's description is longer",
+        "volume pv-1: sandbox_id: with it the volume's description is longer",
     ),
 ];
 
@@ -306,7 +306,11 @@ fn invalid_requests() {
             "there is no record of sandbox --help",
         ),
         (&traversal, InvalidArgument, "can't be a container's id"),
-        ("a\0b", InvalidArgument, "sandbox_id: it has a NUL byte"),
+        (
+            "a\0b",
+            InvalidArgument,
+            "volume pv-1: sandbox_id: it has a NUL byte",
+        ),
     ] {
         let mut request = right.clone();
         odd.clone_into(&mut request.sandbox_id);
