@@ -11,6 +11,17 @@ use serde::Deserialize;
 /// Where it is looked for.
 pub(crate) const DEFAULT: &str = "/etc/runcrust/crust_ops.toml";
 
+/// The numbers, and what each can be: (key, least, most). More would be a mistake, and some of it
+/// more than a clock or a counter takes.
+const RANGES: [(&str, i64, i64); 6] = [
+    ("cli_timeout", 1, 3600),
+    ("unstage_timeout", 1, 3600),
+    ("max_message", 1024, 16 * 1024 * 1024),
+    ("max_streams", 1, 10_000),
+    ("max_calls", 1, 10_000),
+    ("reconcile_interval", 0, 86_400),
+];
+
 /// The file. An unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -85,22 +96,23 @@ impl Settings {
     /// Reads the file, which must be there if it was `named`.
     pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
-            Some(text) => config::parse(path, &text)?,
+            Some(text) => Self::parse(path, &text)?,
             None if named => return Err(config::missing(path)),
             None => Self::default(),
         };
+        Ok(settings)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        // Before a number is made one that it may not fit into.
+        check_numbers(path, &config::parse(path, text)?)?;
+        let settings: Self = config::parse(path, text)?;
         settings.check(path)?;
         Ok(settings)
     }
 
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let wrong = |key, reason: String| {
-            Err(ConfigError::Value {
-                path: path.to_owned(),
-                key,
-                reason,
-            })
-        };
+        let wrong = |key, reason| Err(wrong(path, key, reason));
         let paths = [
             ("listen", &self.listen),
             ("runtime", &self.runtime),
@@ -111,17 +123,6 @@ impl Settings {
             let is_off = key == "crust_listen" && value.as_os_str().is_empty();
             if !value.is_absolute() && !is_off {
                 return wrong(key, format!("{} isn't an absolute path", value.display()));
-            }
-        }
-        for (key, value) in [
-            ("cli_timeout", self.cli_timeout),
-            ("unstage_timeout", self.unstage_timeout),
-            ("max_message", self.max_message as u64),
-            ("max_streams", self.max_streams.into()),
-            ("max_calls", self.max_calls as u64),
-        ] {
-            if value == 0 {
-                return wrong(key, "0 would leave no call a chance".to_owned());
             }
         }
         match self.metrics() {
@@ -181,16 +182,33 @@ impl Settings {
     }
 }
 
+fn check_numbers(path: &Path, table: &toml::Table) -> Result<(), ConfigError> {
+    for (key, least, most) in RANGES {
+        let value = table.get(key).and_then(toml::Value::as_integer);
+        if let Some(value) = value
+            && !(least..=most).contains(&value)
+        {
+            let reason = format!("{value} isn't one of {least} to {most}");
+            return Err(wrong(path, key, reason));
+        }
+    }
+    Ok(())
+}
+
+fn wrong(path: &Path, key: &'static str, reason: String) -> ConfigError {
+    ConfigError::Value {
+        path: path.to_owned(),
+        key,
+        reason,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn checked(text: &str) -> Result<Settings, String> {
-        let path = Path::new("/etc/x.toml");
-        let settings: Result<Settings, _> = config::parse(path, text);
-        let settings = settings.map_err(|error| error.to_string())?;
-        settings.check(path).map_err(|error| error.to_string())?;
-        Ok(settings)
+        Settings::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -198,6 +216,13 @@ mod tests {
         let settings = checked("").unwrap();
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
+        let rows = documented_defaults(documented);
+        assert_eq!(rows.lines().count(), 12, "{rows}");
+        assert_eq!(checked(&rows).unwrap(), settings);
+    }
+
+    /// The documentation's defaults, as a configuration.
+    fn documented_defaults(documented: &str) -> String {
         let rows = documented.lines().filter_map(|line| {
             let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
             let (default, _) = rest.split_once("` | ")?;
@@ -205,9 +230,7 @@ mod tests {
         });
         // Only a key has a value that is TOML.
         let rows = rows.filter(|row| toml::from_str::<toml::Table>(row).is_ok());
-        let rows: Vec<String> = rows.collect();
-        assert_eq!(rows.len(), 12, "{rows:?}");
-        assert_eq!(checked(&rows.concat()).unwrap(), settings);
+        rows.collect()
     }
 
     #[test]
@@ -216,8 +239,9 @@ mod tests {
             ("listn = '/x'", "unknown field `listn`"),
             ("listen = 'x'", "listen: x isn't an absolute path"),
             ("allowed_clis = ['runcrust']", "allowed_clis: "),
-            ("cli_timeout = 0", "cli_timeout: 0 would"),
-            ("cli_timeout = -1", "line 1: invalid value: integer `-1`"),
+            ("cli_timeout = 0", "cli_timeout: 0 isn't one of 1 to 3600"),
+            ("cli_timeout = '1'", "line 1: invalid type: string"),
+            ("cli_timeout = 9223372036854775808", "line 1: "),
             (
                 "metrics_listen = '0.0.0.0:9'",
                 "isn't an address of the loopback",
@@ -230,6 +254,32 @@ mod tests {
                 error.starts_with("/etc/x.toml: ") && error.contains(expected),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_number_is_what_its_key_can_be() {
+        let documented = include_str!("../../../docs/crust_ops.md");
+        let defaults = toml::from_str::<toml::Table>(documented_defaults(documented).as_str());
+        let defaults = defaults.unwrap();
+        let numbers = defaults.values().filter(|value| value.is_integer());
+        assert_eq!(numbers.count(), RANGES.len(), "each number has a range");
+        for (key, least, most) in RANGES {
+            let row = format!(
+                "| `{key}` | `{}` | {least} to {most} | ",
+                defaults[key].as_integer().unwrap()
+            );
+            assert!(documented.contains(&row), "{row}");
+            for value in [least, most] {
+                let settings = checked(&format!("{key} = {value}"));
+                settings.unwrap_or_else(|error| panic!("{error}"));
+            }
+            for value in [least - 1, most + 1, i64::MIN, i64::MAX] {
+                let error = checked(&format!("{key} = {value}")).unwrap_err();
+                let expected =
+                    format!("/etc/x.toml: {key}: {value} isn't one of {least} to {most}");
+                assert_eq!(error, expected);
+            }
         }
     }
 

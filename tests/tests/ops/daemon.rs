@@ -209,7 +209,7 @@ fn sighup_reloads_what_can_change_and_a_mistake_changes_nothing() {
     let error = scene.stats().unwrap_err();
     assert!(error.message().contains("within 1 s"), "{error}");
     for (broken, told) in [
-        ("cli_timeout = 0", "cli_timeout: 0 would leave"),
+        ("cli_timeout = 0", "cli_timeout: 0 isn't one of 1 to 3600"),
         ("cli_timeot = 5", "unknown field `cli_timeot`"),
         ("= ", "crust_ops.toml: line 5"),
     ] {
