@@ -63,8 +63,9 @@ impl Ops {
         let runtime = Builder::new_current_thread().enable_all().build();
         let ops = Self {
             config: directory.join("crust_ops.toml"),
-            socket: directory.join("s"),
-            crust_socket: directory.join("c"),
+            // Where only root can change anything, as crust_ops demands.
+            socket: node.handler().path().with_file_name("s"),
+            crust_socket: node.handler().path().with_file_name("c"),
             runtime: runtime.expect("a tokio runtime"),
             _cleanup: Cleanup::register(move || {
                 killed.kill();

@@ -1,32 +1,43 @@
-//! Sockets: made here, or given by systemd.
+//! Sockets: made here, or given by systemd; and whoever comes to them.
+
+mod activated;
+mod connections;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::path::{Path, PathBuf};
 
-use listenfd::ListenFd;
 use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::settings::MetricsAddress;
+use crate::trust::{self, Flaw};
+
+pub(crate) use activated::Activated;
+pub(crate) use connections::{Connections, MetricsListener};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;
 
 /// A socket can't be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {place}: {source}{hint}")]
-pub(crate) struct ListenError {
-    call: &'static str,
-    place: String,
-    source: io::Error,
-    hint: &'static str,
+pub(crate) enum ListenError {
+    /// A call failed, or would have.
+    #[error("{call} {place}: {source}{hint}")]
+    Call {
+        call: &'static str,
+        place: String,
+        source: io::Error,
+        hint: String,
+    },
+    /// Others than root could put their own socket in its place.
+    #[error("the directory of socket {}: {flaw}", socket.display())]
+    Directory { socket: PathBuf, flaw: Flaw },
 }
 
 fn failed<E: Into<io::Error>>(
@@ -34,26 +45,28 @@ fn failed<E: Into<io::Error>>(
     place: &(impl ToString + ?Sized),
 ) -> impl FnOnce(E) -> ListenError {
     let place = place.to_string();
-    move |source| ListenError {
+    move |source| ListenError::Call {
         call,
         place,
         source: source.into(),
-        hint: "",
+        hint: String::new(),
     }
 }
 
 /// Listens on a socket of root's alone, mode 0600. What a process that ended left there is replaced.
 pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     let place = path.display();
+    trusted_directory(path)?;
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(failed("mkdir", &directory.display()))?;
+        // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
+        let mut missing = fs::DirBuilder::new();
+        let made = missing.recursive(true).mode(0o700).create(directory);
+        made.map_err(failed("mkdir", &directory.display()))?;
     }
     refuse_others(path)?;
     // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
     // and the place is never empty, because the new one is renamed onto it.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    let socket = socket.map_err(failed("socket", &place))?;
+    let socket = stream_socket().map_err(failed("socket", &place))?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod", &place))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
@@ -69,87 +82,77 @@ pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     from_std(socket.into()).map_err(failed("listen", &place))
 }
 
+fn stream_socket() -> Result<std::os::fd::OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
 fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
 
-/// What is there has to be a socket that nobody listens on any more.
-fn refuse_others(path: &Path) -> Result<(), ListenError> {
+/// Refuses a socket where others than root could replace it.
+pub(crate) fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
+    let directory = socket.parent().unwrap_or(socket);
+    trust::directory(directory).map_err(|flaw| ListenError::Directory {
+        socket: socket.to_owned(),
+        flaw,
+    })
+}
+
+/// Who is where a socket is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occupant {
+    Nobody,
+    /// A socket that nobody listens on any more.
+    Left,
+    Listener,
+    /// No stream socket.
+    Other,
+}
+
+/// Looks who is there.
+pub(crate) fn occupant(path: &Path) -> Result<Occupant, ListenError> {
     let place = path.display();
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nobody),
         Err(error) => return Err(failed("lstat", &place)(error)),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(ListenError {
-                call: "bind",
-                place: place.to_string(),
-                source: io::ErrorKind::AlreadyExists.into(),
-                hint: "; hint: it isn't a socket; name another place or remove it",
-            });
-        }
+        Ok(metadata) if !metadata.file_type().is_socket() => return Ok(Occupant::Other),
         Ok(_) => {}
     }
-    if StdUnixStream::connect(path).is_ok() {
-        return Err(ListenError {
-            call: "bind",
-            place: place.to_string(),
-            source: io::ErrorKind::AddrInUse.into(),
-            hint: "; hint: does another crust_ops run?",
-        });
-    }
-    Ok(())
-}
-
-/// The sockets that systemd listens on for us (`sd_listen_fds(3)`), by the names that their unit
-/// gives them (`FileDescriptorName=`), which is its own, `crust_ops.socket`, where it doesn't say.
-pub(crate) struct Activated {
-    fds: ListenFd,
-    names: Vec<String>,
-}
-
-impl Activated {
-    /// Takes them. To be called once, at first.
-    pub(crate) fn take() -> Self {
-        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let fds = ListenFd::from_env();
-        let names = names.split(':');
-        let names = names.map(|name| name.strip_suffix(".socket").unwrap_or(name));
-        let mut names: Vec<String> = names.map(str::to_owned).collect();
-        names.truncate(fds.len());
-        Self { fds, names }
-    }
-
-    /// The one of this name, or else one made at `path`.
-    pub(crate) fn or_unix(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
-        let Some(at) = self.names.iter().position(|given| given == name) else {
-            return unix(path);
-        };
-        self.names[at].clear();
-        let place = format!("on systemd's {name}");
-        let given = self.fds.take_unix_listener(at);
-        let given = given.map_err(failed::<io::Error>("listen", &place))?;
-        let given = given.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-        given.and_then(from_std).map_err(failed("listen", &place))
-    }
-
-    /// The names of those that nobody took.
-    pub(crate) fn left(&self) -> impl Iterator<Item = &String> {
-        self.names.iter().filter(|name| !name.is_empty())
+    let socket = stream_socket().map_err(failed("socket", &place))?;
+    let address = SocketAddrUnix::new(path).map_err(failed("connect", &place))?;
+    match connect(&socket, &address) {
+        // As many as it takes wait already: somebody listens, who is stopped or slow.
+        Ok(()) | Err(Errno::AGAIN) => Ok(Occupant::Listener),
+        Err(Errno::CONNREFUSED) => Ok(Occupant::Left),
+        Err(Errno::NOENT) => Ok(Occupant::Nobody),
+        Err(Errno::PROTOTYPE) => Ok(Occupant::Other),
+        Err(errno) => Err(failed("connect", &place)(errno)),
     }
 }
 
-/// Where metrics are told.
-#[derive(Debug)]
-pub(crate) enum MetricsListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
+/// What is there has to be a socket that nobody listens on any more.
+fn refuse_others(path: &Path) -> Result<(), ListenError> {
+    let (source, hint) = match occupant(path)? {
+        Occupant::Nobody | Occupant::Left => return Ok(()),
+        Occupant::Listener => (
+            io::ErrorKind::AddrInUse,
+            "; hint: does another crust_ops run?",
+        ),
+        Occupant::Other => (
+            io::ErrorKind::AlreadyExists,
+            "; hint: it isn't a socket of that kind; name another place or remove it",
+        ),
+    };
+    Err(ListenError::Call {
+        call: "bind",
+        place: path.display().to_string(),
+        source: source.into(),
+        hint: hint.to_owned(),
+    })
 }
-
-/// A connection to it.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl MetricsListener {
     pub(crate) async fn new(address: &MetricsAddress) -> Result<Self, ListenError> {
@@ -161,11 +164,47 @@ impl MetricsListener {
             }
         }
     }
+}
 
-    pub(crate) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(match self {
-            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(listener) => Box::new(listener.accept().await?.0),
-        })
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixListener as StdListener};
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_there_is_told_apart() {
+        let lab = tempfile::tempdir().unwrap();
+        let at = |name: &str| lab.path().join(name);
+        let found = |name: &str| occupant(&at(name)).unwrap();
+        assert_eq!(found("none"), Occupant::Nobody);
+        fs::write(at("file"), "").unwrap();
+        assert_eq!(found("file"), Occupant::Other);
+        let datagram = UnixDatagram::bind(at("datagram")).unwrap();
+        assert_eq!(found("datagram"), Occupant::Other);
+        let listener = StdListener::bind(at("socket")).unwrap();
+        assert_eq!(found("socket"), Occupant::Listener);
+        drop((listener, datagram));
+        assert_eq!(found("socket"), Occupant::Left);
+    }
+
+    /// With a connect that waits this would have no end.
+    #[test]
+    fn a_listener_that_takes_nobody_is_still_one() {
+        let lab = tempfile::tempdir().unwrap();
+        let path = lab.path().join("socket");
+        let socket = stream_socket().unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let client = stream_socket().unwrap();
+            match connect(&client, &address) {
+                Ok(()) => waiting.push(client),
+                Err(errno) => break assert_eq!(errno, Errno::AGAIN),
+            }
+        }
+        assert_eq!(occupant(&path).unwrap(), Occupant::Listener);
     }
 }

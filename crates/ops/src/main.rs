@@ -13,6 +13,7 @@ mod server;
 mod services;
 mod settings;
 mod status;
+mod trust;
 mod volumes;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing_subscriber::filter::LevelFilter;
 
 use node::Node;
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
     match run(file, named) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("crust_ops: {error:#}");
+            eprintln!("crust_ops: {}", crust_state::sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
 fn run(file: PathBuf, named: bool) -> Result<()> {
     let settings = Settings::load(&file, named)?;
     log(settings.log_level);
+    raise_descriptors();
     let node = Node::new(settings.runtimes()?);
     let configured = Configured {
         file,
@@ -93,5 +96,17 @@ fn log(level: LogLevel) {
         lines.without_time().init();
     } else {
         lines.init();
+    }
+}
+
+/// Each connection and each program that runs takes some, and the soft limit is one for programs
+/// that use `select(2)`.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(
+            "setrlimit(RLIMIT_NOFILE): {errno}; as many descriptors as before have to do"
+        );
     }
 }

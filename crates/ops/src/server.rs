@@ -10,17 +10,17 @@ use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::
 };
 use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
 use sd_notify::NotifyState;
+use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::call::Calls;
-use crate::listen::{Activated, MetricsListener};
+use crate::listen::{Activated, Connections, MetricsListener};
 use crate::metrics::{self, Metrics};
 use crate::node::Node;
 use crate::services::{RuntimeService, Shared, StorageService};
@@ -54,8 +54,8 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     } else {
         Some(activated.or_unix("crust", &settings.crust_listen)?)
     };
-    for name in activated.left() {
-        tracing::warn!("systemd listens on {name:?} for us, which is none of crust_ops, crust");
+    for unknown in activated.left() {
+        tracing::warn!("{unknown}");
     }
     let metrics = Arc::new(Metrics::new());
     let (nodes, node) = watch::channel(configured.node.clone());
@@ -74,7 +74,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let service = RuntimeServer::new(RuntimeService(shared.clone()));
     let service = service.max_decoding_message_size(settings.max_message);
     let routes = described(Routes::new(service), RUNTIME, &mut reporters).await?;
-    let connections = UnixListenerStream::new(runtime);
+    let connections = Connections::new(RUNTIME, runtime);
     servers.spawn(server(
         routes,
         connections,
@@ -86,7 +86,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         let service = StorageServer::new(StorageService(shared));
         let service = service.max_decoding_message_size(settings.max_message);
         let routes = described(Routes::new(service), STORAGE, &mut reporters).await?;
-        let connections = UnixListenerStream::new(listener);
+        let connections = Connections::new(STORAGE, listener);
         servers.spawn(server(
             routes,
             connections,
@@ -166,7 +166,7 @@ async fn described(
 
 async fn server(
     routes: Routes,
-    connections: UnixListenerStream,
+    connections: Connections<UnixListener>,
     calls: Calls,
     max_streams: u32,
     mut end: watch::Receiver<bool>,

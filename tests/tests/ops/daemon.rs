@@ -1,12 +1,10 @@
 //! The daemon as a unit of systemd's: its sockets and callers, its start, its signals.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::fs::chown;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 
 use crust_proto::v1::runtime_client::RuntimeClient;
@@ -17,8 +15,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run, process, until, wait_until};
-use rustix::io::FdFlags;
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, until, wait_until};
 use rustix::process::Uid;
 use tonic::Code::{InvalidArgument, NotFound, PermissionDenied};
 use tonic::Status;
@@ -30,22 +27,8 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::cli::{ANSWER, Scene};
 use crate::{reason, refused};
 
-const RUNTIME: &str = "crust.v1.Runtime";
-const STORAGE: &str = "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement";
-
-#[test]
-fn its_sockets_are_roots_alone() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let metrics = node.dir().join("m");
-    let ops = Ops::with(&node, &format!("metrics_listen = {metrics:?}"));
-    for socket in [ops.socket(), ops.crust_socket(), &metrics] {
-        // It answers before all of them are there.
-        wait_until("the socket", PATIENCE, || socket.exists());
-        let stat = fs::symlink_metadata(socket).unwrap();
-        let found = (stat.mode(), stat.uid(), stat.gid());
-        assert_eq!(found, (0o140_600, 0, 0), "{}", socket.display());
-    }
-}
+pub(crate) const RUNTIME: &str = "crust.v1.Runtime";
+pub(crate) const STORAGE: &str = "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement";
 
 /// A connection of another user's.
 fn connect_as(uid: u32, socket: &Path) -> Result<UnixStream, std::io::Error> {
@@ -107,7 +90,7 @@ fn only_root_is_served_whatever_the_sockets_mode_is() {
     assert!(ops.log().contains("uid=0"));
 }
 
-fn health(ops: &Ops, socket: &Path, service: &str) -> Result<ServingStatus, Status> {
+pub(crate) fn health(ops: &Ops, socket: &Path, service: &str) -> Result<ServingStatus, Status> {
     let mut client = HealthClient::new(ops.channel(socket));
     let request = HealthCheckRequest {
         service: service.to_owned(),
@@ -257,85 +240,6 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
     assert!(ops.wait().success());
 }
 
-/// A command that gets listening sockets as systemd passes them.
-fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
-    let given = sockets.iter().zip(20..).map(|((listener, _), aside)| {
-        rustix::io::fcntl_setfd(listener, FdFlags::empty()).unwrap();
-        // Away from where they are to be.
-        format!("exec {aside}<&{}; ", listener.as_raw_fd())
-    });
-    let placed = (20..).zip(3..).take(sockets.len());
-    let placed = placed.map(|(aside, fd)| format!("exec {fd}<&{aside} {aside}<&-; "));
-    let mut script: String = given.chain(placed).collect();
-    let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
-    script += "export LISTEN_PID=$$; exec \"$@\"";
-    let command = ops.command();
-    // dash knows no descriptors above 9.
-    let mut shell = Command::new("/bin/bash");
-    shell
-        .args(["-ec", &script, "bash"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    shell
-        .env("LISTEN_FDS", sockets.len().to_string())
-        .env("LISTEN_FDNAMES", names.join(":"));
-    shell
-}
-
-#[test]
-fn systemd_listens_for_it() {
-    for names in [["crust", "crust_ops"], ["crust.socket", "crust_ops.socket"]] {
-        let node = Node::trusted(Delegate::Runc, "");
-        let ops = Ops::stopped(&node, "");
-        let bind = |path: &Path| UnixListener::bind(path).unwrap();
-        let (crust, own) = (bind(ops.crust_socket()), bind(ops.socket()));
-        let (metrics, identity) = (bind(&node.dir().join("x")), |path: &Path| {
-            fs::symlink_metadata(path).unwrap().ino()
-        });
-        let before = (identity(ops.socket()), identity(ops.crust_socket()));
-        ops.spawn_activated(activated(
-            &ops,
-            &[(&crust, names[0]), (&metrics, "other"), (&own, names[1])],
-        ));
-        assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
-        assert_eq!(health(&ops, ops.crust_socket(), STORAGE).unwrap(), Serving);
-        assert!(
-            ops.log().contains("systemd listens on \"other\" for us"),
-            "{}",
-            ops.log()
-        );
-        ops.signal(Signal::SIGTERM);
-        assert!(ops.wait().success());
-        assert_eq!(
-            (identity(ops.socket()), identity(ops.crust_socket())),
-            before,
-            "they are systemd's"
-        );
-        UnixStream::connect(ops.socket()).expect("systemd still listens");
-    }
-}
-
-#[test]
-fn it_takes_no_others_place() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
-    let second = Run::of(&mut ops.command()).failure();
-    assert!(
-        second.stderr.contains("does another crust_ops run?"),
-        "{second}"
-    );
-    assert_eq!(health(&ops, ops.socket(), "").unwrap(), Serving);
-    ops.kill();
-    // What it left is replaced, and nothing else is.
-    ops.spawn_activated(ops.command());
-    ops.kill();
-    fs::remove_file(ops.crust_socket()).unwrap();
-    fs::write(ops.crust_socket(), "mine").unwrap();
-    let third = Run::of(&mut ops.command()).failure();
-    assert!(third.stderr.contains("isn't a socket"), "{third}");
-    assert_eq!(fs::read_to_string(ops.crust_socket()).unwrap(), "mine");
-}
-
 #[test]
 fn without_a_second_socket_there_is_one() {
     let node = Node::trusted(Delegate::Runc, "");
@@ -349,88 +253,6 @@ fn without_a_second_socket_there_is_one() {
     ops.spawn(ops.command());
     assert_eq!(health(&ops, ops.socket(), "").unwrap(), Serving);
     assert!(!ops.crust_socket().exists());
-}
-
-#[test]
-fn check_says_what_is_right_and_what_is_not() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::stopped(&node, "");
-    let check = || Run::of(ops.command().arg("--check"));
-    let run = check().success();
-    let words = [
-        "configuration",
-        "user",
-        "runtime-cli",
-        "runtime's configuration",
-        "crust directory",
-        "socket",
-        "socket",
-    ];
-    let lines: Vec<&str> = run.stdout.lines().collect();
-    assert_eq!(lines.len(), words.len(), "{run}");
-    for (line, word) in lines.iter().zip(words) {
-        assert!(line.starts_with(&format!("ok    {word}: ")), "{line}");
-    }
-    assert!(
-        !ops.socket().exists() && !node.handler().crust_root().exists(),
-        "it makes nothing"
-    );
-
-    let fails = |run: Run, what: &str, words: &str| {
-        let run = run.failure();
-        let failed: Vec<&str> = run
-            .stdout
-            .lines()
-            .filter(|line| line.starts_with("FAIL  "))
-            .collect();
-        let found = failed
-            .iter()
-            .any(|line| line.starts_with(&format!("FAIL  {what}: ")) && line.contains(words));
-        assert!(found, "{what}: {words:?} isn't among {run}");
-    };
-    let file = node.dir().join("file");
-    fs::write(&file, "").unwrap();
-    let missing = format!("allowed_clis = [\"/no/such/program\", {file:?}]");
-    ops.reconfigure(&node, &missing);
-    fails(check(), "runtime-cli", "/no/such/program");
-    fails(check(), "runtime-cli", "/tmp can be written by others");
-    ops.reconfigure(&node, "cli_timeot = 5");
-    fails(check(), "configuration", "unknown field `cli_timeot`");
-    fs::remove_file(ops.config()).unwrap();
-    fails(check(), "configuration", utf8(ops.config()));
-    fs::write(
-        ops.config(),
-        format!(
-            "listen = \"{0}/s\"\nruntime = {1:?}",
-            file.display(),
-            node.handler().path()
-        ),
-    )
-    .unwrap();
-    fails(check(), "socket", "isn't a directory");
-    ops.reconfigure(&node, "");
-    fs::create_dir(node.handler().crust_root()).unwrap();
-    fs::set_permissions(node.handler().crust_root(), Permissions::from_mode(0o777)).unwrap();
-    fails(check(), "crust directory", "can be written by others");
-    node.handler().reconfigure("fstypes = 5");
-    fails(
-        check(),
-        "runtime's configuration",
-        utf8(&node.handler().configuration()),
-    );
-    let command = ops.command();
-    let mut other = Command::new("setpriv");
-    other
-        .args(["--reuid=1000", "--clear-groups"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    fails(Run::of(other.arg("--check")), "user", "uid 1000 isn't root");
-    let error = Run::of(&mut ops.command()).failure();
-    assert_eq!(error.stderr.lines().count(), 1, "{error}");
-    assert!(
-        error.stderr.contains("expected a sequence"),
-        "it doesn't start either: {error}"
-    );
 }
 
 /// Its connection stays open: nothing moves it until the daemon has ended.

@@ -1,10 +1,14 @@
 //! Requests are bounded, in size and in number.
 
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
 use crust_proto::v1::RuntimeGetVolumeStatsRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Delegate, Node, Ops, until};
+use runcrust_tests::{Delegate, Node, Ops, Run, until, wait_until};
 use tonic::Code::{NotFound, OutOfRange, ResourceExhausted};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -65,4 +69,60 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
     refused(ops.stats(&unknown), NotFound);
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().unwrap();
+}
+
+/// Its limits, as proc(5) has them: soft and hard.
+fn descriptors(ops: &Ops) -> (u64, u64) {
+    let limits = fs::read_to_string(format!("/proc/{}/limits", ops.pid())).unwrap();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let mut numbers = line.unwrap().split_ascii_whitespace();
+    let mut next = || numbers.next().unwrap().parse().unwrap();
+    (next(), next())
+}
+
+#[test]
+fn it_has_as_many_descriptors_as_it_may() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let command = ops.command();
+    let mut limited = Command::new("prlimit");
+    limited
+        .arg("--nofile=256:1000")
+        .arg(command.get_program())
+        .args(command.get_args());
+    ops.spawn(limited);
+    assert_eq!(descriptors(&ops), (1000, 1000));
+}
+
+#[test]
+fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
+    let limit_to = |soft: u64| {
+        let limit = format!("--nofile={soft}:");
+        let pid = ops.pid().to_string();
+        Run::of(Command::new("prlimit").args(["--pid", &pid, &limit])).success()
+    };
+    let (before, _) = descriptors(&ops);
+    // Those that it has already it keeps.
+    let _ = limit_to(3);
+    let told = |times| {
+        let log = ops.log();
+        let lines = log.lines().filter(|it| it.contains("Too many open files"));
+        let lines: Vec<&str> = lines.collect();
+        let are_whole = lines.iter().all(|line| {
+            line.contains("crust.v1.Runtime: accept: ") && line.contains("LimitNOFILE=")
+        });
+        assert!(lines.len() <= times && are_whole, "{log}");
+        lines.len() == times
+    };
+    let waiting = UnixStream::connect(ops.socket()).unwrap();
+    wait_until("the log to tell", PATIENCE, || told(1));
+    let _ = limit_to(before);
+    drop(waiting);
+    refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
+    assert!(told(1));
 }

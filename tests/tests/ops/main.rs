@@ -9,6 +9,7 @@ mod expand;
 mod invalid;
 mod life;
 mod limits;
+mod listen;
 mod metrics;
 mod race;
 mod reflection;

@@ -40,7 +40,7 @@ fn calls_volumes_and_timeouts_are_counted() {
         Scene::new("cli_timeout = 1\nreconcile_interval = 1\nmetrics_listen = \"/run/no-such\"");
     let (node, ops) = (&scene.node, &scene.ops);
     ops.kill();
-    let socket = node.dir().join("m");
+    let socket = node.handler().path().with_file_name("m");
     let text = fs::read_to_string(ops.config()).unwrap();
     fs::write(
         ops.config(),
@@ -129,6 +129,63 @@ fn they_are_told_on_the_loopback_too() {
         (value(&body, "crust_ops_staged_volumes")).abs() < 0.1,
         "{body}"
     );
+    drop(ops);
+}
+
+/// Another user's, who keeps as many connections as he likes.
+#[test]
+fn who_is_silent_or_does_not_read_keeps_nobody_out() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ops = Ops::with(&node, &format!("metrics_listen = \"{port}\""));
+    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    let connect = || {
+        let stream = TcpStream::connect(port).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let requests = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10_000);
+    let unread = (0..100).map(|_| {
+        let mut stream = connect();
+        stream.set_nonblocking(true).unwrap();
+        // As much as is taken.
+        let _ = stream.write(requests.as_bytes());
+        stream
+    });
+    let silent = (0..100).map(|_| connect());
+    let others: [Vec<TcpStream>; 2] = [unread.collect(), silent.collect()];
+    for _ in 0..3 {
+        let (head, body) = get(connect(), "/metrics");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(body.ends_with("# EOF\n"), "{body}");
+    }
+    // Nor does one that goes on: its connection has an end.
+    let [_, silent] = others;
+    for mut stream in silent {
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "it is closed");
+    }
+    drop(ops);
+}
+
+#[test]
+fn a_connection_is_for_one_request() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let socket = node.handler().path().with_file_name("m");
+    let ops = Ops::with(&node, &format!("metrics_listen = {socket:?}"));
+    wait_until("the metrics", PATIENCE, || {
+        UnixStream::connect(&socket).is_ok()
+    });
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("its end");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
     drop(ops);
 }
 

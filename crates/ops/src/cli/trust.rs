@@ -1,10 +1,8 @@
 //! Whether a program may be run as root because a file says so.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+
+use crate::trust::{Flaw, Kind, walk};
 
 /// Why it isn't run.
 #[derive(Debug, thiserror::Error)]
@@ -23,33 +21,15 @@ pub(crate) enum Untrusted {
         /// Those that may.
         allowed: String,
     },
-    /// A part of its path can be changed by others than root.
-    #[error("runtime-cli {program:?}: {} {reason}; hint: only root may own and write it, and what is above it", place.display())]
-    Writable {
+    /// Others than root can change it, or nobody can tell.
+    #[error("runtime-cli {program:?}: {flaw}")]
+    Flawed {
         /// The program.
         program: PathBuf,
-        /// The part.
-        place: PathBuf,
-        /// Why.
-        reason: &'static str,
+        /// What is wrong on the way to it.
+        flaw: Flaw,
     },
-    /// A part of its path can't be looked at.
-    #[error("runtime-cli {program:?}: lstat {}: {source}", place.display())]
-    Lstat {
-        /// The program.
-        program: PathBuf,
-        /// The part.
-        place: PathBuf,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
-    /// Links lead in a circle.
-    #[error("runtime-cli {0:?}: too many symbolic links")]
-    Circle(PathBuf),
 }
-
-/// As in `path_resolution(7)`.
-const MOST_LINKS: usize = 40;
 
 /// Checks that a program is one of those allowed, by its path or by what that leads to, and that
 /// root alone can change what is run: the file, each directory and each link on the way. Then nobody
@@ -60,7 +40,10 @@ pub(crate) fn check(program: &Path, allowed: &[PathBuf]) -> Result<(), Untrusted
     if !is_absolute || parts.any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Untrusted::NotAbsolute(program.to_owned()));
     }
-    let real = walk(program)?;
+    let real = walk(program, Kind::File).map_err(|flaw| Untrusted::Flawed {
+        program: program.to_owned(),
+        flaw,
+    })?;
     if allowed.iter().any(|path| path == program || *path == real) {
         return Ok(());
     }
@@ -71,76 +54,9 @@ pub(crate) fn check(program: &Path, allowed: &[PathBuf]) -> Result<(), Untrusted
     })
 }
 
-/// Where the path leads to, every step of it root's.
-fn walk(program: &Path) -> Result<PathBuf, Untrusted> {
-    let mut here = PathBuf::from("/");
-    let mut rest: VecDeque<OsString> = names(program);
-    let mut links = 0;
-    step(program, &here, false)?;
-    while let Some(name) = rest.pop_front() {
-        if name == ".." {
-            here.pop();
-            continue;
-        }
-        let next = here.join(name);
-        let Some(target) = step(program, &next, rest.is_empty())? else {
-            here = next;
-            continue;
-        };
-        links += 1;
-        if links > MOST_LINKS {
-            return Err(Untrusted::Circle(program.to_owned()));
-        }
-        if target.is_absolute() {
-            here = PathBuf::from("/");
-        }
-        for name in names(&target).into_iter().rev() {
-            rest.push_front(name);
-        }
-    }
-    Ok(here)
-}
-
-fn names(path: &Path) -> VecDeque<OsString> {
-    let names = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    names.collect()
-}
-
-/// Looks at one part of the path; what it leads to, if it is a link.
-fn step(program: &Path, place: &Path, is_last: bool) -> Result<Option<PathBuf>, Untrusted> {
-    let failed = |source| Untrusted::Lstat {
-        program: program.to_owned(),
-        place: place.to_owned(),
-        source,
-    };
-    let reason = |reason| Untrusted::Writable {
-        program: program.to_owned(),
-        place: place.to_owned(),
-        reason,
-    };
-    let metadata = fs::symlink_metadata(place).map_err(failed)?;
-    if metadata.uid() != 0 {
-        return Err(reason("isn't owned by root"));
-    }
-    if metadata.is_symlink() {
-        // Its mode means nothing.
-        return fs::read_link(place).map(Some).map_err(failed);
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(reason("can be written by others than root"));
-    }
-    if is_last && !metadata.is_file() {
-        return Err(reason("isn't a file"));
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;

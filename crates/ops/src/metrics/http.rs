@@ -1,5 +1,9 @@
-//! `GET /metrics`, by HTTP.
+//! `GET /metrics`, by HTTP. On the loopback everybody on the node can ask: nobody can keep others
+//! from it by asking slowly, or by not listening to the answer.
 
+mod counting;
+
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +14,22 @@ use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_stream::StreamExt as _;
 
 use super::Metrics;
-use crate::listen::MetricsListener;
+use crate::listen::{Connections, MetricsListener};
 use crate::node::Node;
+use counting::Counting;
 
-/// Scrapes at once; whoever comes then waits.
-const MOST: usize = 8;
+/// Connections at once. One more ends the oldest, which had the most time to be answered.
+const MOST: usize = 64;
 
-/// A connection that says nothing is closed.
-const SILENCE: Duration = Duration::from_secs(10);
+/// What a connection has from its first byte to its last.
+const LIMIT: Duration = Duration::from_secs(5);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -32,31 +39,38 @@ pub(crate) async fn serve(
     metrics: Arc<Metrics>,
     node: watch::Receiver<Node>,
 ) {
-    let places = Arc::new(Semaphore::new(MOST));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!("metrics: accept: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
+    let volumes = Arc::new(Counting::new(move || {
+        let node = node.borrow().clone();
+        tokio::spawn(async move { node.counts().await.map_err(|error| error.to_string()) })
+    }));
+    let mut connections = Connections::new("metrics", listener);
+    let mut under_way = VecDeque::<AbortHandle>::new();
+    while let Some(Ok(stream)) = connections.next().await {
+        under_way.retain(|connection| !connection.is_finished());
+        if under_way.len() >= MOST
+            && let Some(oldest) = under_way.pop_front()
+        {
+            oldest.abort();
+        }
+        let (metrics, volumes) = (Arc::clone(&metrics), Arc::clone(&volumes));
+        let answered = tokio::spawn(async move {
+            let answered = tokio::time::timeout(LIMIT, answer(stream, &metrics, &volumes)).await;
+            if answered.is_err() {
+                tracing::debug!(
+                    "metrics: a connection was closed after {} s",
+                    LIMIT.as_secs()
+                );
             }
-        };
-        let (metrics, node) = (Arc::clone(&metrics), node.clone());
-        tokio::spawn(async move {
-            answer(stream, &metrics, &node).await;
-            drop(place);
         });
+        under_way.push_back(answered.abort_handle());
     }
 }
 
+/// One request, for the next one can have a connection of its own.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     metrics: &Metrics,
-    node: &watch::Receiver<Node>,
+    volumes: &Counting,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
         let mut response = Response::new(Full::new(Bytes::new()));
@@ -64,19 +78,13 @@ async fn answer(
             *response.status_mut() = StatusCode::NOT_FOUND;
             return Ok::<_, Infallible>(response);
         }
-        let node = node.borrow().clone();
-        let counts = node.counts().await;
-        let counts = counts
-            .inspect_err(|error| tracing::warn!("metrics: {error}"))
-            .ok();
-        *response.body_mut() = Full::new(metrics.text(counts).into());
+        *response.body_mut() = Full::new(metrics.text(volumes.count().await).into());
         let kind = hyper::header::HeaderValue::from_static(OPENMETRICS);
         response.headers_mut().insert(CONTENT_TYPE, kind);
         Ok(response)
     });
     let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(SILENCE)
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
         tracing::debug!("metrics: {error}");

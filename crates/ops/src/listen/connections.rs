@@ -1,0 +1,111 @@
+//! Connections, as they come.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::Sleep;
+use tokio_stream::Stream;
+
+/// After an `accept` that failed. Out of descriptors, the next one fails as soon as it is called.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often it is said that none can be taken.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// What connections come from.
+pub(crate) trait Accept: Unpin {
+    type Io;
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Io>>;
+}
+
+impl Accept for UnixListener {
+    type Io = UnixStream;
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        let accepted = ready!(UnixListener::poll_accept(self, context));
+        Poll::Ready(accepted.map(|(stream, _)| stream))
+    }
+}
+
+/// Where metrics are told.
+#[derive(Debug)]
+pub(crate) enum MetricsListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection to it.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
+
+impl Accept for MetricsListener {
+    type Io = Box<dyn Io>;
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Box<dyn Io>>> {
+        Poll::Ready(Ok(match self {
+            Self::Tcp(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
+            Self::Unix(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
+        }))
+    }
+}
+
+/// A listener's connections. It has no end, and bears with an `accept` that fails.
+pub(crate) struct Connections<L> {
+    listener: L,
+    /// The service, for the log.
+    of: &'static str,
+    pause: Option<Pin<Box<Sleep>>>,
+    told: Option<Instant>,
+}
+
+impl<L> Connections<L> {
+    pub(crate) fn new(of: &'static str, listener: L) -> Self {
+        Self {
+            listener,
+            of,
+            pause: None,
+            told: None,
+        }
+    }
+
+    fn tell(&mut self, error: &io::Error) {
+        if self.told.is_some_and(|told| told.elapsed() < REMINDER) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let out = [Errno::MFILE, Errno::NFILE];
+        let hint = match Errno::from_io_error(error) {
+            Some(errno) if out.contains(&errno) => "; hint: LimitNOFILE= of its unit, ulimit -n",
+            _ => "",
+        };
+        tracing::error!("{}: accept: {error}; clients wait{hint}", self.of);
+    }
+}
+
+impl<L: Accept> Stream for Connections<L> {
+    type Item = io::Result<L::Io>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(context));
+                this.pause = None;
+            }
+            match ready!(this.listener.poll_accept(context)) {
+                Ok(stream) => return Poll::Ready(Some(Ok(stream))),
+                Err(error) => {
+                    this.tell(&error);
+                    this.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                }
+            }
+        }
+    }
+}

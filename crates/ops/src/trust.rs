@@ -1,0 +1,152 @@
+//! Whether root alone can change what a path leads to.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// What is wrong on the way.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Flaw {
+    /// A part of the path can be changed by others than root.
+    #[error(
+        "{} {reason}; hint: only root may own and write it, and what is above it",
+        place.display()
+    )]
+    Writable {
+        /// The part.
+        place: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A part of the path can't be looked at.
+    #[error("lstat {}: {source}", place.display())]
+    Lstat {
+        /// The part.
+        place: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Links lead in a circle.
+    #[error("too many symbolic links")]
+    Circle,
+}
+
+/// What a path has to lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+}
+
+/// As in `path_resolution(7)`.
+const MOST_LINKS: usize = 40;
+
+/// Where an absolute path leads to, every step of it root's: the last, each directory and each link
+/// on the way. Then nobody else can change it between this look and its use.
+pub(crate) fn walk(path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
+    let mut here = PathBuf::from("/");
+    let mut rest: VecDeque<OsString> = names(path);
+    let mut links = 0;
+    step(&here, None)?;
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            here.pop();
+            continue;
+        }
+        let next = here.join(name);
+        let last = rest.is_empty().then_some(kind);
+        let Some(target) = step(&next, last)? else {
+            here = next;
+            continue;
+        };
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Flaw::Circle);
+        }
+        if target.is_absolute() {
+            here = PathBuf::from("/");
+        }
+        for name in names(&target).into_iter().rev() {
+            rest.push_front(name);
+        }
+    }
+    Ok(here)
+}
+
+/// The same for a directory of which the last parts may be missing: whoever makes them is root.
+pub(crate) fn directory(path: &Path) -> Result<(), Flaw> {
+    let there = path.ancestors().find(|part| part.exists());
+    walk(there.unwrap_or(Path::new("/")), Kind::Directory).map(drop)
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    let names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// Looks at one part of the path; what it leads to, if it is a link.
+fn step(place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>, Flaw> {
+    let failed = |source| Flaw::Lstat {
+        place: place.to_owned(),
+        source,
+    };
+    let reason = |reason| Flaw::Writable {
+        place: place.to_owned(),
+        reason,
+    };
+    let metadata = fs::symlink_metadata(place).map_err(failed)?;
+    if metadata.uid() != 0 {
+        return Err(reason("isn't owned by root"));
+    }
+    if metadata.is_symlink() {
+        // Its mode means nothing.
+        return fs::read_link(place).map(Some).map_err(failed);
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(reason("can be written by others than root"));
+    }
+    match last {
+        Some(Kind::File) if !metadata.is_file() => Err(reason("isn't a file")),
+        Some(Kind::Directory) if !metadata.is_dir() => Err(reason("isn't a directory")),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn verdict(path: &Path) -> Result<(), String> {
+        directory(path).map_err(|flaw| flaw.to_string())
+    }
+
+    #[test]
+    fn a_directory_is_roots_as_far_as_it_is_there() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| lab.path().join(name);
+        assert_eq!(verdict(lab.path()), Ok(()));
+        assert_eq!(verdict(&at("a/b")), Ok(()));
+        symlink(".", at("link")).unwrap();
+        assert_eq!(verdict(&at("link/a")), Ok(()));
+        fs::write(at("file"), "").unwrap();
+        let error = verdict(&at("file/a")).unwrap_err();
+        assert!(error.contains("file isn't a directory"), "{error}");
+        for mode in [0o770, 0o1777] {
+            fs::set_permissions(lab.path(), fs::Permissions::from_mode(mode)).unwrap();
+            for path in [lab.path().to_owned(), at("a/b"), at("link/a")] {
+                let error = verdict(&path).unwrap_err();
+                let expected = format!("{} can be written by others", lab.path().display());
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+    }
+}

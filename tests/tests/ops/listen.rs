@@ -1,0 +1,188 @@
+//! Where it listens: sockets of its own, and systemd's.
+
+use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Delegate, Node, Ops, Run, wait_until};
+use rustix::io::FdFlags;
+use tonic_health::pb::health_check_response::ServingStatus::Serving;
+
+use crate::daemon::{RUNTIME, STORAGE, health};
+
+#[test]
+fn its_sockets_are_roots_alone() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let metrics = node.handler().path().with_file_name("m");
+    let ops = Ops::with(&node, &format!("metrics_listen = {metrics:?}"));
+    for socket in [ops.socket(), ops.crust_socket(), &metrics] {
+        // It answers before all of them are there.
+        wait_until("the socket", PATIENCE, || socket.exists());
+        let stat = fs::symlink_metadata(socket).unwrap();
+        let found = (stat.mode(), stat.uid(), stat.gid());
+        assert_eq!(found, (0o140_600, 0, 0), "{}", socket.display());
+    }
+}
+
+/// A command that gets listening sockets as systemd passes them.
+fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
+    let given = sockets.iter().zip(20..).map(|((listener, _), aside)| {
+        rustix::io::fcntl_setfd(listener, FdFlags::empty()).unwrap();
+        // Away from where they are to be.
+        format!("exec {aside}<&{}; ", listener.as_raw_fd())
+    });
+    let placed = (20..).zip(3..).take(sockets.len());
+    let placed = placed.map(|(aside, fd)| format!("exec {fd}<&{aside} {aside}<&-; "));
+    let mut script: String = given.chain(placed).collect();
+    let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
+    let names = names.join(":");
+    script += "export LISTEN_PID=$$; exec \"$@\"";
+    let command = ops.command();
+    // dash knows no descriptors above 9.
+    let mut shell = Command::new("/bin/bash");
+    shell
+        .args(["-ec", &script, "bash"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell.env("LISTEN_FDS", sockets.len().to_string());
+    // Who isn't systemd may give no names at all.
+    if names.chars().any(|letter| letter != ':') {
+        shell.env("LISTEN_FDNAMES", names);
+    }
+    shell
+}
+
+#[test]
+fn systemd_listens_for_it() {
+    // By their names, or else by where they are.
+    for (names, told) in [
+        (["crust", "other", "crust_ops"], "by the name \"other\""),
+        (
+            ["crust.socket", "other", "crust_ops.socket"],
+            "by the name \"other\"",
+        ),
+        (["a", "b", "c"], "by the name \"b\""),
+        (["", "", ""], "without a name"),
+    ] {
+        let node = Node::trusted(Delegate::Runc, "");
+        let ops = Ops::stopped(&node, "");
+        let bind = |path: &Path| UnixListener::bind(path).unwrap();
+        let (crust, own) = (bind(ops.crust_socket()), bind(ops.socket()));
+        let (metrics, identity) = (bind(&node.dir().join("x")), |path: &Path| {
+            fs::symlink_metadata(path).unwrap().ino()
+        });
+        let before = (identity(ops.socket()), identity(ops.crust_socket()));
+        ops.spawn_activated(activated(
+            &ops,
+            &[(&crust, names[0]), (&metrics, names[1]), (&own, names[2])],
+        ));
+        assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
+        assert_eq!(health(&ops, ops.crust_socket(), STORAGE).unwrap(), Serving);
+        let log = ops.log();
+        let told = format!(
+            "systemd passes a socket {told} ({}/x)",
+            node.dir().path().display()
+        );
+        assert!(log.contains(&told), "{told:?} isn't in {log}");
+        ops.signal(Signal::SIGTERM);
+        assert!(ops.wait().success());
+        assert_eq!(
+            (identity(ops.socket()), identity(ops.crust_socket())),
+            before,
+            "they are systemd's"
+        );
+        UnixStream::connect(ops.socket()).expect("systemd still listens");
+    }
+}
+
+#[test]
+fn it_takes_no_others_place() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let second = Run::of(&mut ops.command()).failure();
+    let expected = format!(
+        "crust_ops: bind {}: address in use; hint: does another crust_ops run?\n",
+        ops.socket().display()
+    );
+    assert_eq!(second.stderr, expected);
+    assert_eq!(health(&ops, ops.socket(), "").unwrap(), Serving);
+    ops.kill();
+    // What it left is replaced, and nothing else is.
+    ops.spawn_activated(ops.command());
+    ops.kill();
+    fs::remove_file(ops.crust_socket()).unwrap();
+    fs::write(ops.crust_socket(), "mine").unwrap();
+    let third = Run::of(&mut ops.command()).failure();
+    assert!(
+        third.stderr.contains("isn't a socket of that kind"),
+        "{third}"
+    );
+    assert_eq!(fs::read_to_string(ops.crust_socket()).unwrap(), "mine");
+}
+
+#[test]
+fn a_socket_of_systemds_that_is_not_known_is_named_in_the_error() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let _elsewhere = UnixListener::bind(ops.socket()).unwrap();
+    let given = UnixListener::bind(node.dir().join("x")).unwrap();
+    let run = Run::of(&mut activated(&ops, &[(&given, "runtime")])).failure();
+    for words in [
+        &*format!("bind {}: address in use", ops.socket().display()),
+        "by the name \"runtime\"",
+        "crust_ops and crust (FileDescriptorName=",
+    ] {
+        assert!(run.stderr.contains(words), "{words:?} isn't in {run}");
+    }
+    assert!(!run.stderr.contains("another crust_ops"), "{run}");
+}
+
+/// Has it listen for the CRUST interface somewhere else.
+fn listen_at(ops: &Ops, socket: &Path) {
+    let text = fs::read_to_string(ops.config()).unwrap();
+    let text = text.replace(utf8(ops.crust_socket()), utf8(socket));
+    fs::write(ops.config(), text).unwrap();
+}
+
+#[test]
+fn a_directory_that_it_makes_is_roots_alone() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let top = node.handler().path().with_file_name("made");
+    listen_at(&ops, &top.join("deep/c"));
+    ops.spawn(ops.command());
+    wait_until("the socket", PATIENCE, || top.join("deep/c").exists());
+    for directory in [top.clone(), top.join("deep")] {
+        let mode = fs::symlink_metadata(&directory).unwrap().mode();
+        assert_eq!(mode, 0o040_700, "{}", directory.display());
+    }
+}
+
+/// Whoever can write a socket's directory can put his own in its place.
+#[test]
+fn a_socket_that_others_could_replace_is_refused() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let others = node.handler().path().with_file_name("others");
+    fs::create_dir(&others).unwrap();
+    fs::set_permissions(&others, Permissions::from_mode(0o1777)).unwrap();
+    let sockets: [PathBuf; 2] = [others.join("c"), others.join("missing/c")];
+    for socket in sockets {
+        ops.reconfigure(&node, "");
+        listen_at(&ops, &socket);
+        let expected = format!(
+            "the directory of socket {}: {} can be written by others than root; hint: only root may \
+             own and write it, and what is above it",
+            socket.display(),
+            others.display()
+        );
+        let run = Run::of(&mut ops.command()).failure();
+        assert_eq!(run.stderr, format!("crust_ops: {expected}\n"));
+        assert!(!socket.exists() && !others.join("missing").exists());
+    }
+}
