@@ -183,6 +183,9 @@ fn a_socket_that_others_could_replace_is_refused() {
         );
         let run = Run::of(&mut ops.command()).failure();
         assert_eq!(run.stderr, format!("crust_ops: {expected}\n"));
+        let run = Run::of(ops.command().arg("--check")).failure();
+        let line = format!("FAIL  socket: {expected}");
+        assert!(run.stdout.lines().any(|it| it == line), "{run}");
         assert!(!socket.exists() && !others.join("missing").exists());
     }
 }

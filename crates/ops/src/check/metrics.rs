@@ -1,0 +1,43 @@
+//! Whether metrics can be told where they are to be.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::Outcome;
+use crate::settings::MetricsAddress;
+
+/// For another one's answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn place_for(address: &MetricsAddress) -> Outcome {
+    let address = match address {
+        MetricsAddress::Unix(path) => return super::place_for(path),
+        MetricsAddress::Tcp(address) => address,
+    };
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(address.to_string()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_ours(address) => {
+            Ok(format!("{address}, where a crust_ops answers already"))
+        }
+        Err(error) => Err(format!(
+            "bind {address}: {error}; hint: another port in `metrics_listen`; `ss -lntp` tells whose \
+             it is"
+        )),
+    }
+}
+
+/// A check beside a daemon that runs finds its port taken, and all is well.
+fn is_ours(address: &SocketAddr) -> bool {
+    let asked = || {
+        let mut stream = TcpStream::connect_timeout(address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.take(1024 * 1024).read_to_end(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = asked().unwrap_or_default();
+    String::from_utf8_lossy(&answer).contains("\ncrust_ops_staged_volumes ")
+}

@@ -1,0 +1,216 @@
+//! `crust_ops --check`.
+
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::Command;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Delegate, Node, Ops, Run, binary, wait_until};
+
+/// A node as `make install` leaves it: the hook stands beside the runtime, where only root can change
+/// anything.
+fn installed() -> (Node, PathBuf) {
+    let node = Node::trusted(Delegate::Runc, "");
+    let hook = node.handler().path().with_file_name("crust-mount-hook");
+    fs::copy(binary("crust-mount-hook"), &hook).unwrap();
+    let text = fs::read_to_string(node.handler().configuration()).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("hook "));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    fs::write(node.handler().configuration(), text).unwrap();
+    (node, hook)
+}
+
+fn check(ops: &Ops) -> Run {
+    Run::of(ops.command().arg("--check"))
+}
+
+/// Under another program, which runs it.
+fn check_by(ops: &Ops, program: &str, arguments: &[&str]) -> Run {
+    let command = ops.command();
+    let mut by = Command::new(program);
+    by.args(arguments)
+        .arg(command.get_program())
+        .args(command.get_args());
+    Run::of(by.arg("--check"))
+}
+
+#[track_caller]
+fn fails(run: Run, what: &str, words: &str) {
+    let run = run.failure();
+    let mut lines = run.stdout.lines();
+    let found =
+        lines.any(|line| line.starts_with(&format!("FAIL  {what}: ")) && line.contains(words));
+    assert!(found, "{what}: {words:?} isn't among {run}");
+}
+
+#[test]
+fn a_node_where_all_is_right_is_told_so() {
+    let (node, hook) = installed();
+    let ops = Ops::stopped(&node, "metrics_listen = \"127.0.0.1:0\"");
+    let run = check(&ops).success();
+    let words = [
+        "configuration: ",
+        "user: root",
+        "capabilities: they suffice",
+        "runtime-cli: ",
+        "runtime's configuration: ",
+        "delegate: /",
+        &format!("hook: {}", hook.display()),
+        "crust directory: ",
+        "state directory: ",
+        "runtime: mounts ext4, ",
+        "socket: ",
+        "socket: ",
+        "metrics: ",
+    ];
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines.len(), words.len(), "{run}");
+    for (line, word) in lines.iter().zip(words) {
+        assert!(line.starts_with(&format!("ok    {word}")), "{line}");
+    }
+    assert!(
+        !ops.socket().exists() && !node.handler().crust_root().exists(),
+        "it makes nothing"
+    );
+}
+
+#[test]
+fn a_mistake_in_a_configuration_is_told_as_at_the_start() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    let check = || check(&ops);
+    let file = node.dir().join("file");
+    fs::write(&file, "").unwrap();
+    let missing = format!("allowed_clis = [\"/no/such/program\", {file:?}]");
+    ops.reconfigure(&node, &missing);
+    fails(check(), "runtime-cli", "/no/such/program");
+    fails(check(), "runtime-cli", "/tmp can be written by others");
+    ops.reconfigure(&node, "cli_timeot = 5");
+    fails(check(), "configuration", "unknown field `cli_timeot`");
+    ops.reconfigure(&node, "max_calls = 9223372036854775807");
+    let range = "max_calls: 9223372036854775807 isn't one of 1 to 10000";
+    fails(check(), "configuration", range);
+    let error = Run::of(&mut ops.command()).failure();
+    assert!(error.stderr.contains(range), "{error}");
+    fs::remove_file(ops.config()).unwrap();
+    fails(check(), "configuration", utf8(ops.config()));
+    fs::write(
+        ops.config(),
+        format!(
+            "listen = \"{0}/s\"\nruntime = \"{0}\"",
+            node.handler().path().display()
+        ),
+    )
+    .unwrap();
+    fails(check(), "socket", "isn't a directory");
+    ops.reconfigure(&node, "");
+    fs::create_dir(node.handler().crust_root()).unwrap();
+    fs::set_permissions(node.handler().crust_root(), Permissions::from_mode(0o777)).unwrap();
+    fails(check(), "crust directory", "can be written by others");
+    node.handler().reconfigure("fstypes = 5");
+    fails(
+        check(),
+        "runtime's configuration",
+        utf8(&node.handler().configuration()),
+    );
+    fails(
+        check_by(&ops, "setpriv", &["--reuid=1000", "--clear-groups"]),
+        "user",
+        "uid 1000 isn't root",
+    );
+    let error = Run::of(&mut ops.command()).failure();
+    assert_eq!(error.stderr.lines().count(), 1, "{error}");
+    assert!(
+        error.stderr.contains("expected a sequence"),
+        "it doesn't start either: {error}"
+    );
+}
+
+#[test]
+fn what_the_runtime_lacks_is_told() {
+    let (node, hook) = installed();
+    let ops = Ops::stopped(&node, "");
+    fs::set_permissions(&hook, Permissions::from_mode(0o644)).unwrap();
+    fails(check(&ops), "hook", "can't be executed; hint: install");
+    fs::set_permissions(&hook, Permissions::from_mode(0o777)).unwrap();
+    fails(check(&ops), "hook", "can be written by others");
+    fs::remove_file(&hook).unwrap();
+    fails(
+        check(&ops),
+        "hook",
+        "No such file or directory (os error 2); hint: install crust-mount-hook beside the runtime",
+    );
+    node.handler().delegate_to(&hook);
+    fails(check(&ops), "delegate", "hint: set `delegate`");
+    fs::create_dir_all(node.handler().state_dir()).unwrap();
+    fs::set_permissions(node.handler().state_dir(), Permissions::from_mode(0o777)).unwrap();
+    fails(check(&ops), "state directory", "can be written by others");
+    fs::remove_dir(node.handler().state_dir()).unwrap();
+    node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
+    fails(
+        check(&ops),
+        "runtime",
+        "this kernel has none of its `fstypes`",
+    );
+}
+
+#[test]
+fn a_root_that_cannot_mount_is_told() {
+    let (node, _) = installed();
+    let ops = Ops::stopped(&node, "");
+    let lesser = |capability: &str| {
+        let bounding = format!("--bounding-set=-{capability}");
+        check_by(&ops, "setpriv", &[&bounding])
+    };
+    fails(
+        lesser("sys_admin"),
+        "capabilities",
+        "without CAP_SYS_ADMIN; ",
+    );
+    fails(
+        lesser("sys_chroot"),
+        "capabilities",
+        "without CAP_SYS_CHROOT; ",
+    );
+    let run = lesser("sys_resource").success();
+    assert!(run.stdout.contains("but for ext4 to grow"), "{run}");
+}
+
+#[test]
+fn a_place_that_another_has_is_told() {
+    let (node, _) = installed();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap();
+    let ops = Ops::stopped(&node, &format!("metrics_listen = \"{port}\""));
+    fails(
+        check(&ops),
+        "metrics",
+        &format!("bind {port}: Address already in use"),
+    );
+    let datagram = UnixDatagram::bind(ops.crust_socket()).unwrap();
+    fails(check(&ops), "socket", "isn't a socket of that kind");
+    drop((other, datagram));
+    fs::remove_file(ops.crust_socket()).unwrap();
+
+    // A check beside a daemon that runs finds it there, and that is as it should be.
+    ops.spawn(ops.command());
+    wait_until("the metrics", PATIENCE, || {
+        std::net::TcpStream::connect(port).is_ok()
+    });
+    let run = check(&ops).success();
+    for line in [
+        format!("ok    metrics: {port}, where a crust_ops answers already"),
+        format!(
+            "ok    socket: {}, where somebody listens already: systemd, or a crust_ops",
+            ops.socket().display()
+        ),
+    ] {
+        assert!(
+            run.stdout.lines().any(|it| it == line),
+            "{line:?} isn't in {run}"
+        );
+    }
+}
