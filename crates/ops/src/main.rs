@@ -7,6 +7,7 @@ mod call;
 mod check;
 mod cli;
 mod listen;
+mod log;
 mod metrics;
 mod node;
 mod server;
@@ -23,11 +24,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tracing_subscriber::filter::LevelFilter;
 
 use node::Node;
 use server::Configured;
-use settings::{LogLevel, Settings};
+use settings::Settings;
 
 /// The gRPC proxy by which CSI node plugins defer mounts to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     match run(file, named) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("crust_ops: {}", crust_state::sentence(error.as_ref()));
+            log::fatal(&crust_state::sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run(file: PathBuf, named: bool) -> Result<()> {
     let settings = Settings::load(&file, named)?;
-    log(settings.log_level);
+    log::start(settings.log_level);
     raise_descriptors();
     let node = Node::new(settings.runtimes()?);
     let configured = Configured {
@@ -77,26 +77,6 @@ fn run(file: PathBuf, named: bool) -> Result<()> {
     // Threads that wait for a device that hangs would be waited for as long.
     runtime.shutdown_background();
     served
-}
-
-/// To standard error, which is the journal's under systemd; there lines have a time already.
-fn log(level: LogLevel) {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let lines = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_max_level(level);
-    if std::env::var_os("JOURNAL_STREAM").is_some() {
-        lines.without_time().init();
-    } else {
-        lines.init();
-    }
 }
 
 /// Each connection and each program that runs takes some, and the soft limit is one for programs

@@ -11,6 +11,7 @@ mod invalid;
 mod life;
 mod limits;
 mod listen;
+mod log;
 mod metrics;
 mod race;
 mod reflection;
