@@ -98,6 +98,12 @@ impl Given {
             },
             Err(error) => error.to_string(),
         };
+        if KNOWN.contains(&&*self.name) {
+            return format!(
+                "systemd passes a socket {name} ({place}), which isn't served: there are two of them, \
+                 or `crust_listen` is empty"
+            );
+        }
         format!(
             "systemd passes a socket {name} ({place}), which is none of ours: known are the names {} \
              (FileDescriptorName= in its unit), and `listen` and `crust_listen` of the configuration",
