@@ -14,7 +14,7 @@ CARGO_NEXTEST_VERSION := 0.9.143
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
-TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman
+TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
 # Only what is missing is installed, so that nothing is upgraded under anybody's hands.
@@ -107,10 +107,17 @@ demo: build ## Show a deferred volume end to end
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
 
 .PHONY: install
-install: build ## Install the programs below PREFIX (/usr/local)
+install: build install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
 	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
 	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
+
+.PHONY: install-units
+install-units:
+	@for unit in crust_ops.service crust_ops.socket crust.socket; do \
+		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit \
+			| install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
+	done
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -16,6 +16,7 @@ mod metrics;
 mod race;
 mod reflection;
 mod storage;
+mod units;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,0 +1,126 @@
+//! systemd's units for it, as `make install` installs them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
+use runcrust_tests::container::end;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run, TestDir, binary};
+
+const POD: &str = "77777777-3333-2222-1111-000000000000";
+
+/// They, below a prefix of the test's.
+fn installed(dir: &TestDir) -> PathBuf {
+    let prefix = dir.join("prefix");
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    symlink(binary("crust_ops"), prefix.join("bin/crust_ops")).unwrap();
+    let mut make = Command::new("make");
+    make.arg("--directory")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .args(["install-units", "DESTDIR="])
+        .arg(format!("PREFIX={}", prefix.display()))
+        .env_remove("MAKEFLAGS");
+    let _ = Run::of(&mut make).success();
+    prefix
+}
+
+fn units(prefix: &Path) -> PathBuf {
+    prefix.join("lib/systemd/system")
+}
+
+/// The values of a unit's key.
+fn values(unit: &Path, key: &str) -> Vec<String> {
+    let text = fs::read_to_string(unit).unwrap().replace("\\\n", " ");
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn systemd_has_nothing_against_them() {
+    let dir = TestDir::new();
+    let prefix = installed(&dir);
+    let mut names: Vec<String> = fs::read_dir(units(&prefix))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["crust.socket", "crust_ops.service", "crust_ops.socket"]
+    );
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]);
+    verify.args(names.iter().map(|name| units(&prefix).join(name)));
+    let run = Run::of(&mut verify).success();
+    assert_eq!((&*run.stdout, &*run.stderr), ("", ""), "{run}");
+    let service = units(&prefix).join("crust_ops.service");
+    let program = format!("{}/bin/crust_ops", prefix.display());
+    assert_eq!(values(&service, "ExecStart"), [program]);
+}
+
+/// The defaults that the daemon has for itself.
+#[test]
+fn their_sockets_are_where_it_would_listen() {
+    let dir = TestDir::new();
+    let prefix = installed(&dir);
+    let documented = include_str!("../../../docs/crust_ops.md");
+    for (name, key) in [("crust_ops", "listen"), ("crust", "crust_listen")] {
+        let unit = units(&prefix).join(format!("{name}.socket"));
+        let [path] = &values(&unit, "ListenStream")[..] else {
+            panic!("{name}.socket has one ListenStream=")
+        };
+        let row = format!("| `{key}` | `\"{path}\"` |");
+        assert!(documented.contains(&row), "{row}");
+        assert_eq!(values(&unit, "FileDescriptorName"), [name]);
+    }
+}
+
+/// Its programs are the runtime's, which mounts; so they are what it has to be tried with.
+#[test]
+fn the_capabilities_that_they_leave_it_suffice() {
+    let node = Node::trusted(Delegate::Crun, "sandbox = \"always\"");
+    let unit = units(&installed(node.dir())).join("crust_ops.service");
+    let left = values(&unit, "CapabilityBoundingSet").concat();
+    let left = left.to_lowercase().replace("cap_", "");
+    let left: Vec<&str> = left.split_whitespace().collect();
+    assert!(left.contains(&"sys_admin"), "{left:?}");
+    let all = Run::of(Command::new("setpriv").arg("--list-caps")).success();
+    let others = all.stdout.lines().filter(|name| !left.contains(name));
+    let dropped: Vec<String> = others.map(|name| format!("-{name}")).collect();
+    let ops = Ops::stopped(&node, "");
+    let command = ops.command();
+    let mut lesser = Command::new("setpriv");
+    lesser
+        .arg("--no-new-privs")
+        .arg(format!("--bounding-set={}", dropped.join(",")))
+        .arg(command.get_program())
+        .args(command.get_args());
+    ops.spawn(lesser);
+
+    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let sandbox = node.sandbox(POD);
+    let target = node.target(POD, "pv-1");
+    let request = RuntimePublishVolumeRequest {
+        sandbox_id: sandbox.id().to_owned(),
+        host_volume_id: utf8(device.path()).to_owned(),
+        host_target_path: utf8(&target).to_owned(),
+        file_system: device.fstype().to_owned(),
+        fsgroup_gid: Some(4242),
+        ..RuntimePublishVolumeRequest::default()
+    };
+    ops.crust(|mut client| async move { client.runtime_publish_volume(request).await })
+        .unwrap();
+    let app = node.app(&sandbox, &target, "/data");
+    assert_eq!(app.sh("stat -c '%g %a' /data"), "4242 2775");
+    device.set_size(512 << 20);
+    assert_eq!(ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+    assert!(!ops.stats(&target).unwrap().usage.is_empty());
+    end([app, sandbox]);
+    ops.unstage(&target).unwrap();
+    assert!(device.is_free());
+}
