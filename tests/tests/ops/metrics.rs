@@ -181,11 +181,16 @@ fn a_connection_is_for_one_request() {
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(
+            "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+                .repeat(2)
+                .as_bytes(),
+        )
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("its end");
     assert!(answer.ends_with("# EOF\n"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "{answer}");
     drop(ops);
 }
 
