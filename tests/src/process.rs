@@ -51,13 +51,16 @@ pub fn in_group(group: i32) -> Vec<i32> {
     pids
 }
 
+/// The processes that have this parent, zombies too.
+pub fn children(parent: i32) -> Vec<i32> {
+    let mut pids = with_command_line(|_| true);
+    pids.retain(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent));
+    pids
+}
+
 /// A process and all below it, a line each: what it does, for a message about one that hangs.
 pub fn tree(pid: i32) -> Vec<String> {
-    let children = with_command_line(|_| true);
-    let children = children
-        .into_iter()
-        .filter(|child| Stat::of(*child).is_some_and(|stat| stat.parent == pid));
-    let below: Vec<String> = children.flat_map(tree).collect();
+    let below: Vec<String> = children(pid).into_iter().flat_map(tree).collect();
     let file = |name| {
         let text = fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         text.replace('\0', " ").trim_end().to_owned()

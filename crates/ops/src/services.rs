@@ -12,12 +12,12 @@ use crust_state::TargetPath;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, Processes};
 use crate::metrics::Metrics;
-use crate::node::Node;
+use crate::node::{Node, STAGE};
 use crate::settings::Settings;
 use crate::status::Refusal;
-use crate::volumes::Volumes;
+use crate::volumes::{Held, Volumes};
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
@@ -27,7 +27,11 @@ pub(crate) use storage::StorageService;
 pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<Node>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    pub(crate) volumes: Arc<Volumes>,
+    /// Whose turn it is to change a volume.
+    pub(crate) volumes: Volumes,
+    /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
+    pub(crate) asked: Volumes,
+    pub(crate) processes: Processes,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -42,14 +46,34 @@ impl Shared {
         program: &Path,
         arguments: &[OsString],
         limit: Option<Duration>,
+        turn: Option<Held>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
-        let answer = policy.ask(program, arguments).await;
+        let answer = policy.ask(&self.processes, program, arguments, turn);
+        let answer = answer.await;
         if matches!(answer, Err(CliError::Timeout { .. })) {
             self.metrics.timeout();
         }
         answer
+    }
+
+    /// A volume's turn, waited for as long as a call of it may take.
+    async fn turn(
+        &self,
+        volumes: &Volumes,
+        target: &TargetPath,
+        limit: Duration,
+    ) -> Result<Held, Refusal> {
+        let turn = tokio::time::timeout(limit, volumes.turn(target.digest())).await;
+        turn.map_err(|_| Refusal::Held {
+            volume: target.volume_name(),
+            after: limit,
+        })
+    }
+
+    fn cli_timeout(&self) -> Duration {
+        self.settings.borrow().policy().timeout
     }
 
     fn runtime(&self) -> PathBuf {

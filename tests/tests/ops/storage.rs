@@ -238,8 +238,8 @@ const INVALID: [(Change, &str, &str); 15] = [
     ),
     (
         |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),
-        "RUNTIME",
-        "volume pv-1: ",
+        "INVALID_FIELD",
+        "volume pv-1: fsgroup_policy: \"Sometimes\" isn't an fsGroupChangePolicy",
     ),
     (
         |it| it.host_volume_id = "/dev/no-such-device".into(),
@@ -258,12 +258,12 @@ const INVALID: [(Change, &str, &str); 15] = [
     ),
     (
         |it| it.mount_options = vec!["password=x".into()],
-        "RUNTIME",
-        "volume pv-1: mount option password: looks like",
+        "INVALID_FIELD",
+        "volume pv-1: mount_options: mount option password: looks like",
     ),
     // More than a program can have as one argument, or a volume's entry can.
     (
-        |it| it.mount_options = vec!["o".repeat(200_000)],
+        |it| it.mount_options = vec!["commit=5".into(); 9_000],
         "INVALID_FIELD",
         "volume pv-1: mount_options: with it the volume's description is longer than 65536 bytes",
     ),

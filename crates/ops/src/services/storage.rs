@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crust_mount::options;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::RuntimeAssistedStorageManagement;
 use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type;
 use crust_proto::runtime::v1alpha1::runtime_capability::{Rpc, Type as Kind};
@@ -15,11 +16,12 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
     RuntimePublishVolumeResponse, VolumeCondition, VolumeUsage,
 };
+use crust_state::FsGroupChangePolicy;
 use crust_state::files::MAX_FILE_SIZE;
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, a_path, bytes, required, target_path};
+use super::{STAGE, Shared, a_path, bytes, required, target_path};
 use crate::cli::{Capabilities, Unit as CliUnit, Usage};
 use crate::status::Refusal;
 
@@ -129,7 +131,10 @@ impl StorageService {
     /// As the runtime finds them on this host.
     async fn capabilities(&self) -> Result<Capabilities, Refusal> {
         let runtime = self.0.runtime();
-        Ok(self.0.ask(&runtime, &["capabilities".into()], None).await?)
+        Ok(self
+            .0
+            .ask(&runtime, &["capabilities".into()], None, None)
+            .await?)
     }
 
     async fn volume(
@@ -146,13 +151,12 @@ impl StorageService {
     async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
         let target = target_path("host_target_path", &request.host_target_path)?;
         let arguments = arguments(request)?;
-        let _turn = self.0.volumes.turn(target.digest()).await;
+        let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         let runtime = self.0.runtime();
-        let done = self
-            .0
-            .ask::<Done>(&runtime, &arguments, Some(PUBLISH))
-            .await;
-        done.map(drop).map_err(Refusal::cli(target.volume_name()))
+        let done = self.0.ask(&runtime, &arguments, Some(PUBLISH), Some(turn));
+        done.await
+            .map(|Done {}| ())
+            .map_err(Refusal::cli(target.volume_name()))
     }
 }
 
@@ -181,6 +185,9 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     add("host_volume_id", "device", &device)?;
     let fstype = required("file_system", request.file_system)?;
     add("file_system", "fstype", &fstype)?;
+    // Before anybody sees them in the arguments of a process: none looks like a secret.
+    options::parse(&request.mount_options)
+        .map_err(|error| Refusal::field("mount_options", error))?;
     for option in &request.mount_options {
         add("mount_options", "option", option)?;
     }
@@ -191,6 +198,8 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
         }
         add("fsgroup_gid", "fs-group", &gid.to_string())?;
         if !policy.is_empty() {
+            let known = policy.parse::<FsGroupChangePolicy>();
+            known.map_err(|error| Refusal::field("fsgroup_policy", error))?;
             add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
     } else if !policy.is_empty() {
