@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crust_proto::v1::{RuntimeStageVolumeRequest, VolumeType, volume_type};
+use crust_proto::v1::{
+    RuntimeStageVolumeRequest, VolumeGroupChangePolicy, VolumeType, volume_type,
+};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
@@ -31,7 +33,7 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
 
 /// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
-const FIELDS: [(Change, &str, &str); 19] = [
+const FIELDS: [(Change, &str, &str); 20] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",
@@ -109,6 +111,15 @@ const FIELDS: [(Change, &str, &str); 19] = [
         |it| it.volume_supplemental_group = "99999999999".into(),
         "volume_supplemental_group",
         "\"99999999999\" isn't",
+    ),
+    (
+        |it| {
+            it.volume_supplemental_group = "5".into();
+            it.volume_supplemental_group_change_policy =
+                Some(VolumeGroupChangePolicy { policy: 7 });
+        },
+        "volume_supplemental_group_change_policy.policy",
+        "7 is none that is known",
     ),
     (
         |it| it.access_mode = "RWX".into(),

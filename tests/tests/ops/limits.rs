@@ -1,11 +1,13 @@
 //! Requests are bounded, in size and in number.
 
-use crust_proto::v1::RuntimeGetVolumeStatsRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
+use crust_proto::v1::{
+    RuntimeGetVolumeStatsRequest, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
+};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, until};
-use tonic::Code::{NotFound, OutOfRange, ResourceExhausted};
+use tonic::Code::{DeadlineExceeded, NotFound, OutOfRange, ResourceExhausted};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -65,4 +67,25 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
     refused(ops.stats(&unknown), NotFound);
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().unwrap();
+}
+
+/// It has a call's place as long as it comes.
+#[test]
+fn a_message_that_does_not_come_is_not_waited_for() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "max_calls = 1");
+    let unknown = node.target("pod-a", "pv-1");
+    ops.block_on(async {
+        let mut client = tonic::client::Grpc::new(ops.channel(ops.socket()));
+        client.ready().await.unwrap();
+        let never = tokio_stream::pending::<RuntimeUnstageVolumeRequest>();
+        let path = "/crust.v1.Runtime/RuntimeUnstageVolume".parse().unwrap();
+        let codec = tonic_prost::ProstCodec::default();
+        let call = client.client_streaming(tonic::Request::new(never), path, codec);
+        let call: Result<tonic::Response<RuntimeUnstageVolumeResponse>, _> = call.await;
+        assert_eq!(reason(&call), "DEADLINE");
+        let error = refused(call, DeadlineExceeded);
+        assert!(error.contains("message"), "{error}");
+    });
+    ops.unstage(&unknown).expect("the place is free");
 }
