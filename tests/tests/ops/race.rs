@@ -15,8 +15,11 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::random::Random;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
 use serde_json::Value;
+use tonic::Code::{DeadlineExceeded, FailedPrecondition};
+
+use crate::{reason, refused};
 
 const CLIENTS: usize = 64;
 const VOLUMES: usize = 8;
@@ -212,6 +215,48 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
         });
         assert_eq!(number_of(&node.entry(&target)), Some(3 * round + 2));
     }
+}
+
+/// Neither another process, nor an earlier call that waits for one, is waited for for ever.
+#[test]
+fn a_lock_that_is_kept_is_told() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "unstage_timeout = 1");
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    ops.stage(numbered(&target, &device, 1)).unwrap();
+    let lock = node.lock_of(&target);
+    let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
+    let call = ops.unstage(&target);
+    assert_eq!(reason(&call), "VOLUME_STATE");
+    let error = refused(call, FailedPrecondition);
+    assert!(
+        error.starts_with("volume pv-1: ") && error.contains(utf8(&lock)),
+        "{error}"
+    );
+    ops.block_on(async {
+        let mut client = RuntimeClient::new(ops.channel(ops.socket()));
+        let request = numbered(&target, &device, 2);
+        let left = tokio::spawn(async move { client.runtime_stage_volume(request).await });
+        until("the lock to be waited for", PATIENCE, || {
+            is_waited_for(&ops, &lock)
+        })
+        .await;
+        left.abort();
+    });
+    let call = ops.unstage(&target);
+    assert_eq!(reason(&call), "DEADLINE");
+    let error = refused(call, DeadlineExceeded);
+    assert!(
+        error.starts_with("volume pv-1: an earlier call for it"),
+        "{error}"
+    );
+    assert_eq!(number_of(&node.entry(&target)), Some(1));
+    drop(held);
+    wait_until("the call that was left", PATIENCE, || {
+        ops.unstage(&target).is_ok()
+    });
+    assert_eq!(number_of(&node.entry(&target)), None);
 }
 
 /// Whether the daemon has opened a volume's lock, which somebody else has.
