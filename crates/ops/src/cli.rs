@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use answer::{Capabilities, Capacity, Stats, Unit, Usage};
+pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
 pub(crate) use processes::Processes;
 use serde::de::DeserializeOwned;
 pub(crate) use trust::{Untrusted, check};

@@ -120,7 +120,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     tell_systemd(&[NotifyState::Stopping]);
     let drained = drain(servers, &ended, &ending, &mut reporters).await;
     // Whose answers nobody waits for any more; the runtime's end would come before theirs.
-    processes.kill();
+    processes.end().await;
     drained
 }
 

@@ -1,5 +1,34 @@
 //! The gRPC services.
 
+/// The answer to stats, of which both packages have their own, with the same fields.
+macro_rules! answer_to_stats {
+    ($($package:ident)::+) => {
+        fn answer_to_stats(
+            stats: $crate::cli::Stats,
+        ) -> $($package)::+::RuntimeGetVolumeStatsResponse {
+            use $($package)::+::volume_usage::Unit;
+            use $($package)::+::{RuntimeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
+            let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
+                available: usage.available,
+                total: usage.total,
+                used: usage.used,
+                unit: match usage.unit {
+                    $crate::cli::Unit::Bytes => Unit::Bytes,
+                    $crate::cli::Unit::Inodes => Unit::Inodes,
+                }
+                .into(),
+            });
+            RuntimeGetVolumeStatsResponse {
+                usage: usage.collect(),
+                volume_condition: Some(VolumeCondition {
+                    abnormal: stats.volume_condition.abnormal,
+                    message: stats.volume_condition.message,
+                }),
+            }
+        }
+    };
+}
+
 mod runtime;
 mod storage;
 

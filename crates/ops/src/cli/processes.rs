@@ -53,12 +53,16 @@ impl Processes {
         })
     }
 
-    /// Kills all of them: nobody waits for their answers any more.
-    pub(crate) fn kill(&self) {
+    /// Kills all of them and what they leave: nobody waits for their answers any more.
+    pub(crate) async fn end(&self) {
         for (pid, group) in self.known().iter_mut() {
             group.kill(*pid);
         }
-        self.kill_orphans();
+        let until = Instant::now() + PATIENCE;
+        while !children().is_empty() && Instant::now() < until {
+            self.kill_orphans();
+            tokio::time::sleep(MOMENT).await;
+        }
     }
 
     /// Kills what programs have left that are gone: whoever is a child of ours, and neither one of

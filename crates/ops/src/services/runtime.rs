@@ -5,19 +5,17 @@ use std::path::PathBuf;
 use crust_proto::v1::runtime_server::Runtime;
 use crust_proto::v1::volume_group_change_policy::Policy as GroupPolicy;
 use crust_proto::v1::volume_type::Type;
-use crust_proto::v1::volume_usage::Unit;
 use crust_proto::v1::{
     CapacityRange, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest,
     RuntimeStageVolumeResponse, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
-    VolumeCondition, VolumeUsage,
 };
 use crust_state::info::VolumeType;
 use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capacity, Stats, Unit as CliUnit};
+use crate::cli::{Capacity, Stats};
 use crate::status::Refusal;
 
 /// The service.
@@ -67,13 +65,7 @@ impl Runtime for RuntimeService {
         let stats = stats
             .await
             .map_err(|refusal| refusal.into_status(Some(&path)))?;
-        Ok(Response::new(RuntimeGetVolumeStatsResponse {
-            usage: stats.usage.iter().map(usage).collect(),
-            volume_condition: Some(VolumeCondition {
-                abnormal: stats.volume_condition.abnormal,
-                message: stats.volume_condition.message,
-            }),
-        }))
+        Ok(Response::new(answer_to_stats(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -204,18 +196,7 @@ fn gid_of(text: &str) -> Result<u32, Refusal> {
     })
 }
 
-fn usage(usage: &crate::cli::Usage) -> VolumeUsage {
-    let unit = match usage.unit {
-        CliUnit::Bytes => Unit::Bytes,
-        CliUnit::Inodes => Unit::Inodes,
-    };
-    VolumeUsage {
-        available: usage.available,
-        total: usage.total,
-        used: usage.used,
-        unit: unit.into(),
-    }
-}
+answer_to_stats!(crust_proto::v1);
 
 #[cfg(test)]
 mod tests {

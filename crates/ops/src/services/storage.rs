@@ -8,13 +8,12 @@ use crust_mount::options;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::RuntimeAssistedStorageManagement;
 use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type;
 use crust_proto::runtime::v1alpha1::runtime_capability::{Rpc, Type as Kind};
-use crust_proto::runtime::v1alpha1::volume_usage::Unit;
 use crust_proto::runtime::v1alpha1::{
     RuntimeCapability, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
     RuntimeGetCapabilitiesRequest, RuntimeGetCapabilitiesResponse,
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetSupportedFileSystemsResponse,
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
-    RuntimePublishVolumeResponse, VolumeCondition, VolumeUsage,
+    RuntimePublishVolumeResponse,
 };
 use crust_state::FsGroupChangePolicy;
 use crust_state::files::MAX_FILE_SIZE;
@@ -22,7 +21,7 @@ use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capabilities, Unit as CliUnit, Usage};
+use crate::cli::Capabilities;
 use crate::status::Refusal;
 
 /// A publish applies fsGroup: as long as a container's create may take, and a little.
@@ -97,13 +96,7 @@ impl RuntimeAssistedStorageManagement for StorageService {
             self.0.stats(target).await
         };
         let stats = stats.await.map_err(|refusal| refusal.into_status(None))?;
-        Ok(Response::new(RuntimeGetVolumeStatsResponse {
-            usage: stats.usage.iter().map(usage).collect(),
-            volume_condition: Some(VolumeCondition {
-                abnormal: stats.volume_condition.abnormal,
-                message: stats.volume_condition.message,
-            }),
-        }))
+        Ok(Response::new(answer_to_stats(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -211,15 +204,4 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     Ok(arguments)
 }
 
-fn usage(usage: &Usage) -> VolumeUsage {
-    let unit = match usage.unit {
-        CliUnit::Bytes => Unit::Bytes,
-        CliUnit::Inodes => Unit::Inodes,
-    };
-    VolumeUsage {
-        available: usage.available,
-        total: usage.total,
-        used: usage.used,
-        unit: unit.into(),
-    }
-}
+answer_to_stats!(crust_proto::runtime::v1alpha1);
