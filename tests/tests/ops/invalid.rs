@@ -118,7 +118,7 @@ const FIELDS: [(Change, &str, &str); 19] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 25] = [
+const VOLUMES: [(Change, Code, &str); 31] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -213,6 +213,36 @@ const VOLUMES: [(Change, Code, &str); 25] = [
         |it| options(it, &["token=hunter2"]),
         InvalidArgument,
         "mount option token: looks like a secret",
+    ),
+    (
+        |it| options(it, &["x-password=hunter2"]),
+        InvalidArgument,
+        "mount option x-password: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime,X-Passkey=hunter2"]),
+        InvalidArgument,
+        "mount option X-Passkey: looks like a secret",
+    ),
+    (
+        |it| options(it, &["pwd=hunter2"]),
+        InvalidArgument,
+        "mount option pwd: looks like a secret",
+    ),
+    (
+        |it| options(it, &["passphrase=hunter2"]),
+        InvalidArgument,
+        "mount option passphrase: looks like a secret",
+    ),
+    (
+        |it| options(it, &["sig=hunter2"]),
+        InvalidArgument,
+        "mount option sig: looks like a secret",
+    ),
+    (
+        |it| options(it, &["accountkey=hunter2"]),
+        InvalidArgument,
+        "mount option accountkey: looks like a secret",
     ),
     (
         |it| options(it, &["noatime=5"]),
