@@ -118,7 +118,7 @@ const FIELDS: [(Change, &str, &str); 19] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 31] = [
+const VOLUMES: [(Change, Code, &str); 33] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -148,6 +148,16 @@ const VOLUMES: [(Change, Code, &str); 31] = [
         |it| it.volume_backing_path = "/dev".into(),
         InvalidArgument,
         "device \"/dev\": ENOTBLK: a directory",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/null/".into(),
+        InvalidArgument,
+        "device \"/dev/null/\": ENOTDIR: something on the way isn't a directory; hint: ",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(256),
+        InvalidArgument,
+        "device \"/dev/a",
     ),
     (
         |it| it.volume_backing_path += "\0",

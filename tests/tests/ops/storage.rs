@@ -195,7 +195,7 @@ on_each_delegate! {
 type Change = fn(&mut RuntimePublishVolumeRequest);
 
 /// What can't be carried out, the reason in the details, and how the message begins.
-const INVALID: [(Change, &str, &str); 15] = [
+const INVALID: [(Change, &str, &str); 17] = [
     (
         |it| it.sandbox_id.clear(),
         "INVALID_FIELD",
@@ -260,6 +260,17 @@ const INVALID: [(Change, &str, &str); 15] = [
         |it| it.mount_options = vec!["password=x".into()],
         "RUNTIME",
         "volume pv-1: mount option password: looks like",
+    ),
+    // What only the mount can tell.
+    (
+        |it| it.mount_options = vec!["no-such-option=5".into()],
+        "RUNTIME",
+        "volume pv-1: fsconfig(",
+    ),
+    (
+        |it| it.file_system = "xfs".into(),
+        "RUNTIME",
+        "volume pv-1: fsconfig(",
     ),
     // More than a program can have as one argument, or a volume's entry can.
     (
