@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+mod next_step;
+
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
 
@@ -20,7 +22,7 @@ pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A system call failed.
-    #[error("{call} {}: {source}", path.display())]
+    #[error("{call} {}: {source}{}", path.display(), next_step::of(source))]
     Call {
         /// The call, as strace names it.
         call: &'static str,

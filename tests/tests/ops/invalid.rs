@@ -31,7 +31,7 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
 
 /// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
-const FIELDS: [(Change, &str, &str); 19] = [
+const FIELDS: [(Change, &str, &str); 20] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",
@@ -48,6 +48,11 @@ const FIELDS: [(Change, &str, &str); 19] = [
         |it| it.volume_target_path = "pods/a/mount".into(),
         "volume_target_path",
         "target path \"pods/a/mount\" is relative",
+    ),
+    (
+        |it| it.volume_target_path = "//".into(),
+        "volume_target_path",
+        "target path \"//\" is the root directory",
     ),
     (
         |it| it.volume_target_path += "/../b",
