@@ -6,18 +6,19 @@ use crate::config::Config;
 use crate::files::FileError;
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::resize::RESIZE;
 use crate::target::TargetPath;
 
 mod entry;
 mod kata;
 mod late;
 mod resize;
+mod staging;
 mod volume;
 
 use entry::{Entry, Layout};
 use kata::KataDirectory;
 use late::LateDirectory;
+pub use staging::Staging;
 pub use volume::Volume;
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
@@ -181,10 +182,18 @@ impl CrustDirectory {
         }))
     }
 
-    /// Stages a volume under its target path and that path's resolved form. The latter is written
-    /// first, so that a crash in between leaves what was staged before, or what isn't staged. In
-    /// Kata's layout nothing is.
+    /// Stages a volume under its target path and that path's resolved form. In Kata's layout nothing
+    /// is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
+        Ok(self.try_stage(target, info)?.keep()?)
+    }
+
+    /// The same, to be kept or taken back.
+    pub fn try_stage(
+        &self,
+        target: &TargetPath,
+        info: &MountInfo,
+    ) -> Result<Staging<'_>, EntryError> {
         if let Some(kata) = &self.kata
             && let Some(staged) = kata.volume(target)?
             && !info.agrees_with(&staged.info)
@@ -195,21 +204,7 @@ impl CrustDirectory {
                 kata: staged.info_path(),
             });
         }
-        let root = self.root.create()?;
-        let content = info.to_json();
-        for path in spellings(target).into_iter().rev() {
-            let name = path.digest().to_string();
-            match root.open_directory(&name)? {
-                Some(there) if there.read(MOUNT_INFO)?.as_deref() == Some(&content) => {}
-                Some(there) => {
-                    // It was asked for the volume that was staged here before.
-                    there.remove(RESIZE)?;
-                    there.write(MOUNT_INFO, &content)?;
-                }
-                None => root.add_directory(&name, &[(MOUNT_INFO, &content)])?,
-            }
-        }
-        Ok(())
+        Ok(Staging::write(self.root.create()?, target, info)?)
     }
 
     /// The staged volumes; whether each is in use. One that can't be read is left out.
