@@ -18,6 +18,7 @@ mod release;
 mod resize;
 mod stage;
 mod stats;
+mod sweep;
 mod users;
 
 pub use context::{Context, Locked, lock};
@@ -27,8 +28,9 @@ pub use health::Condition;
 pub use late::stage_mounted;
 pub use own::{instantiate, mount_reserved, reserve};
 pub use plan::{Need, needs};
-pub use release::{SweepError, release, release_sandbox, sweep};
+pub use release::{release, release_sandbox};
 pub use resize::resize;
 pub use stage::{stage, unstage};
 pub use stats::{Stats, stats};
+pub use sweep::{SweepError, sweep};
 pub use users::{NewContainer, begin, has_device, publish, take_back, withdraw};

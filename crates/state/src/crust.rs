@@ -6,9 +6,10 @@ use crate::config::Config;
 use crate::files::FileError;
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::target::TargetPath;
+use crate::target::{Digest, TargetPath};
 
 mod entry;
+mod half;
 mod kata;
 mod late;
 mod resize;
@@ -16,6 +17,7 @@ mod staging;
 mod volume;
 
 use entry::{Entry, Layout};
+pub use half::Half;
 use kata::KataDirectory;
 use late::LateDirectory;
 pub use staging::Staging;
@@ -214,7 +216,7 @@ impl CrustDirectory {
         };
         let mut volumes = Vec::new();
         for name in root.names()? {
-            let Some(directory) = root.open_directory(&name)? else {
+            let Ok(Some(directory)) = root.open_directory(&name) else {
                 continue;
             };
             let info = directory.read(MOUNT_INFO).ok().flatten();
@@ -241,6 +243,26 @@ impl CrustDirectory {
             .map_or(Ok(()), |kata| kata.remove(target))
     }
 
+    /// Removes what was left half made in the directory and its entries; what went wrong.
+    #[must_use]
+    pub fn remove_leftovers(&self) -> Vec<FileError> {
+        let root = match self.root.get() {
+            Ok(Some(root)) => root,
+            Ok(None) => return Vec::new(),
+            Err(error) => return vec![error],
+        };
+        let mut errors = root.remove_leftovers();
+        let names = root.names().unwrap_or_default().into_iter();
+        for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
+            match root.open_directory(&name) {
+                Ok(Some(entry)) => errors.extend(entry.remove_leftovers()),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        errors
+    }
+
     /// Whether there is an entry of a path, whatever it is worth.
     pub fn has_entry(&self, path: &TargetPath) -> Result<bool, FileError> {
         Ok(self.any_entry(path)?.is_some())
@@ -260,7 +282,11 @@ impl CrustDirectory {
     }
 
     fn entry(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
-        let directory = self.root.open_directory(&path.digest().to_string())?;
+        self.entry_named(&path.digest().to_string())
+    }
+
+    fn entry_named(&self, name: &str) -> Result<Option<Entry>, FileError> {
+        let directory = self.root.open_directory(name)?;
         Ok(directory.map(|directory| Entry {
             directory,
             layout: Layout::Crust,

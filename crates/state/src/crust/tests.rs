@@ -380,6 +380,69 @@ fn a_stage_that_fails_half_way_leaves_what_was_there() {
 }
 
 #[test]
+fn an_entry_whose_twin_is_gone_goes_unless_somebody_has_it() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    node.stage("data/pods/b");
+    let resolved = node.target("data/pods/a");
+    assert!(node.crust.halves().unwrap().is_empty());
+    let halve = |user: Option<Process>, cli| {
+        node.stage("kubelet/pods/a");
+        let volume = node.crust.volume(&given).unwrap().unwrap();
+        volume.forget_users().unwrap();
+        if let Some(process) = user {
+            let mut record = record();
+            record.users[0].process = process;
+            volume.write_record(&record).unwrap();
+        }
+        if cli {
+            volume.publish_cli(Path::new("/cli")).unwrap();
+        }
+        std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+        let [half] = &node.crust.halves().unwrap()[..] else {
+            panic!("one half");
+        };
+        assert_eq!(half.target(), &given);
+        let removed = node.crust.remove_half(half).unwrap();
+        assert_eq!(removed, !node.file(&resolved, "").exists());
+        removed
+    };
+    let dead = record().users[0].process.clone();
+    assert!(halve(None, false));
+    assert!(halve(Some(dead.clone()), false));
+    assert!(halve(Some(dead), true));
+    assert!(!halve(None, true), "somebody answers for it");
+    let alive = Process::current().unwrap();
+    assert!(!halve(Some(alive), true));
+
+    let [half] = &node.crust.halves().unwrap()[..] else {
+        panic!("one half");
+    };
+    node.stage("kubelet/pods/a");
+    node.crust
+        .volume(&given)
+        .unwrap()
+        .unwrap()
+        .forget_users()
+        .unwrap();
+    assert!(!node.crust.remove_half(half).unwrap(), "it is whole again");
+    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+    std::fs::write(node.file(&resolved, RECORD), "{").unwrap();
+    let error = node.crust.remove_half(half).unwrap_err().to_string();
+    assert!(error.contains(RECORD), "{error}");
+}
+
+#[test]
+fn one_entry_that_cannot_be_read_hides_no_other() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let beside = node.target("data/pods/b").digest().to_string();
+    symlink("elsewhere", node.root.join("crust").join(beside)).unwrap();
+    assert_eq!(node.crust.volumes().unwrap(), [(target, false)]);
+    assert_eq!(node.crust.remove_leftovers().len(), 1);
+}
+
+#[test]
 fn a_resize_that_cannot_be_read_is_refused_until_another_replaces_it() {
     let node = Node::new();
     let target = node.stage("data/pods/a");
