@@ -52,6 +52,11 @@ const FIELDS: [(Change, &str, &str); 20] = [
         "target path \"pods/a/mount\" is relative",
     ),
     (
+        |it| it.volume_target_path = "//".into(),
+        "volume_target_path",
+        "target path \"//\" is the root directory",
+    ),
+    (
         |it| it.volume_target_path += "/../b",
         "volume_target_path",
         "target path \"/",
@@ -129,7 +134,7 @@ const FIELDS: [(Change, &str, &str); 20] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 25] = [
+const VOLUMES: [(Change, Code, &str); 33] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -159,6 +164,16 @@ const VOLUMES: [(Change, Code, &str); 25] = [
         |it| it.volume_backing_path = "/dev".into(),
         InvalidArgument,
         "device \"/dev\": ENOTBLK: a directory",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/null/".into(),
+        InvalidArgument,
+        "device \"/dev/null/\": ENOTDIR: something on the way isn't a directory; hint: ",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(256),
+        InvalidArgument,
+        "device \"/dev/a",
     ),
     (
         |it| it.volume_backing_path += "\0",
@@ -224,6 +239,36 @@ const VOLUMES: [(Change, Code, &str); 25] = [
         |it| options(it, &["token=hunter2"]),
         InvalidArgument,
         "mount option token: looks like a secret",
+    ),
+    (
+        |it| options(it, &["x-password=hunter2"]),
+        InvalidArgument,
+        "mount option x-password: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime,X-Passkey=hunter2"]),
+        InvalidArgument,
+        "mount option X-Passkey: looks like a secret",
+    ),
+    (
+        |it| options(it, &["pwd=hunter2"]),
+        InvalidArgument,
+        "mount option pwd: looks like a secret",
+    ),
+    (
+        |it| options(it, &["passphrase=hunter2"]),
+        InvalidArgument,
+        "mount option passphrase: looks like a secret",
+    ),
+    (
+        |it| options(it, &["sig=hunter2"]),
+        InvalidArgument,
+        "mount option sig: looks like a secret",
+    ),
+    (
+        |it| options(it, &["accountkey=hunter2"]),
+        InvalidArgument,
+        "mount option accountkey: looks like a secret",
     ),
     (
         |it| options(it, &["noatime=5"]),

@@ -11,6 +11,7 @@ mod life;
 mod limits;
 mod metrics;
 mod race;
+mod reconcile;
 mod reflection;
 mod storage;
 
