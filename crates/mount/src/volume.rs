@@ -32,5 +32,5 @@ pub use release::{release, release_sandbox};
 pub use resize::resize;
 pub use stage::{stage, unstage};
 pub use stats::{Stats, stats};
-pub use sweep::{SweepError, sweep};
+pub use sweep::{SweepError, reconcile, sweep};
 pub use users::{NewContainer, begin, has_device, publish, take_back, withdraw};

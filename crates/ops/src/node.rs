@@ -142,9 +142,9 @@ impl Node {
     }
 
     /// Removes what nobody can need any more.
-    pub(crate) async fn sweep(&self) -> Result<(), String> {
+    pub(crate) async fn reconcile(&self) -> Result<(), String> {
         self.work(&self.looks, STAGE, |context| {
-            Ok(volume::sweep(context).map_err(|error| error.to_string()))
+            Ok(volume::reconcile(context).map_err(|error| error.to_string()))
         })
         .await
         .map_err(|error| error.to_string())?

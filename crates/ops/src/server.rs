@@ -219,7 +219,7 @@ async fn reconcile(
             () = pause => {}
         }
         let node = node.borrow().clone();
-        match node.sweep().await {
+        match node.reconcile().await {
             Ok(()) => metrics.reconciled("ok"),
             Err(error) => {
                 metrics.reconciled("error");

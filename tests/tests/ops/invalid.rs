@@ -33,7 +33,7 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
 
 /// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
-const FIELDS: [(Change, &str, &str); 20] = [
+const FIELDS: [(Change, &str, &str); 21] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",

@@ -42,28 +42,33 @@ impl fmt::Display for SweepError {
     }
 }
 
-/// Removes what nobody can need any more: records of bundles that are gone, because a `delete`
-/// comes before its bundle's end; of sandboxes and users whose end no hook saw; entries that lost
-/// their twin; and what was left half made. Goes on after an error, and waits for no volume that
-/// somebody is at: the next time comes.
-///
-/// What is wrong with one volume is logged and no error: whoever sweeps came for another.
+/// Removes what nobody can need any more and is soon found: records of bundles that are gone,
+/// because a `delete` comes before its bundle's end, and of sandboxes whose end no hook saw. Goes on
+/// after an error.
 pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
-    let parts = [
-        sweep_bundles,
-        sweep_sandboxes,
-        sweep_owners,
-        sweep_users,
-        sweep_halves,
-    ];
-    let failures: Vec<Failure> = parts
-        .iter()
-        .filter_map(|part| part(context).err())
-        .collect();
+    all(context, &[sweep_bundles, sweep_sandboxes, sweep_owners])
+}
+
+/// Sweeps, and looks at every volume too, for which a pod's end has no time: users whose end no hook
+/// saw, entries that lost their twin, and what was left half made. Waits for no volume that somebody
+/// is at: the next time comes.
+///
+/// What is wrong with one volume is logged and no error.
+pub fn reconcile(context: &Context<'_>) -> Result<(), SweepError> {
+    let swept = sweep(context);
+    let looked = all(context, &[sweep_users, sweep_halves]);
     let left = context.crust.remove_leftovers();
     for error in left.into_iter().chain(context.state.remove_leftovers()) {
         tracing::warn!("{error}");
     }
+    swept.and(looked)
+}
+
+type Part = fn(&Context<'_>) -> Result<(), Failure>;
+
+fn all(context: &Context<'_>, parts: &[Part]) -> Result<(), SweepError> {
+    let failures = parts.iter().filter_map(|part| part(context).err());
+    let failures: Vec<Failure> = failures.collect();
     if failures.is_empty() {
         return Ok(());
     }
