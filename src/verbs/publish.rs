@@ -41,22 +41,13 @@ pub(super) fn publish(
         code: Code::FailedPrecondition,
         message: format!("volume {}: {error}", target.volume_name()),
     })?;
-    let was_staged = matches!(context.crust.volume(&target), Ok(Some(_)));
-    volume::stage(context, &target, &arguments.volume.mount_info(&target))?;
     let host = Host {
         sandbox: &sandbox,
         record: &record,
         cli,
     };
-    let mounted =
-        volume::lock(context, &target).and_then(|locked| volume::ensure(context, &locked, host));
-    if let Err(error) = mounted {
-        if !was_staged {
-            // The first error is the one that counts; what stays is staged and in nobody's use.
-            let _ = volume::unstage(context, &target);
-        }
-        return Err(error.into());
-    }
+    let info = arguments.volume.mount_info(&target);
+    volume::stage_mounted(context, &target, &info, host)?;
     Ok(json!({}))
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 pub use self::log::{LogLine, parse_log};
 use crate::bundle::Pod;
 use crate::cleanup::{Cleanup, Working};
+use crate::node::PATIENCE;
 use crate::run::describe;
 use crate::{Bundle, Run, Runtime, cgroup, wait_until};
 
@@ -142,8 +143,19 @@ impl Container {
     }
 
     /// Starts what was created.
+    /// Starts it. Once that has worked its own program runs, or has ended: a delegate's `start`
+    /// returns a little earlier, and then crun's `exec` can't enter a user namespace yet.
     pub fn start(&self) -> Run {
-        Run::of(&mut self.command(&["start", &self.id]))
+        let pid = fs::read_to_string(self.pid_file()).unwrap_or_default();
+        let program = || fs::read(format!("/proc/{}/cmdline", pid.trim())).ok();
+        let delegates = program();
+        let started = Run::of(&mut self.command(&["start", &self.id]));
+        if started.status.success() {
+            wait_until("a container's program to run", PATIENCE, || {
+                delegates.is_none() || program() != delegates
+            });
+        }
+        started
     }
 
     /// Runs a program in the container, as its own process would run.

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::node::{PATIENCE, utf8};
-use crate::{Container, wait_until};
+use crate::wait::comes_true;
+use crate::{Container, process, wait_until};
 
 /// The command, and SIGKILL for whichever of its processes enters `call` for the `nth` time, before
 /// the kernel does it.
@@ -84,11 +85,16 @@ pub fn create_traced(container: &Container, call: &str) -> String {
 fn create_under(strace: Command, container: &Container) -> bool {
     let mut strace = container.spawn(strace);
     let mut created = false;
-    wait_until("a create to end, one way or the other", PATIENCE, || {
+    let ends = comes_true(PATIENCE, || {
         // strace lives on with what was created.
         created = container.is_alive();
         created || strace.try_wait().expect("waitpid").is_some()
     });
+    if !ends {
+        let hang = process::tree(strace.id().cast_signed());
+        let _ = strace.kill();
+        panic!("a create doesn't end:\n{}", hang.join("\n"));
+    }
     if created {
         // The kernel lets go of those whom it traces; asked to, strace itself can wait for ever for
         // one that waits in turn.

@@ -180,6 +180,13 @@ impl Node {
         self.handler.crust_root().join(name.collect::<String>())
     }
 
+    /// A volume's lock file, which is there from its first use on.
+    pub fn lock_of(&self, target: &Path) -> PathBuf {
+        let mut name = self.entry(target).file_name().expect("a name").to_owned();
+        name.push(".lock");
+        self.handler.state_dir().join("locks").join(name)
+    }
+
     /// All files below the crust directory and the runtime's state but its locks, relative to
     /// the test's directory.
     pub fn records(&self) -> Vec<PathBuf> {

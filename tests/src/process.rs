@@ -8,9 +8,14 @@ use nix::unistd::Pid;
 use crate::node::PATIENCE;
 use crate::wait_until;
 
-/// Whether the process runs: there, and no zombie.
+/// Whether the process runs: there, and no zombie; one whose first thread alone has ended, as those
+/// of a Go program that is killed may, one after the other, still holds all that it has.
 pub fn is_alive(pid: i32) -> bool {
-    state_of(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    let runs = |stat: &Stat| match stat.state {
+        'Z' => stat.threads > 1,
+        state => state != 'X',
+    };
+    Stat::of(pid).as_ref().is_some_and(runs)
 }
 
 /// SIGKILL; a process that is gone is what was wanted.
@@ -46,13 +51,50 @@ pub fn in_group(group: i32) -> Vec<i32> {
     pids
 }
 
-fn group_of(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse().ok()
+/// The processes that have this parent, zombies too.
+pub fn children(parent: i32) -> Vec<i32> {
+    let mut pids = with_command_line(|_| true);
+    pids.retain(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent));
+    pids
 }
 
-/// The letter of proc(5)'s state; the name before it may hold anything but ends in `) `.
-fn state_of(pid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+/// A process and all below it, a line each: what it does, for a message about one that hangs.
+pub fn tree(pid: i32) -> Vec<String> {
+    let below: Vec<String> = children(pid).into_iter().flat_map(tree).collect();
+    let file = |name| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        text.replace('\0', " ").trim_end().to_owned()
+    };
+    let state = Stat::of(pid).map_or('-', |stat| stat.state);
+    let (waits, command) = (file("wchan"), file("cmdline"));
+    let mut lines = vec![format!("{pid} {state} {waits}: {command}")];
+    lines.extend(below);
+    lines
+}
+
+fn group_of(pid: i32) -> Option<i32> {
+    Some(Stat::of(pid)?.group)
+}
+
+/// What is asked for of `proc_pid_stat(5)`.
+struct Stat {
+    state: char,
+    parent: i32,
+    group: i32,
+    threads: u32,
+}
+
+impl Stat {
+    /// The name before the fields may hold anything but ends in `) `.
+    fn of(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        // Fields 3, 4, 5 and 20.
+        Some(Self {
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            threads: fields.nth(14)?.parse().ok()?,
+        })
+    }
 }

@@ -44,6 +44,14 @@ pub enum DeviceError {
         /// As given.
         path: PathBuf,
     },
+    /// No device has such a path.
+    #[error("device {path:?}: {}: {}", Name(*errno), in_words(*errno))]
+    Path {
+        /// As given.
+        path: PathBuf,
+        /// ENOTDIR, ELOOP or ENAMETOOLONG.
+        errno: Errno,
+    },
     /// It is something else.
     #[error(
         "device {path:?}: ENOTBLK: {kind}, not a block device; \
@@ -106,6 +114,10 @@ impl Device {
         let node = match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(node) => node,
             Err(Errno::NOENT) => return Err(DeviceError::Missing { path: path.into() }),
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => {
+                let path = path.into();
+                return Err(DeviceError::Path { path, errno });
+            }
             Err(errno) => return Err(call("open")(errno)),
         };
         let stat = fstat(&node).map_err(call("fstat"))?;
@@ -231,6 +243,20 @@ impl AsFd for Device {
     }
 }
 
+/// What is wrong with a path, and what to do.
+fn in_words(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOTDIR => {
+            "something on the way isn't a directory; hint: give the device's path without a / at \
+             its end, and without what follows it"
+        }
+        Errno::LOOP => {
+            "its symbolic links lead in a circle, or are too many; hint: give what they are to lead to"
+        }
+        _ => "it, or a name in it, is longer than paths can be; hint: a link can shorten it",
+    }
+}
+
 fn own_fd_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
@@ -278,11 +304,22 @@ mod tests {
             ),
             (
                 "/proc/self/exe/x",
-                "device \"/proc/self/exe/x\": open: ENOTDIR",
+                "device \"/proc/self/exe/x\": ENOTDIR: something on the way",
+            ),
+            (
+                "/dev/null/",
+                "device \"/dev/null/\": ENOTDIR: something on the way",
             ),
         ] {
             let error = error(path);
             assert!(error.starts_with(start), "{error}");
         }
+        let long = error(&format!("/dev/{}", "x".repeat(256)));
+        assert!(long.contains("ENAMETOOLONG: it, or a name"), "{long}");
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        let circle = error(link.to_str().unwrap());
+        assert!(circle.contains("ELOOP: its symbolic links"), "{circle}");
     }
 }

@@ -1,5 +1,7 @@
 //! What every call goes through: who calls, how many do, how it ends; counted and logged.
 
+mod patience;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -86,33 +88,40 @@ where
         let volume = tracing::field::Empty;
         let span = tracing::info_span!("call", id, %method, uid, pid, volume);
         let metrics = Arc::clone(&self.calls.metrics);
-        let refused = |why: &'static str, code, message| {
-            self.calls.metrics.refused(why);
-            span.in_scope(|| tracing::warn!("refused: {message}"));
-            unseen(code, &why.to_uppercase(), message).into_http()
+        let refused = |why: Unseen| {
+            self.calls.metrics.refused(why.label());
+            let status = why.status();
+            span.in_scope(|| tracing::warn!("refused: {}", status.message()));
+            status.into_http()
         };
         // The socket's mode says so already; this holds for one that systemd made, too.
         if uid != Some(0) {
-            let message = "only root may call crust_ops";
-            let response = refused("caller", Code::PermissionDenied, message);
+            let response = refused(Unseen::Caller);
             return Box::pin(async move { Ok(response) });
         }
         // Whoever asks how it is mustn't be told that it is dead where it is busy.
         let is_about_itself = method.starts_with("grpc.health.");
         let place = Arc::clone(&self.calls.places).try_acquire_owned().ok();
         if place.is_none() && !is_about_itself {
-            let response = if self.calls.places.is_closed() {
-                refused("ending", Code::Unavailable, "crust_ops is about to end")
+            let is_ending = self.calls.places.is_closed();
+            let response = refused(if is_ending {
+                Unseen::Ending
             } else {
-                let message =
-                    "too many calls are under way; hint: try again later, or raise max_calls";
-                refused("busy", Code::ResourceExhausted, message)
-            };
+                Unseen::Busy
+            });
             return Box::pin(async move { Ok(response) });
         }
         // The one that is ready is this one, not its clone (tower's `Service`).
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
+        // Of the others' calls the message may go on as long as the answer does.
+        let is_ours = method.starts_with("crust.");
+        let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
+        let request = if is_ours {
+            patience::soon(request)
+        } else {
+            request
+        };
         let answered = async move {
             let under_way = UnderWay {
                 metrics,
@@ -120,7 +129,14 @@ where
                 began: Instant::now(),
                 _place: place,
             };
-            let answer = inner.call(request).await;
+            let answer = inner.call(request);
+            let answer = match limit {
+                None => answer.await,
+                Some(limit) => match tokio::time::timeout(limit, answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => Ok(patience::passed("the caller's").into_http()),
+                },
+            };
             if let Ok(response) = &answer {
                 // Of an answer with a body the status comes after it, and is OK.
                 let status = Status::from_header_map(response.headers());
@@ -129,6 +145,46 @@ where
             answer
         };
         Box::pin(answered.instrument(span))
+    }
+}
+
+/// Why a call isn't looked at.
+#[derive(Debug, Clone, Copy)]
+enum Unseen {
+    Caller,
+    Busy,
+    Ending,
+}
+
+impl Unseen {
+    /// In the metrics.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Busy => "busy",
+            Self::Ending => "ending",
+        }
+    }
+
+    fn status(self) -> Status {
+        let (code, reason, message) = match self {
+            Self::Caller => (
+                Code::PermissionDenied,
+                "CALLER",
+                "only root may call crust_ops",
+            ),
+            Self::Busy => (
+                Code::ResourceExhausted,
+                "BUSY",
+                "too many calls are under way; hint: try again later, or raise max_calls",
+            ),
+            Self::Ending => (
+                Code::Unavailable,
+                "ENDING",
+                "crust_ops is about to end; hint: try again, once it has been started again",
+            ),
+        };
+        unseen(code, reason, message)
     }
 }
 

@@ -9,7 +9,7 @@ use crust_state::{Config, CrustDirectory, StateDirectory};
 use rustix::fs::{Access, access};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::cli::{Capabilities, Policy};
+use crate::cli::{Capabilities, Policy, Processes};
 use crate::listen::{Occupant, occupant, trusted_directory};
 use crate::settings::Settings;
 use crate::trust::{Flaw, Kind, walk};
@@ -164,7 +164,12 @@ fn runtime(program: &Path, policy: &Policy) -> Outcome {
     let mut threads = tokio::runtime::Builder::new_current_thread();
     let threads = threads.enable_all().build();
     let threads = threads.map_err(|error| format!("tokio: {error}"))?;
-    let answer = threads.block_on(policy.ask(program, &["capabilities".into()]));
+    let answer = threads.block_on(policy.ask(
+        &Processes::default(),
+        program,
+        &["capabilities".into()],
+        None,
+    ));
     let found: Capabilities = answer.map_err(|error| error.to_string())?;
     if found.file_systems.is_empty() {
         return Err(format!(

@@ -1,6 +1,7 @@
 //! The runtime's CLI (KEP-2857: `runtime-cli`), which answers for volumes in use.
 
 mod answer;
+mod processes;
 mod run;
 mod trust;
 
@@ -8,9 +9,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use answer::{Capabilities, Capacity, Stats, Unit, Usage};
+pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
+pub(crate) use processes::Processes;
 use serde::de::DeserializeOwned;
 pub(crate) use trust::{Untrusted, check};
+
+use crate::volumes::Held;
 
 /// What of it may be run, and for how long.
 #[derive(Debug, Clone)]
@@ -71,14 +75,16 @@ pub(crate) enum CliError {
 }
 
 impl Policy {
-    /// Runs `<program> crust <arguments>` and reads its answer.
+    /// Runs `<program> crust <arguments>` in a volume's turn, and reads its answer.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
+        processes: &Processes,
         program: &Path,
         arguments: &[OsString],
+        turn: Option<Held>,
     ) -> Result<T, CliError> {
         trust::check(program, &self.allowed)?;
-        let output = run::run(program, arguments, self.timeout).await?;
+        let output = run::run(processes, program, arguments, self.timeout, turn).await?;
         answer::read(program, &output)
     }
 }

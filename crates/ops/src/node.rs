@@ -15,13 +15,20 @@ use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, T
 use tokio::sync::Semaphore;
 
 use crate::status::Refusal;
+use crate::volumes::Held;
 
-/// Threads that wait for locks and disks. A volume has one at a time, and one more for each caller
-/// that has hung up: so a volume whose device hangs holds up no other until there are so many.
+/// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
+/// whose device hangs holds up no other until there are so many.
 const THREADS: usize = 64;
 
+/// Threads that look at something, which takes a moment.
+const LOOKS: usize = 16;
+
 /// Below kubelet's two minutes for `NodePublishVolume`.
-const STAGE: Duration = Duration::from_secs(30);
+pub(crate) const STAGE: Duration = Duration::from_secs(30);
+
+/// Who has a limit ends a little after it, unless the kernel has him.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The node isn't as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +59,7 @@ pub(crate) struct Counts {
 pub(crate) struct Node {
     config: Arc<Config>,
     threads: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
 }
 
 impl Node {
@@ -59,25 +67,48 @@ impl Node {
         Self {
             config: Arc::new(config),
             threads: Arc::new(Semaphore::new(THREADS)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
         }
     }
 
-    pub(crate) async fn stage(&self, target: TargetPath, info: MountInfo) -> Result<(), Refusal> {
-        self.work(STAGE, move |context| {
+    /// With another configuration of the runtime's; the threads under way are under way.
+    pub(crate) fn with(&self, config: Config) -> Self {
+        Self {
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) async fn stage(
+        &self,
+        turn: Held,
+        target: TargetPath,
+        info: MountInfo,
+    ) -> Result<(), Refusal> {
+        self.work(&self.threads, STAGE, move |context| {
+            let _turn = turn;
             Ok(volume::stage(context, &target, &info)?)
         })
         .await
     }
 
     /// Waits for the device no longer than `limit`.
-    pub(crate) async fn unstage(&self, target: TargetPath, limit: Duration) -> Result<(), Refusal> {
-        self.work(limit, move |context| Ok(volume::unstage(context, &target)?))
-            .await
+    pub(crate) async fn unstage(
+        &self,
+        turn: Held,
+        target: TargetPath,
+        limit: Duration,
+    ) -> Result<(), Refusal> {
+        self.work(&self.threads, limit, move |context| {
+            let _turn = turn;
+            Ok(volume::unstage(context, &target)?)
+        })
+        .await
     }
 
     /// The program that answers for a volume; `None` as long as no runtime has it mounted.
     pub(crate) async fn runtime_cli(&self, target: TargetPath) -> Result<Option<PathBuf>, Refusal> {
-        self.work(STAGE, move |context| {
+        self.work(&self.looks, STAGE, move |context| {
             let volume = context.crust.volume(&target).map_err(NodeError::from)?;
             let volume = volume.ok_or_else(|| Refusal::NotStaged(target.volume_name()))?;
             Ok(volume.runtime_cli().map_err(NodeError::from)?)
@@ -91,7 +122,7 @@ impl Node {
         sandbox: String,
         device: PathBuf,
     ) -> Result<TargetPath, Refusal> {
-        self.work(STAGE, move |context| {
+        self.work(&self.looks, STAGE, move |context| {
             let opened = Device::open(&device);
             let opened = opened.map_err(|error| Refusal::field("host_volume_id", error))?;
             let volumes = context.state.owners_of(opened.number());
@@ -111,9 +142,9 @@ impl Node {
     }
 
     /// Removes what nobody can need any more.
-    pub(crate) async fn sweep(&self) -> Result<(), String> {
-        self.work(STAGE, |context| {
-            Ok(volume::sweep(context).map_err(|error| error.to_string()))
+    pub(crate) async fn reconcile(&self) -> Result<(), String> {
+        self.work(&self.looks, STAGE, |context| {
+            Ok(volume::reconcile(context).map_err(|error| error.to_string()))
         })
         .await
         .map_err(|error| error.to_string())?
@@ -121,7 +152,7 @@ impl Node {
 
     /// Counts the volumes.
     pub(crate) async fn counts(&self) -> Result<Counts, Refusal> {
-        self.work(STAGE, |context| {
+        self.work(&self.looks, STAGE, |context| {
             let mut counts = Counts::default();
             for (_, in_use) in context.crust.volumes().map_err(NodeError::from)? {
                 counts.staged += 1;
@@ -134,10 +165,11 @@ impl Node {
 
     async fn work<T: Send + 'static>(
         &self,
+        threads: &Arc<Semaphore>,
         limit: Duration,
         work: impl FnOnce(&Context<'_>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let thread = Arc::clone(&self.threads).acquire_owned().await;
+        let thread = Arc::clone(threads).acquire_owned().await;
         let config = Arc::clone(&self.config);
         let worked = tokio::task::spawn_blocking(move || {
             // It goes on when nobody waits for it any more, and counts as long as that.
@@ -151,6 +183,8 @@ impl Node {
                 deadline: Deadline::after(limit),
             })
         });
-        worked.await.map_err(NodeError::from)?
+        let worked = tokio::time::timeout(limit + GRACE, worked).await;
+        let worked = worked.map_err(|_| Refusal::Hangs { after: limit })?;
+        worked.map_err(NodeError::from)?
     }
 }

@@ -20,6 +20,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::call::Calls;
+use crate::cli::Processes;
 use crate::listen::{Activated, Connections, MetricsListener};
 use crate::metrics::{self, Metrics};
 use crate::node::Node;
@@ -60,10 +61,14 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let metrics = Arc::new(Metrics::new());
     let (nodes, node) = watch::channel(configured.node.clone());
     let (loaded, current) = watch::channel(Arc::clone(&settings));
+    Processes::adopt().context("prctl(PR_SET_CHILD_SUBREAPER)")?;
+    let processes = Processes::default();
     let shared = Shared {
         node: node.clone(),
         settings: current,
-        volumes: Arc::new(Volumes::default()),
+        volumes: Volumes::default(),
+        asked: Volumes::default(),
+        processes: processes.clone(),
         metrics: Arc::clone(&metrics),
     };
     let calls = Calls::new(Arc::clone(&metrics), settings.max_calls);
@@ -113,32 +118,41 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         }
     }
     tell_systemd(&[NotifyState::Stopping]);
-    for (reporter, service) in &mut reporters {
+    let drained = drain(servers, &ended, &ending, &mut reporters).await;
+    // Whose answers nobody waits for any more; the runtime's end would come before theirs.
+    processes.end().await;
+    drained
+}
+
+/// Lets calls under way come to their end, and their callers hear of it.
+async fn drain(
+    mut servers: JoinSet<Result<()>>,
+    calls: &Calls,
+    ending: &watch::Sender<bool>,
+    reporters: &mut [(HealthReporter, &'static str)],
+) -> Result<()> {
+    for (reporter, service) in reporters {
         let not = ServingStatus::NotServing;
         reporter.set_service_status(*service, not).await;
         // Whoever watches is told so and no more, for a watch is no call to wait for.
         reporter.clear_service_status(service).await;
         reporter.set_service_status(*service, not).await;
     }
+    // Connections are there until then: whoever calls is told.
+    if tokio::time::timeout(DRAIN, calls.end()).await.is_err() {
+        tracing::warn!("calls under way were cut off after {} s", DRAIN.as_secs());
+    }
     ending.send_replace(true);
-    let drained = async {
+    let parted = async {
         while let Some(ended) = servers.join_next().await {
             ended??;
         }
         Ok(())
     };
-    let parted = async {
-        ended.end().await;
-        tokio::time::sleep(PARTING).await;
-    };
-    tokio::select! {
-        drained = drained => return drained,
-        () = parted => {}
-        () = tokio::time::sleep(DRAIN) => {
-            tracing::warn!("calls under way were cut off after {} s", DRAIN.as_secs());
-        }
-    }
-    Ok(())
+    // One that is stopped never hears of it.
+    tokio::time::timeout(PARTING, parted)
+        .await
+        .unwrap_or(Ok(()))
 }
 
 /// A service's routes, with its health and its description.
@@ -205,7 +219,7 @@ async fn reconcile(
             () = pause => {}
         }
         let node = node.borrow().clone();
-        match node.sweep().await {
+        match node.reconcile().await {
             Ok(()) => metrics.reconciled("ok"),
             Err(error) => {
                 metrics.reconciled("error");
@@ -232,7 +246,7 @@ fn reload(
                     tracing::warn!("{key} changes with a restart only");
                 }
             }
-            nodes.send_replace(Node::new(runtimes));
+            nodes.send_replace(configured.node.with(runtimes));
             settings.send_replace(Arc::new(loaded));
             tracing::info!("reloaded");
         }

@@ -1,5 +1,34 @@
 //! The gRPC services.
 
+/// The answer to stats, of which both packages have their own, with the same fields.
+macro_rules! answer_to_stats {
+    ($($package:ident)::+) => {
+        fn answer_to_stats(
+            stats: $crate::cli::Stats,
+        ) -> $($package)::+::RuntimeGetVolumeStatsResponse {
+            use $($package)::+::volume_usage::Unit;
+            use $($package)::+::{RuntimeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
+            let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
+                available: usage.available,
+                total: usage.total,
+                used: usage.used,
+                unit: match usage.unit {
+                    $crate::cli::Unit::Bytes => Unit::Bytes,
+                    $crate::cli::Unit::Inodes => Unit::Inodes,
+                }
+                .into(),
+            });
+            RuntimeGetVolumeStatsResponse {
+                usage: usage.collect(),
+                volume_condition: Some(VolumeCondition {
+                    abnormal: stats.volume_condition.abnormal,
+                    message: stats.volume_condition.message,
+                }),
+            }
+        }
+    };
+}
+
 mod runtime;
 mod storage;
 
@@ -12,12 +41,12 @@ use crust_state::TargetPath;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, Processes};
 use crate::metrics::Metrics;
-use crate::node::Node;
+use crate::node::{Node, STAGE};
 use crate::settings::Settings;
 use crate::status::Refusal;
-use crate::volumes::Volumes;
+use crate::volumes::{Held, Volumes};
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
@@ -27,7 +56,11 @@ pub(crate) use storage::StorageService;
 pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<Node>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    pub(crate) volumes: Arc<Volumes>,
+    /// Whose turn it is to change a volume.
+    pub(crate) volumes: Volumes,
+    /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
+    pub(crate) asked: Volumes,
+    pub(crate) processes: Processes,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -42,14 +75,34 @@ impl Shared {
         program: &Path,
         arguments: &[OsString],
         limit: Option<Duration>,
+        turn: Option<Held>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
-        let answer = policy.ask(program, arguments).await;
+        let answer = policy.ask(&self.processes, program, arguments, turn);
+        let answer = answer.await;
         if matches!(answer, Err(CliError::Timeout { .. })) {
             self.metrics.timeout();
         }
         answer
+    }
+
+    /// A volume's turn, waited for as long as a call of it may take.
+    async fn turn(
+        &self,
+        volumes: &Volumes,
+        target: &TargetPath,
+        limit: Duration,
+    ) -> Result<Held, Refusal> {
+        let turn = tokio::time::timeout(limit, volumes.turn(target.digest())).await;
+        turn.map_err(|_| Refusal::Held {
+            volume: target.volume_name(),
+            after: limit,
+        })
+    }
+
+    fn cli_timeout(&self) -> Duration {
+        self.settings.borrow().policy().timeout
     }
 
     fn runtime(&self) -> PathBuf {

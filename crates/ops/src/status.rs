@@ -1,6 +1,7 @@
 //! Errors, as callers get them: mapped once, here.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crust_mount::volume::{Code, VolumeError};
 use crust_state::TargetPath;
@@ -45,6 +46,26 @@ pub(crate) enum Refusal {
     /// The node isn't as it should be.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// An earlier call has the volume.
+    #[error(
+        "volume {volume}: an earlier call for it has been under way for {} s; hint: try again; a \
+         device that hangs shows processes in state D", after.as_secs()
+    )]
+    Held {
+        /// The volume.
+        volume: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The kernel doesn't come back to us.
+    #[error(
+        "it isn't done after {} s, and goes on; hint: a device that hangs shows threads in state D",
+        after.as_secs()
+    )]
+    Hangs {
+        /// The limit.
+        after: Duration,
+    },
     /// Nothing is staged at the target path.
     #[error("volume {0}: nothing is staged there; hint: RuntimeStageVolume comes first")]
     NotStaged(String),
@@ -94,6 +115,7 @@ impl Refusal {
             Self::Volume(error) => of_volume(error.code()),
             Self::Cli { source, .. } | Self::Runtime(source) => of_cli(source),
             Self::Node(_) => (Grpc::Internal, "NODE"),
+            Self::Held { .. } | Self::Hangs { .. } => (Grpc::DeadlineExceeded, "DEADLINE"),
             Self::NotStaged(_) => (Grpc::NotFound, "NOT_STAGED"),
             Self::NotInUse(_) => (Grpc::FailedPrecondition, "NOT_IN_USE"),
             Self::NoSuchVolume { .. } => (Grpc::NotFound, "NOT_IN_SANDBOX"),
@@ -112,7 +134,11 @@ impl Refusal {
             details.add_bad_request_violation(*field, shortened(reason));
         }
         let text = match (&self, volume_name) {
-            (Self::Field { .. }, Some(name)) => format!("volume {name}: {self}"),
+            // One whose name is what is wrong has none.
+            (Self::Field { field, .. }, _) if field.ends_with("target_path") => self.to_string(),
+            (Self::Field { .. } | Self::Hangs { .. }, Some(name)) => {
+                format!("volume {name}: {self}")
+            }
             _ => self.to_string(),
         };
         Status::with_error_details(code, shortened(&text), details)
@@ -125,9 +151,15 @@ pub(crate) fn unseen(code: Grpc, reason: &str, message: &str) -> Status {
     Status::with_error_details(code, message, details)
 }
 
+/// One line, of a length that travels: whoever is quoted could write lines of his own in the log.
 fn shortened(text: &str) -> String {
+    let line = |character: char| match character {
+        control if control.is_control() => control.escape_default().to_string(),
+        other => other.to_string(),
+    };
+    let text: String = text.chars().map(line).collect();
     if text.len() <= LONGEST {
-        return text.to_owned();
+        return text;
     }
     let mut starts = text.char_indices().map(|(at, _)| at);
     let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();
@@ -139,7 +171,7 @@ fn of_volume(code: Code) -> (Grpc, &'static str) {
         Code::NotFound => (Grpc::NotFound, "NOT_STAGED"),
         Code::FailedPrecondition => (Grpc::FailedPrecondition, "VOLUME_STATE"),
         Code::InvalidArgument => (Grpc::InvalidArgument, "INVALID_VOLUME"),
-        Code::OutOfRange => (Grpc::OutOfRange, "SIZE"),
+        Code::OutOfRange => (Grpc::OutOfRange, "INVALID_VOLUME"),
         Code::Unimplemented => (Grpc::Unimplemented, "UNSUPPORTED"),
         Code::Internal => (Grpc::Internal, "NODE"),
     }

@@ -1,19 +1,22 @@
 //! One call at a time for a volume, and as many volumes at a time as there are.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crust_state::Digest;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// Whose turn it is, by volume.
-#[derive(Debug, Default)]
-pub(crate) struct Volumes(Mutex<HashMap<Digest, Arc<Turn<()>>>>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Volumes(Arc<Mutex<Turns>>);
 
-/// A call's turn.
+type Turns = HashMap<Digest, Arc<Turn<()>>>;
+
+/// A call's turn. It goes along with the call's work, which may outlast its caller: what a caller
+/// that has hung up asked for is done before the next call's, or not at all.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
-    volumes: &'a Volumes,
+pub(crate) struct Held {
+    volumes: Volumes,
     volume: Digest,
     turn: Option<OwnedMutexGuard<()>>,
 }
@@ -21,11 +24,11 @@ pub(crate) struct Held<'a> {
 impl Volumes {
     /// Waits for the calls before. (Those of other processes are waited for by the volume's lock
     /// on the disk, which a thread would wait for.)
-    pub(crate) async fn turn(&self, volume: Digest) -> Held<'_> {
+    pub(crate) async fn turn(&self, volume: Digest) -> Held {
         // Before it waits: a caller that hangs up meanwhile is the last one, too, now and then.
         let mut held = Held {
             turn: None,
-            volumes: self,
+            volumes: self.clone(),
             volume,
         };
         let turn = Arc::clone(self.known().entry(volume).or_default());
@@ -33,13 +36,13 @@ impl Volumes {
         held
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, Arc<Turn<()>>>> {
+    fn known(&self) -> MutexGuard<'_, Turns> {
         // Nothing in here panics half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         let mut known = self.volumes.known();
         self.turn.take();

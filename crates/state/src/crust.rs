@@ -6,18 +6,21 @@ use crate::config::Config;
 use crate::files::FileError;
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::resize::RESIZE;
-use crate::target::TargetPath;
+use crate::target::{Digest, TargetPath};
 
 mod entry;
+mod half;
 mod kata;
 mod late;
 mod resize;
+mod staging;
 mod volume;
 
 use entry::{Entry, Layout};
+pub use half::Half;
 use kata::KataDirectory;
 use late::LateDirectory;
+pub use staging::Staging;
 pub use volume::Volume;
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
@@ -181,10 +184,18 @@ impl CrustDirectory {
         }))
     }
 
-    /// Stages a volume under its target path and that path's resolved form. The latter is written
-    /// first, so that a crash in between leaves what was staged before, or what isn't staged. In
-    /// Kata's layout nothing is.
+    /// Stages a volume under its target path and that path's resolved form. In Kata's layout nothing
+    /// is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
+        Ok(self.try_stage(target, info)?.keep()?)
+    }
+
+    /// The same, to be kept or taken back.
+    pub fn try_stage(
+        &self,
+        target: &TargetPath,
+        info: &MountInfo,
+    ) -> Result<Staging<'_>, EntryError> {
         if let Some(kata) = &self.kata
             && let Some(staged) = kata.volume(target)?
             && !info.agrees_with(&staged.info)
@@ -195,21 +206,7 @@ impl CrustDirectory {
                 kata: staged.info_path(),
             });
         }
-        let root = self.root.create()?;
-        let content = info.to_json();
-        for path in spellings(target).into_iter().rev() {
-            let name = path.digest().to_string();
-            match root.open_directory(&name)? {
-                Some(there) if there.read(MOUNT_INFO)?.as_deref() == Some(&content) => {}
-                Some(there) => {
-                    // It was asked for the volume that was staged here before.
-                    there.remove(RESIZE)?;
-                    there.write(MOUNT_INFO, &content)?;
-                }
-                None => root.add_directory(&name, &[(MOUNT_INFO, &content)])?,
-            }
-        }
-        Ok(())
+        Ok(Staging::write(self.root.create()?, target, info)?)
     }
 
     /// The staged volumes; whether each is in use. One that can't be read is left out.
@@ -219,7 +216,7 @@ impl CrustDirectory {
         };
         let mut volumes = Vec::new();
         for name in root.names()? {
-            let Some(directory) = root.open_directory(&name)? else {
+            let Ok(Some(directory)) = root.open_directory(&name) else {
                 continue;
             };
             let info = directory.read(MOUNT_INFO).ok().flatten();
@@ -246,6 +243,26 @@ impl CrustDirectory {
             .map_or(Ok(()), |kata| kata.remove(target))
     }
 
+    /// Removes what was left half made in the directory and its entries; what went wrong.
+    #[must_use]
+    pub fn remove_leftovers(&self) -> Vec<FileError> {
+        let root = match self.root.get() {
+            Ok(Some(root)) => root,
+            Ok(None) => return Vec::new(),
+            Err(error) => return vec![error],
+        };
+        let mut errors = root.remove_leftovers();
+        let names = root.names().unwrap_or_default().into_iter();
+        for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
+            match root.open_directory(&name) {
+                Ok(Some(entry)) => errors.extend(entry.remove_leftovers()),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        errors
+    }
+
     /// Whether there is an entry of a path, whatever it is worth.
     pub fn has_entry(&self, path: &TargetPath) -> Result<bool, FileError> {
         Ok(self.any_entry(path)?.is_some())
@@ -265,7 +282,11 @@ impl CrustDirectory {
     }
 
     fn entry(&self, path: &TargetPath) -> Result<Option<Entry>, FileError> {
-        let directory = self.root.open_directory(&path.digest().to_string())?;
+        self.entry_named(&path.digest().to_string())
+    }
+
+    fn entry_named(&self, name: &str) -> Result<Option<Entry>, FileError> {
+        let directory = self.root.open_directory(name)?;
         Ok(directory.map(|directory| Entry {
             directory,
             layout: Layout::Crust,

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+
+mod leftovers;
+mod next_step;
+mod temporary;
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -20,7 +23,7 @@ pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A system call failed.
-    #[error("{call} {}: {source}", path.display())]
+    #[error("{call} {}: {source}{}", path.display(), next_step::of(source))]
     Call {
         /// The call, as strace names it.
         call: &'static str,
@@ -179,7 +182,7 @@ impl Directory {
             let path = self.path.join(name);
             return Err(FileError::TooLarge { path });
         }
-        let temporary = temporary_name(name);
+        let temporary = temporary::name(name);
         let written = self.write_new(&temporary, bytes).and_then(|()| {
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
@@ -208,7 +211,7 @@ impl Directory {
     /// Adds the directory `name` with these files, whole: nobody sees it half made.
     /// An entry that is there already stays as it is, and is an error (`EEXIST`).
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
-        let temporary = temporary_name(name);
+        let temporary = temporary::name(name);
         let added = self.create_directory(&temporary).and_then(|directory| {
             for (file, bytes) in files {
                 directory.write_new(file, bytes)?;
@@ -227,7 +230,7 @@ impl Directory {
     /// Removes the directory `name` and the files in it; one that isn't there is fine. It leaves
     /// its name at once, so that a crash leaves a dot-directory and never half an entry.
     pub fn remove_directory(&self, name: &str) -> Result<(), FileError> {
-        let temporary = temporary_name(name);
+        let temporary = temporary::name(name);
         match fs::renameat(&self.fd, name, &self.fd, &temporary) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
@@ -294,17 +297,6 @@ fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
         return Err(untrusted(path, "can be written by others than root"));
     }
     Ok(())
-}
-
-/// A dot-name of our own beside `name`. Of a name that is almost as long as names can be, a part.
-fn temporary_name(name: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = name.get(..100).unwrap_or(name);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    // A crash may have left one under a pid that is ours now.
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    let now = now.map_or(0, |since| since.as_nanos());
-    format!(".{name}.{}.{now:x}.{next}", std::process::id())
 }
 
 #[cfg(test)]

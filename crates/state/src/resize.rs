@@ -1,5 +1,7 @@
 //! `resize.json`: growth that was asked for before the volume is mounted.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::record::Version;
@@ -8,11 +10,13 @@ use crate::record::Version;
 pub const RESIZE: &str = "resize.json";
 
 /// What a staged volume has to become before anybody sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResizeRecord {
     /// 1.
     pub version: Version<1>,
+    /// `device` of the `mountInfo.json` that it was asked for: it means nothing to another.
+    pub device: PathBuf,
     /// Between which sizes.
     pub limits: Limits,
 }
@@ -99,19 +103,20 @@ mod tests {
 
     #[test]
     fn a_record_is_read_strictly() {
-        let text = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#;
+        let text = r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#;
         let record: ResizeRecord = serde_json::from_str(text).unwrap();
         assert_eq!(record.limits, Limits::new(5, 0).unwrap());
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         for bad in [
-            r#"{"version":2,"limits":{"minBytes":5,"maxBytes":0}}"#,
-            r#"{"limits":{"minBytes":5,"maxBytes":0}}"#,
-            r#"{"version":1}"#,
-            r#"{"version":1,"limits":{"minBytes":5}}"#,
-            r#"{"version":1,"limits":{"minBytes":-5,"maxBytes":0}}"#,
-            r#"{"version":1,"limits":{"minBytes":6,"maxBytes":5}}"#,
-            r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0,"unit":"MiB"}}"#,
-            r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0},"done":true}"#,
+            r#"{"version":2,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
+            r#"{"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
+            r#"{"version":1,"device":"/dev/a"}"#,
+            r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":-5,"maxBytes":0}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":6,"maxBytes":5}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0,"unit":"MiB"}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0},"done":true}"#,
         ] {
             assert!(serde_json::from_str::<ResizeRecord>(bad).is_err(), "{bad}");
         }

@@ -176,6 +176,20 @@ impl StateDirectory {
         )
     }
 
+    /// Removes what was left half made among the records; what went wrong.
+    #[must_use]
+    pub fn remove_leftovers(&self) -> Vec<FileError> {
+        let mut errors = Vec::new();
+        for name in [SANDBOXES, OWNERS, BUNDLES] {
+            match self.0.open_directory(name) {
+                Ok(Some(directory)) => errors.extend(directory.remove_leftovers()),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        errors
+    }
+
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
         let Some(directory) = self.0.open_directory(directory)? else {
             return Ok(Vec::new());
@@ -230,10 +244,12 @@ impl StateDirectory {
     }
 }
 
-/// Nothing, for a record that can't be understood: it must not stand in the way of the others.
+/// Nothing, for a record that can't be understood, or isn't ours: it must not stand in the way of the others.
 fn readable<T>(record: Result<Option<T>, StateError>) -> Result<Option<T>, StateError> {
     match record {
-        Err(error @ StateError::Record { .. }) => {
+        Err(
+            error @ (StateError::Record { .. } | StateError::File(FileError::Untrusted { .. })),
+        ) => {
             tracing::warn!("{error}");
             Ok(None)
         }
@@ -308,6 +324,9 @@ mod tests {
             .unwrap();
         let error = state.sandbox("s").unwrap_err().to_string();
         assert!(error.contains("run/sandboxes/s.json: EOF"), "{error}");
+        std::os::unix::fs::symlink("s.json", state.0.path().join("sandboxes/t.json")).unwrap();
+        let error = state.sandbox("t").unwrap_err().to_string();
+        assert!(error.contains("t.json is a symbolic link"), "{error}");
         assert_eq!(state.sandboxes().unwrap(), [], "it stands in nobody's way");
     }
 }

@@ -22,6 +22,11 @@ pub enum TargetPathError {
     /// A component is `..`: two spellings of one directory would be two volumes.
     #[error("target path {0:?} has a `..` component; hint: give the path without `..`")]
     Parent(OsString),
+    /// The root directory, which no volume is mounted at.
+    #[error(
+        "target path {0:?} is the root directory; hint: give the target_path of NodePublishVolume"
+    )]
+    Root(OsString),
     /// The path holds a NUL byte, which no system call can take.
     #[error("target path {0:?} has a NUL byte")]
     Nul(OsString),
@@ -58,7 +63,7 @@ impl TargetPath {
             }
         }
         if normal.is_empty() {
-            normal.push(b'/');
+            return Err(TargetPathError::Root(given.to_owned()));
         }
         Ok(Self(normal))
     }

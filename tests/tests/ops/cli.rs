@@ -3,12 +3,14 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, until, wait_until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run, process, until, wait_until};
 use tonic::Code::{self, DeadlineExceeded, Internal, NotFound, OutOfRange};
 use tonic::Status;
 
@@ -95,6 +97,14 @@ impl Scene {
         wait_until("the group to end", PATIENCE, || {
             process::in_group(group).is_empty()
         });
+        wait_until("whoever left it to end", PATIENCE, || {
+            self.children().is_empty()
+        });
+    }
+
+    /// Who runs below the daemon.
+    fn children(&self) -> Vec<i32> {
+        process::children(self.ops.pid())
     }
 }
 
@@ -103,7 +113,20 @@ fn program(node: &Node) -> PathBuf {
 }
 
 /// What it does, how that is answered, and in which words about the program.
-const PROGRAMS: [(&str, Code, &str, &str); 15] = [
+const PROGRAMS: [(&str, Code, &str, &str); 17] = [
+    // Who leaves the group, and even his parent, is found all the same.
+    (
+        "setsid sleep 1000000 & setsid sh -c 'setsid sleep 1000000 & sleep 1000000' & wait",
+        DeadlineExceeded,
+        "RUNTIME_CLI_TIMEOUT",
+        " gave no answer within 2 s",
+    ),
+    (
+        "setsid sleep 1000000 & echo '{}'",
+        Internal,
+        "RUNTIME_CLI",
+        ": its answer can't be read: missing field",
+    ),
     (
         "exec sleep 1000000",
         DeadlineExceeded,
@@ -220,9 +243,9 @@ fn whatever_it_does_the_call_ends_and_so_does_its_group() {
 #[test]
 fn its_answer_is_passed_on_and_so_are_its_errors() {
     let scene = Scene::new("");
-    // Who of its group still has its output is ended.
+    // Who still has its output is ended, also one that isn't of its group.
     scene.script(&format!(
-        "sleep 1000000 & echo warning >&2; echo '{ANSWER}'"
+        "sleep 1000000 & setsid sleep 1000000 & echo warning >&2; echo '{ANSWER}'"
     ));
     let stats = scene.stats().unwrap();
     let [usage] = &stats.usage[..] else {
@@ -359,6 +382,87 @@ fn a_client_that_hangs_up_ends_it() {
     });
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().expect("the volume isn't kept");
+}
+
+/// A process that the kernel has can't be killed. The call ends all the same; of the next ones none
+/// adds another process, and other volumes don't mind.
+#[test]
+fn one_that_cannot_be_killed_is_one_process_and_holds_up_no_other() {
+    let scene = Scene::new("cli_timeout = 1");
+    let device = scene.node.ext4();
+    let other = scene.node.target("pod-a", "pv-2");
+    let frozen = Frozen::new(&scene.node, &device);
+    scene.script(&format!("echo x > {}", utf8(&frozen.file())));
+    let words = [
+        "gave no answer within 1 s",
+        "an earlier call for it",
+        "an earlier call for it",
+    ];
+    for words in words {
+        let error = refused(scene.stats(), DeadlineExceeded);
+        assert!(
+            error.starts_with("volume pv-1: ") && error.contains(words),
+            "{error}"
+        );
+    }
+    assert_eq!(scene.children().len(), 1, "the one that hangs");
+    scene
+        .ops
+        .stage(stage_request(&other, &scene.device))
+        .unwrap();
+    scene.ops.unstage(&other).unwrap();
+    drop(frozen);
+    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().expect("the volume isn't kept");
+}
+
+/// A file system that lets nobody write: who does is in the kernel's hands. It is mounted where the
+/// daemon sees it.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn new(node: &Node, device: &LoopDevice) -> Self {
+        let at = node.dir().subdir("frozen");
+        let mut mount = Command::new("mount");
+        let _ = Run::of(mount.arg(device.path()).arg(&at)).success();
+        let frozen = Self(at);
+        fs::write(frozen.file(), "").unwrap();
+        let _ = frozen.turn("--freeze").success();
+        frozen
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("file")
+    }
+
+    fn turn(&self, how: &str) -> Run {
+        Run::of(Command::new("fsfreeze").arg(how).arg(&self.0))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.turn("--unfreeze");
+        let _ = Run::of(Command::new("umount").arg("--lazy").arg(&self.0));
+    }
+}
+
+#[test]
+fn a_callers_deadline_is_told_as_one() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("exec sleep 1000000");
+    let mut request = tonic::Request::new(RuntimeGetVolumeStatsRequest {
+        volume_target_path: utf8(&scene.target).to_owned(),
+    });
+    // The client's own clock is this one's elder by a moment.
+    request.set_timeout(Duration::from_secs(2));
+    let call = scene
+        .ops
+        .call(|mut client| async move { client.runtime_get_volume_stats(request).await });
+    assert_eq!(reason(&call), "DEADLINE");
+    refused(call, DeadlineExceeded);
+    scene.assert_none_left();
 }
 
 /// Others' calls go on meanwhile.

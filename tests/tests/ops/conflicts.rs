@@ -1,10 +1,13 @@
 //! Staging again, and staging something else (docs/protocol.md).
 
+use std::ffi::OsString;
 use std::path::Path;
+use std::thread;
 
 use crust_proto::v1::RuntimeStageVolumeRequest;
 use crust_proto::v1::VolumeGroupChangePolicy;
 use crust_proto::v1::volume_group_change_policy::Policy;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
@@ -137,6 +140,35 @@ on_each_delegate! {
         assert!(device.is_free(), "free as soon as unstage says so");
         assert!(!node.entry(&target).exists());
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    /// It looks more than once.
+    fn an_unstage_ends_when_the_device_is_free(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::start(&node);
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        ops.stage(stage_request(&target, &device)).unwrap();
+        let sandbox = node.sandbox(POD);
+        kill_everything(&[&sandbox]);
+        let locks = node.handler().state_dir().join("locks");
+        let look = OsString::from(format!("{}.lock", device.number()));
+        let looks = Inotify::init(InitFlags::empty()).unwrap();
+        let _ = looks.add_watch(&locks, AddWatchFlags::IN_OPEN).unwrap();
+        thread::scope(|scope| {
+            let unstage = with_mounted(device.path(), |_| {
+                let unstage = scope.spawn(|| ops.unstage(&target));
+                let mut seen = 0;
+                while seen < 3 {
+                    let events = looks.read_events().unwrap();
+                    seen += events.iter().filter(|it| it.name.as_ref() == Some(&look)).count();
+                }
+                assert!(!unstage.is_finished());
+                unstage
+            });
+            unstage.join().unwrap().unwrap();
+        });
+        assert!(!node.entry(&target).exists() && device.is_free());
     }
 
     fn a_second_pod_on_the_device_does_not_hold_up_the_first(delegate: Delegate) {

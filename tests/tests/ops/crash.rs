@@ -13,6 +13,7 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::random::Random;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
 use tonic::Code::{FailedPrecondition, NotFound};
+use tonic_types::StatusExt as _;
 
 use crate::race::{number_of, numbered};
 
@@ -55,7 +56,11 @@ impl Volume {
                 let request = RuntimeUnstageVolumeRequest { volume_target_path };
                 client.runtime_unstage_volume(request).await.map(drop)
             };
-            if answered.is_err() {
+            if let Err(error) = answered {
+                assert!(
+                    error.get_details_error_info().is_none(),
+                    "it answered: {error}"
+                );
                 return self;
             }
             self.acknowledged = wanted;
@@ -199,10 +204,14 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
             drop(strace);
             ops.kill();
             let found = number_of(&node.entry(&target));
-            if answer.is_ok() {
+            let Err(error) = answer else {
                 assert_eq!(found, after);
                 break;
-            }
+            };
+            assert!(
+                error.get_details_error_info().is_none(),
+                "it answered: {error}"
+            );
             killed += 1;
             assert!(
                 [before, after].contains(&found),

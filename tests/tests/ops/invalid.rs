@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crust_proto::v1::{RuntimeStageVolumeRequest, VolumeType, volume_type};
+use crust_proto::v1::{
+    RuntimeStageVolumeRequest, VolumeGroupChangePolicy, VolumeType, volume_type,
+};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
@@ -31,7 +33,7 @@ fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
 
 /// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
-const FIELDS: [(Change, &str, &str); 19] = [
+const FIELDS: [(Change, &str, &str); 21] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",
@@ -48,6 +50,11 @@ const FIELDS: [(Change, &str, &str); 19] = [
         |it| it.volume_target_path = "pods/a/mount".into(),
         "volume_target_path",
         "target path \"pods/a/mount\" is relative",
+    ),
+    (
+        |it| it.volume_target_path = "//".into(),
+        "volume_target_path",
+        "target path \"//\" is the root directory",
     ),
     (
         |it| it.volume_target_path += "/../b",
@@ -111,6 +118,15 @@ const FIELDS: [(Change, &str, &str); 19] = [
         "\"99999999999\" isn't",
     ),
     (
+        |it| {
+            it.volume_supplemental_group = "5".into();
+            it.volume_supplemental_group_change_policy =
+                Some(VolumeGroupChangePolicy { policy: 7 });
+        },
+        "volume_supplemental_group_change_policy.policy",
+        "7 is none that is known",
+    ),
+    (
         |it| it.access_mode = "RWX".into(),
         "access_mode",
         "\"RWX\" isn't a CSI access mode",
@@ -118,7 +134,7 @@ const FIELDS: [(Change, &str, &str); 19] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 25] = [
+const VOLUMES: [(Change, Code, &str); 33] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -148,6 +164,16 @@ const VOLUMES: [(Change, Code, &str); 25] = [
         |it| it.volume_backing_path = "/dev".into(),
         InvalidArgument,
         "device \"/dev\": ENOTBLK: a directory",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/null/".into(),
+        InvalidArgument,
+        "device \"/dev/null/\": ENOTDIR: something on the way isn't a directory; hint: ",
+    ),
+    (
+        |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(256),
+        InvalidArgument,
+        "device \"/dev/a",
     ),
     (
         |it| it.volume_backing_path += "\0",
@@ -213,6 +239,36 @@ const VOLUMES: [(Change, Code, &str); 25] = [
         |it| options(it, &["token=hunter2"]),
         InvalidArgument,
         "mount option token: looks like a secret",
+    ),
+    (
+        |it| options(it, &["x-password=hunter2"]),
+        InvalidArgument,
+        "mount option x-password: looks like a secret",
+    ),
+    (
+        |it| options(it, &["noatime,X-Passkey=hunter2"]),
+        InvalidArgument,
+        "mount option X-Passkey: looks like a secret",
+    ),
+    (
+        |it| options(it, &["pwd=hunter2"]),
+        InvalidArgument,
+        "mount option pwd: looks like a secret",
+    ),
+    (
+        |it| options(it, &["passphrase=hunter2"]),
+        InvalidArgument,
+        "mount option passphrase: looks like a secret",
+    ),
+    (
+        |it| options(it, &["sig=hunter2"]),
+        InvalidArgument,
+        "mount option sig: looks like a secret",
+    ),
+    (
+        |it| options(it, &["accountkey=hunter2"]),
+        InvalidArgument,
+        "mount option accountkey: looks like a secret",
     ),
     (
         |it| options(it, &["noatime=5"]),

@@ -4,12 +4,15 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use crust_proto::v1::RuntimeGetVolumeStatsRequest;
+use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
+use crust_proto::v1::{
+    RuntimeGetVolumeStatsRequest, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
+};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, Run, until, wait_until};
-use tonic::Code::{NotFound, OutOfRange, ResourceExhausted};
+use tonic::Code::{DeadlineExceeded, NotFound, OutOfRange, ResourceExhausted};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -29,6 +32,13 @@ fn a_request_that_is_too_large_is_not_read() {
     assert!(!node.entry(&target).exists());
     request.mount_flags.truncate(30);
     ops.stage(request).unwrap();
+    let request = RuntimePublishVolumeRequest {
+        sandbox_id: "s".repeat(4096),
+        ..RuntimePublishVolumeRequest::default()
+    };
+    let call = ops.crust(|mut client| async move { client.runtime_publish_volume(request).await });
+    let error = refused(call, OutOfRange);
+    assert!(error.contains("4096 bytes"), "{error}");
 }
 
 /// One call is under way; the others are told to try again, but whoever asks for its health.
@@ -125,4 +135,53 @@ fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
     drop(waiting);
     refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
     assert!(told(1));
+}
+
+/// It has a call's place as long as it comes.
+#[test]
+fn a_message_that_does_not_come_is_not_waited_for() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "max_calls = 1");
+    let unknown = node.target("pod-a", "pv-1");
+    ops.block_on(async {
+        let mut client = tonic::client::Grpc::new(ops.channel(ops.socket()));
+        client.ready().await.unwrap();
+        let never = tokio_stream::pending::<RuntimeUnstageVolumeRequest>();
+        let path = "/crust.v1.Runtime/RuntimeUnstageVolume".parse().unwrap();
+        let codec = tonic_prost::ProstCodec::default();
+        let call = client.client_streaming(tonic::Request::new(never), path, codec);
+        let call: Result<tonic::Response<RuntimeUnstageVolumeResponse>, _> = call.await;
+        assert_eq!(reason(&call), "DEADLINE");
+        let error = refused(call, DeadlineExceeded);
+        assert!(error.contains("message"), "{error}");
+    });
+    ops.unstage(&unknown).expect("the place is free");
+}
+
+/// Of one connection; another's calls don't wait for them.
+#[test]
+fn more_calls_than_a_connection_may_have_wait() {
+    let scene = Scene::new("cli_timeout = 3600\nmax_streams = 1");
+    let ops = &scene.ops;
+    scene.script("exec sleep 1000000");
+    let unknown = scene.node.target("pod-a", "pv-2");
+    let stats = |channel: &tonic::transport::Channel, target: &std::path::Path| {
+        let mut client = RuntimeClient::new(channel.clone());
+        let volume_target_path = utf8(target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        tokio::spawn(async move { client.runtime_get_volume_stats(request).await })
+    };
+    ops.block_on(async {
+        let (one, another) = (ops.channel(ops.socket()), ops.channel(ops.socket()));
+        let hanging = stats(&one, &scene.target);
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        let waiting = stats(&one, &unknown);
+        for _ in 0..20 {
+            let answer = stats(&another, &unknown).await.unwrap();
+            refused(answer, NotFound);
+        }
+        assert!(!waiting.is_finished(), "there is no stream for it");
+        hanging.abort();
+        refused(waiting.await.unwrap(), NotFound);
+    });
 }

@@ -14,6 +14,7 @@ mod listen;
 mod log;
 mod metrics;
 mod race;
+mod reconcile;
 mod reflection;
 mod storage;
 mod units;

@@ -1,7 +1,9 @@
 //! Many clients and few volumes: entries are whole at any time, and none is lost.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,11 +11,15 @@ use std::thread;
 
 use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest};
-use runcrust_tests::node::utf8;
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::random::Random;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
 use serde_json::Value;
+use tonic::Code::{DeadlineExceeded, FailedPrecondition};
+
+use crate::{reason, refused};
 
 const CLIENTS: usize = 64;
 const VOLUMES: usize = 8;
@@ -62,10 +68,22 @@ pub(crate) fn number(text: &[u8]) -> usize {
 /// The number of an entry, if there is one.
 #[track_caller]
 pub(crate) fn number_of(entry: &Path) -> Option<usize> {
-    match fs::read(entry.join("mountInfo.json")) {
+    let directory = match File::open(entry) {
+        Ok(directory) => directory,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => panic!("{error}"),
+    };
+    let file = format!("/proc/self/fd/{}/mountInfo.json", directory.as_raw_fd());
+    match fs::read(file) {
         Ok(text) => Some(number(&text)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // It is removed whole: with its directory's name.
+            // It is removed whole: its directory has lost its name by then.
+            let named = fs::metadata(entry).map(|it| it.ino()).ok();
+            assert_ne!(
+                named,
+                Some(directory.metadata().unwrap().ino()),
+                "half an entry"
+            );
             None
         }
         Err(error) => panic!("{error}"),
@@ -143,6 +161,109 @@ fn sixty_four_clients_on_eight_volumes() {
         ops.unstage(target).unwrap();
     }
     assert_eq!(node.records(), <[PathBuf; 0]>::default());
+}
+
+/// What a caller that has hung up had asked for comes before the next call, or not at all: it waits
+/// for the volume's lock, which another process has, longer than its caller did.
+#[test]
+fn a_call_that_its_caller_left_never_comes_after_the_next() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = Arc::new(node.ext4());
+    let target = node.target("pod-a", "pv-1");
+    let lock = node.lock_of(&target);
+    for round in 0..12 {
+        ops.stage(numbered(&target, &device, 3 * round)).unwrap();
+        let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
+        ops.block_on(async {
+            let calls = RuntimeClient::new(ops.channel(ops.socket()));
+            let left = tokio::spawn({
+                let (mut calls, target, device) =
+                    (calls.clone(), target.clone(), Arc::clone(&device));
+                async move {
+                    if round % 2 == 0 {
+                        let request = numbered(&target, &device, 3 * round + 1);
+                        calls.runtime_stage_volume(request).await.map(drop)
+                    } else {
+                        let volume_target_path = utf8(&target).to_owned();
+                        let request = RuntimeUnstageVolumeRequest { volume_target_path };
+                        calls.runtime_unstage_volume(request).await.map(drop)
+                    }
+                }
+            });
+            until("the lock to be waited for", PATIENCE, || {
+                is_waited_for(&ops, &lock)
+            })
+            .await;
+            left.abort();
+            let _ = left.await;
+            let next = tokio::spawn({
+                let (mut calls, request) =
+                    (calls.clone(), numbered(&target, &device, 3 * round + 2));
+                async move { calls.runtime_stage_volume(request).await }
+            });
+            until("the caller's end to be known", PATIENCE, || {
+                ops.log().matches("the caller didn't wait").count() > round
+            })
+            .await;
+            drop(held);
+            next.await.expect("a task").expect("the next call");
+            until("the first one's end", PATIENCE, || {
+                !is_waited_for(&ops, &lock)
+            })
+            .await;
+        });
+        assert_eq!(number_of(&node.entry(&target)), Some(3 * round + 2));
+    }
+}
+
+/// Neither another process, nor an earlier call that waits for one, is waited for for ever.
+#[test]
+fn a_lock_that_is_kept_is_told() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "unstage_timeout = 1");
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    ops.stage(numbered(&target, &device, 1)).unwrap();
+    let lock = node.lock_of(&target);
+    let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
+    let call = ops.unstage(&target);
+    assert_eq!(reason(&call), "VOLUME_STATE");
+    let error = refused(call, FailedPrecondition);
+    assert!(
+        error.starts_with("volume pv-1: ") && error.contains(utf8(&lock)),
+        "{error}"
+    );
+    ops.block_on(async {
+        let mut client = RuntimeClient::new(ops.channel(ops.socket()));
+        let request = numbered(&target, &device, 2);
+        let left = tokio::spawn(async move { client.runtime_stage_volume(request).await });
+        until("the lock to be waited for", PATIENCE, || {
+            is_waited_for(&ops, &lock)
+        })
+        .await;
+        left.abort();
+    });
+    let call = ops.unstage(&target);
+    assert_eq!(reason(&call), "DEADLINE");
+    let error = refused(call, DeadlineExceeded);
+    assert!(
+        error.starts_with("volume pv-1: an earlier call for it"),
+        "{error}"
+    );
+    assert_eq!(number_of(&node.entry(&target)), Some(1));
+    drop(held);
+    wait_until("the call that was left", PATIENCE, || {
+        ops.unstage(&target).is_ok()
+    });
+    assert_eq!(number_of(&node.entry(&target)), None);
+}
+
+/// Whether the daemon has opened a volume's lock, which somebody else has.
+fn is_waited_for(ops: &Ops, lock: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", ops.pid())).expect("it runs");
+    open.flatten()
+        .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == lock))
 }
 
 /// Says that it is over, also where a test fails: the readers are waited for.

@@ -2,8 +2,9 @@
 
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, Value};
+use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Node, Ops};
+use runcrust_tests::{Delegate, Node, Ops, on_each_delegate};
 use serde_json::json;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -103,7 +104,7 @@ fn call(
     pool: &DescriptorPool,
     method: &str,
     fields: &[(&str, Value)],
-) -> Result<(), Status> {
+) -> Result<DynamicMessage, Status> {
     let service = pool
         .get_service_by_name("crust.v1.Runtime")
         .expect("the service");
@@ -118,12 +119,21 @@ fn call(
     let path = format!("/{}/{}", service.full_name(), method.name());
     let path = PathAndQuery::try_from(path).expect("a path");
     let mut client = Grpc::new(ops.channel(ops.socket()));
-    ops.block_on(async {
+    let answer = ops.block_on(async {
         client.ready().await.expect("a connection");
         let request = Request::new(request.encode_to_vec());
         client.unary(request, path, Bytes).await
     })?;
-    Ok(())
+    let answer = DynamicMessage::decode(method.output(), &*answer.into_inner());
+    Ok(answer.expect("the method's answer"))
+}
+
+/// A field of a message, which isn't one itself.
+fn number(message: &DynamicMessage, field: &str) -> i64 {
+    let value = message.get_field_by_name(field).expect(field);
+    value
+        .as_i64()
+        .unwrap_or_else(|| panic!("{field}: {value:?}"))
 }
 
 #[test]
@@ -145,11 +155,16 @@ fn each_socket_tells_its_services() {
     }
 }
 
-#[test]
-fn a_volume_is_staged_by_what_is_told() {
-    let node = Node::trusted(Delegate::Runc, "");
+on_each_delegate! {
+    fn a_volumes_life_by_what_is_told(delegate: Delegate) {
+        life(delegate);
+    }
+}
+
+fn life(delegate: Delegate) {
+    let node = Node::trusted(delegate, "");
     let ops = Ops::start(&node);
-    let device = node.ext4();
+    let device = node.made("xfs");
     let target = node.target("pod-a", "pv-1");
     let pool = described(&ops, ops.socket(), "crust.v1.Runtime.RuntimeStageVolume");
     let request = pool
@@ -187,7 +202,7 @@ fn a_volume_is_staged_by_what_is_told() {
         ("volume_type", Value::Message(block)),
         ("volume_target_path", text(utf8(&target))),
         ("volume_backing_path", text(utf8(device.path()))),
-        ("fs_type", text("ext4")),
+        ("fs_type", text("xfs")),
         ("mount_flags", Value::List(vec![text("noatime")])),
     ];
     call(&ops, &pool, "RuntimeStageVolume", &fields).unwrap();
@@ -198,6 +213,34 @@ fn a_volume_is_staged_by_what_is_told() {
     let only_target = &fields[1..2];
     let error = call(&ops, &pool, "RuntimeGetVolumeStats", only_target).unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+
+    let sandbox = node.sandbox("pod-a");
+    let app = node.app(&sandbox, &target, "/data");
+    let df = || {
+        let total = app.sh("df -P -k /data | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2");
+        total.parse::<i64>().unwrap() * 1024
+    };
+    let total = || {
+        let stats = call(&ops, &pool, "RuntimeGetVolumeStats", only_target).unwrap();
+        let usage = stats.get_field_by_name("usage").unwrap().into_owned();
+        let bytes = usage
+            .as_list()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_message);
+        let mut bytes =
+            bytes.filter(|it| it.get_field_by_name("unit").unwrap().as_enum_number() == Some(1));
+        number(bytes.next().expect("bytes"), "total")
+    };
+    let before = total();
+    assert_eq!(before, df());
+    device.set_size(400 << 20);
+    let grown = call(&ops, &pool, "RuntimeExpandVolume", only_target).unwrap();
+    assert_eq!(number(&grown, "capacity_bytes"), 400 << 20);
+    assert!(total() > before && total() == df());
+    let error = call(&ops, &pool, "RuntimeUnstageVolume", only_target).unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    end([app, sandbox]);
     call(&ops, &pool, "RuntimeUnstageVolume", only_target).unwrap();
     assert_eq!(staged(&node, &target), None);
 }

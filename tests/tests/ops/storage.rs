@@ -1,7 +1,8 @@
 //! The CRUST interface: what this runtime can do, and volumes for sandboxes that run already.
 
+use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crust_proto::runtime::v1alpha1::runtime_capability::{Type as Kind, rpc::Type};
 use crust_proto::runtime::v1alpha1::volume_usage::Unit;
@@ -12,11 +13,12 @@ use crust_proto::runtime::v1alpha1::{
 };
 use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, on_each_delegate};
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 use tonic::Status;
 
-use crate::{reason, refused, staged};
+use crate::{identities, reason, refused, staged};
 
 const POD: &str = "88888888-3333-2222-1111-000000000000";
 
@@ -189,13 +191,78 @@ on_each_delegate! {
         assert!(error.contains("has ended"), "{error}");
         assert!(!node.entry(&target).exists());
     }
+
+    fn what_fails_leaves_what_was_staged(delegate: Delegate) {
+        let node = Node::trusted(delegate, "sandbox = \"always\"");
+        let ops = Ops::start(&node);
+        let (device, other) = (LoopDevice::made(node.dir(), "xfs", 320), node.ext4());
+        let sandbox = node.sandbox(POD);
+        let target = node.target(POD, "pv-1");
+        let after = 512 << 20;
+        let mut asked = stage_request(&target, &device);
+        asked.volume_supplemental_group = "4242".into();
+        ops.stage(asked.clone()).unwrap();
+        device.set_size(after);
+        assert_eq!(ops.expand(&target, after.cast_signed(), 0).unwrap(), after.cast_signed());
+        let wrong = |it: &mut RuntimePublishVolumeRequest| {
+            it.mount_options = vec!["no-such-option=5".into()];
+        };
+        let changes: [Change; 3] = [
+            wrong,
+            |it| it.file_system = "btrfs".into(),
+            |it| (it.mount_options, it.fsgroup_gid) = (vec!["ro,no-such-option".into()], Some(1)),
+        ];
+        let requests = changes.map(|change| {
+            let mut request = publish_request(&sandbox, &target, &device);
+            change(&mut request);
+            request
+        });
+        let mut of_other = publish_request(&sandbox, &target, &other);
+        wrong(&mut of_other);
+        for read_only in [false, true] {
+            asked.readonly = read_only;
+            ops.stage(asked.clone()).unwrap();
+            let before = content(&node.entry(&target));
+            assert_eq!(before.len(), 2, "what is staged, and its growth: {before:?}");
+            for request in requests.iter().chain([&of_other]) {
+                refused(publish(&ops, request.clone()), InvalidArgument);
+                assert_eq!(content(&node.entry(&target)), before);
+                assert!(device.is_free() && other.is_free());
+            }
+        }
+        // It is all there for the pod, and what is in use stays too.
+        asked.readonly = false;
+        ops.stage(asked).unwrap();
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("stat -c %g /data"), "4242");
+        let size = app.sh("df -P -k /data | tail -n 1 | awk '{print $2}'");
+        assert!(size.parse::<u64>().unwrap() > 400 << 10, "grown: {size}");
+        let before = identities(&node.entry(&target));
+        for request in requests.iter().chain([&of_other]) {
+            let error = refused(publish(&ops, request.clone()), FailedPrecondition);
+            assert!(error.contains(sandbox.id()), "{error}");
+            assert_eq!(identities(&node.entry(&target)), before);
+        }
+        end([app, sandbox]);
+    }
+}
+
+/// An entry's files.
+fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(entry).expect("an entry");
+    let paths = files.map(|file| file.expect("a file").path());
+    let mut files: Vec<_> = paths
+        .map(|path| (path.clone(), fs::read(path).expect("a file")))
+        .collect();
+    files.sort();
+    files
 }
 
 /// What is wrong with a request is told, and nothing is left.
 type Change = fn(&mut RuntimePublishVolumeRequest);
 
 /// What can't be carried out, the reason in the details, and how the message begins.
-const INVALID: [(Change, &str, &str); 15] = [
+const INVALID: [(Change, &str, &str); 17] = [
     (
         |it| it.sandbox_id.clear(),
         "INVALID_FIELD",
@@ -238,8 +305,8 @@ const INVALID: [(Change, &str, &str); 15] = [
     ),
     (
         |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),
-        "RUNTIME",
-        "volume pv-1: ",
+        "INVALID_FIELD",
+        "volume pv-1: fsgroup_policy: \"Sometimes\" isn't an fsGroupChangePolicy",
     ),
     (
         |it| it.host_volume_id = "/dev/no-such-device".into(),
@@ -258,12 +325,23 @@ const INVALID: [(Change, &str, &str); 15] = [
     ),
     (
         |it| it.mount_options = vec!["password=x".into()],
+        "INVALID_FIELD",
+        "volume pv-1: mount_options: mount option password: looks like",
+    ),
+    // What only the mount can tell.
+    (
+        |it| it.mount_options = vec!["no-such-option=5".into()],
         "RUNTIME",
-        "volume pv-1: mount option password: looks like",
+        "volume pv-1: fsconfig(",
+    ),
+    (
+        |it| it.file_system = "xfs".into(),
+        "RUNTIME",
+        "volume pv-1: fsconfig(",
     ),
     // More than a program can have as one argument, or a volume's entry can.
     (
-        |it| it.mount_options = vec!["o".repeat(200_000)],
+        |it| it.mount_options = vec!["commit=5".into(); 9_000],
         "INVALID_FIELD",
         "volume pv-1: mount_options: with it the volume's description is longer than 65536 bytes",
     ),

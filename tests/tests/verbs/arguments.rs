@@ -87,11 +87,15 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
         assert!(!run.stderr.contains("hunter2"), "{run}");
         assert_error(run, "INVALID_ARGUMENT", &[named]);
     }
-    for path in ["", "pods/a/mount", "./mount", parent.as_str()] {
+    for path in ["", "pods/a/mount", "./mount", "//", parent.as_str()] {
         for verb in ["stage", "unstage", "stats"] {
             let mut arguments = vec![verb, path];
             arguments.extend(good.iter().filter(|_| verb == "stage"));
-            let named = if path == parent { "`..`" } else { "relative" };
+            let named = match path {
+                "//" => "the root directory",
+                path if path == parent => "`..`",
+                _ => "relative",
+            };
             assert_error(
                 node.handler().crust(&arguments),
                 "INVALID_ARGUMENT",

@@ -74,6 +74,22 @@ impl MountError {
             _ => None,
         }
     }
+
+    /// Whether it is for certain that the file system's type or an option is wrong, and not the
+    /// device or the node.
+    #[must_use]
+    pub fn is_the_callers(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => {
+                refusal.errno == Errno::INVAL
+                    && matches!(
+                        refusal.cause,
+                        Cause::BadOption { .. } | Cause::OtherFileSystem { .. }
+                    )
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A call that failed.

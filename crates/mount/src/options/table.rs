@@ -126,6 +126,10 @@ pub(super) fn meaning(key: &str) -> Meaning {
 
 fn by_form(key: &str) -> Meaning {
     let lower = key.to_ascii_lowercase();
+    // Whoever it is for: what is dropped at the mount is on disk all the same.
+    if is_secret(&lower) {
+        return Meaning::Secret;
+    }
     match lower.strip_prefix("x-") {
         // These change what is seen of the volume and as whose: left out in silence, a container
         // would be given more than was asked for.
@@ -134,17 +138,18 @@ fn by_form(key: &str) -> Meaning {
         }
         Some(_) => Meaning::Dropped,
         None if lower.starts_with("verity.") => Meaning::Refused(BY_MOUNT),
-        None if is_secret(&lower) => Meaning::Secret,
         None => Meaning::FileSystem,
     }
 }
 
-/// `credentials=` names a file, which is as bad: it is read on the host.
+/// `credentials=` names a file, which is as bad: it is read on the host. No option of ext4, xfs or
+/// btrfs looks like one of these.
 fn is_secret(key: &str) -> bool {
     const PARTS: &[&str] = &["passw", "passphrase", "secret", "credential", "token"];
-    const WHOLE: &[&str] = &["pass", "pw", "cred", "creds", "key"];
-    const ENDS: &[&str] = &["_key", "-key", "apikey", "accesskey", "privatekey"];
+    const WORDS: &[&str] = &["pass", "pw", "cred", "creds", "sig", "signature"];
+    const ENDS: &[&str] = &["key", "pwd"];
+    let mut words = key.split(|c: char| !c.is_alphanumeric());
     PARTS.iter().any(|part| key.contains(part))
-        || WHOLE.contains(&key)
         || ENDS.iter().any(|end| key.ends_with(end))
+        || words.any(|word| WORDS.contains(&word))
 }

@@ -174,6 +174,16 @@ fn secrets_are_refused_without_being_repeated() {
         "apikey",
         "passphrase",
         "smb_password",
+        "x-password",
+        "X-Mount.Password",
+        "x-smb.cred",
+        "pwd",
+        "userpwd",
+        "passkey",
+        "key",
+        "sig",
+        "sas-sig",
+        "accountkey",
     ] {
         let error = parse(&[format!("rw,{key}=hunter2,noatime")]).expect_err(key);
         assert_eq!(
@@ -189,11 +199,53 @@ fn secrets_are_refused_without_being_repeated() {
 
 #[test]
 fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
-    let list = [
-        "errors=remount-ro,data=journal,dax=never,journal_checksum,test_dummy_encryption",
-        "logbsize=256k,inode64,uquota,pquota,nouuid,compress=zstd:3,subvol=/@data,space_cache=v2",
-    ];
-    assert_eq!(valid(&list).fs_options.len(), 13);
+    // Each of ext4(5), xfs(5) and btrfs(5), and of fs/*/super.c.
+    for (fstype, options) in [
+        (
+            "ext4",
+            "bsddf minixdf grpid bsdgroups nogrpid sysvgroups resgid resuid sb errors nouid32 debug \
+             oldalloc orlov user_xattr nouser_xattr acl noacl norecovery noload bh nobh commit \
+             min_batch_time max_batch_time journal_dev journal_path journal_checksum \
+             nojournal_checksum journal_async_commit abort data data_err usrjquota grpjquota \
+             jqfmt grpquota quota noquota usrquota prjquota barrier nobarrier i_version stripe \
+             delalloc nodelalloc mblk_io_submit nomblk_io_submit auto_da_alloc noauto_da_alloc \
+             dioread_nolock dioread_lock nodioread_nolock discard nodiscard init_itable \
+             noinit_itable max_dir_size_kb test_dummy_encryption inlinecrypt nombcache \
+             no_mbcache prefetch_block_bitmaps no_prefetch_block_bitmaps mb_optimize_scan check \
+             nocheck reservation noreservation journal journal_ioprio inode_readahead_blks \
+             warn_on_error nowarn_on_error dax fc_debug_force fc_debug_max_replay debug_want_extra_isize",
+        ),
+        (
+            "xfs",
+            "logbufs logbsize logdev rtdev wsync noalign swalloc sunit swidth nouuid grpid nogrpid \
+             bsdgroups sysvgroups allocsize norecovery inode64 inode32 ikeep noikeep largeio \
+             nolargeio attr2 noattr2 filestreams quota noquota usrquota grpquota prjquota uquota \
+             gquota pquota uqnoenforce gqnoenforce pqnoenforce qnoenforce discard nodiscard dax \
+             max_open_zones lifetime nolifetime max_atomic_write",
+        ),
+        (
+            "btrfs",
+            "acl noacl autodefrag noautodefrag barrier nobarrier check_int check_int_data \
+             check_int_print_mask clear_cache commit compress compress-force datacow nodatacow \
+             datasum nodatasum degraded device discard nodiscard enospc_debug noenospc_debug \
+             fatal_errors flushoncommit noflushoncommit fragment max_inline metadata_ratio \
+             nologreplay norecovery rescan_uuid_tree rescue skip_balance space_cache \
+             nospace_cache ssd nossd ssd_spread nossd_spread subvol subvolid thread_pool treelog \
+             notreelog usebackuproot user_subvol_rm_allowed inode_cache ref_verify \
+             ignorebadroots ignoredatacsums ignoremetacsums ignoresuperflags recovery",
+        ),
+        (
+            "any",
+            "context fscontext defcontext rootcontext seclabel smackfsdef",
+        ),
+    ] {
+        for option in options.split_whitespace() {
+            let options = valid(&[option]).fs_options;
+            assert_eq!(options.len(), 1, "{fstype} {option}");
+        }
+    }
+    let dropped = "x-systemd.automount,x-systemd.requires=a,x-gvfs-show,x-initrd.mount";
+    assert_eq!(valid(&[dropped]), MountOptions::default());
 }
 
 #[test]

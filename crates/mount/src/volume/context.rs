@@ -22,7 +22,7 @@ pub struct Context<'a> {
 #[derive(Debug)]
 pub struct Locked {
     pub(super) volume: Volume,
-    _lock: Lock,
+    pub(super) _lock: Lock,
 }
 
 impl Context<'_> {

@@ -31,7 +31,11 @@ pub fn ensure(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Result<
     done.map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-fn ensure_mounted(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Result<(), Cause> {
+pub(super) fn ensure_mounted(
+    context: &Context<'_>,
+    locked: &Locked,
+    host: Host<'_>,
+) -> Result<(), Cause> {
     let volume = &locked.volume;
     let plan = MountPlan::new(context.config, volume.info())?;
     let device = plan.device.number();

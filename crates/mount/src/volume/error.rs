@@ -93,11 +93,13 @@ impl VolumeError {
             Cause::Info(_)
             | Cause::Device(
                 DeviceError::Missing { .. }
+                | DeviceError::Path { .. }
                 | DeviceError::NotBlock { .. }
                 | DeviceError::NotAbsolute { .. },
             )
             | Cause::Options(_)
             | Cause::FileSystem { .. } => Code::InvalidArgument,
+            Cause::Mount(error) if error.is_the_callers() => Code::InvalidArgument,
             Cause::Resize(ResizeError::Limits { .. }) => Code::OutOfRange,
             Cause::Unsupported(_) | Cause::Resize(ResizeError::Unsupported { .. }) => {
                 Code::Unimplemented

@@ -1,12 +1,7 @@
 //! Letting volumes go. Every step can be repeated, and none is trusted to come: what is missed
 //! here is found by the next create or unstage, because a dead process is no user.
 
-use std::ffi::OsStr;
-
-use crust_state::files::FileError;
-use crust_state::lock::{LockError, LockName};
 use crust_state::record::UserKind;
-use crust_state::state_directory::StateError;
 use crust_state::{Process, TargetPath};
 
 use super::context::Context;
@@ -69,59 +64,4 @@ fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Ve
         }
     }
     volumes
-}
-
-/// Why something that nobody needs is still there.
-#[derive(Debug, thiserror::Error)]
-pub enum SweepError {
-    /// A record can't be read or removed.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// The lock of the owners wasn't had.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// It can't be told what is staged.
-    #[error(transparent)]
-    Staged(#[from] FileError),
-}
-
-/// Removes what nobody can need any more: records of bundles that are gone, because a `delete`
-/// comes before its bundle's end, and of sandboxes whose end no hook saw.
-pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
-    for (name, record) in context.state.bundles()? {
-        if matches!(record.config.try_exists(), Ok(false)) {
-            context.state.remove_bundle(name)?;
-        }
-    }
-    for record in context.state.sandboxes()? {
-        if !record.process.is_alive() {
-            context.state.remove_sandbox(&record.id)?;
-        }
-    }
-    if context.config.kata_layout {
-        sweep_owners(context)?;
-    }
-    Ok(())
-}
-
-/// A driver that stages for Kata never unstages: it takes the entry away itself, once the pod has
-/// ended, and the volume stays on its device's list.
-fn sweep_owners(context: &Context<'_>) -> Result<(), SweepError> {
-    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    let sandboxes = context.state.sandboxes()?;
-    let lives = |target: &TargetPath| {
-        let mut pods = sandboxes.iter().map(|sandbox| OsStr::new(&sandbox.pod_uid));
-        pods.any(|uid| target.pod_uid() == Some(uid))
-    };
-    for device in context.state.owned_devices()? {
-        let Ok(volumes) = context.state.owners_of(device) else {
-            continue;
-        };
-        for target in volumes {
-            if !lives(&target) && !context.crust.has_entry(&target)? {
-                context.state.remove_owner(device, &target)?;
-            }
-        }
-    }
-    Ok(())
 }

@@ -100,7 +100,9 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
         return Ok(());
     };
     if plan.superblock.read_only {
-        return Err(Cause::ReadOnly);
+        let volume = volume.target();
+        tracing::info!(%volume, "its growth waits for a mount that can be written to");
+        return Ok(());
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(mount, ".", flags, Mode::empty()).map_err(|errno| Cause::Call {

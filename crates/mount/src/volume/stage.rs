@@ -1,7 +1,7 @@
 //! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
 //! "Runtime API").
 
-use crust_state::crust::EntryError;
+use crust_state::crust::{EntryError, Staging};
 use crust_state::lock::LockName;
 use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
@@ -23,27 +23,47 @@ pub fn stage(
 ) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let staged = || -> Result<_, Cause> {
-        let info = MountInfo {
-            target_path: Some(target.clone()),
-            ..info.clone()
-        };
-        info.validate()?;
-        MountPlan::new(context.config, &info)?;
+        let info = checked(context, target, info)?;
         let _lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
-        // An entry that can't be read has no content that a user could rely on.
-        // Nor is what a driver staged for Kata the same: users of that have their record there.
-        let same = matches!(
-            context.crust.volume(target),
-            Ok(Some(there)) if !there.is_katas() && *there.info() == info
-        );
-        if !same && let Some(record) = context.crust.record(target)? {
-            in_use(record)?;
-        }
-        Ok(context.crust.stage(target, &info)?)
+        Ok(try_stage(context, target, &info)?.keep()?)
     };
     staged().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// What is to be staged, with everything about it checked that can be without mounting.
+pub(super) fn checked(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Result<MountInfo, Cause> {
+    let info = MountInfo {
+        target_path: Some(target.clone()),
+        ..info.clone()
+    };
+    info.validate()?;
+    MountPlan::new(context.config, &info)?;
+    Ok(info)
+}
+
+/// Stages it, to be kept or taken back, unless somebody uses what it would replace. Under the
+/// volume's lock.
+pub(super) fn try_stage<'a>(
+    context: &Context<'a>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Result<Staging<'a>, Cause> {
+    // An entry that can't be read has no content that a user could rely on.
+    // Nor is what a driver staged for Kata the same: users of that have their record there.
+    let same = matches!(
+        context.crust.volume(target),
+        Ok(Some(there)) if !there.is_katas() && there.info() == info
+    );
+    if !same && let Some(record) = context.crust.record(target)? {
+        in_use(record)?;
+    }
+    Ok(context.crust.try_stage(target, info)?)
 }
 
 /// Unstages a volume: an unknown target path is fine, one that a live pod uses is refused.

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 
 use super::CliError;
 use super::run::Output;
@@ -21,9 +21,18 @@ pub(crate) struct Stats {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Usage {
     pub(crate) unit: Unit,
+    #[serde(deserialize_with = "amount")]
     pub(crate) total: i64,
+    #[serde(deserialize_with = "amount")]
     pub(crate) used: i64,
+    #[serde(deserialize_with = "amount")]
     pub(crate) available: i64,
+}
+
+/// The interfaces have signed numbers, and none is ever negative.
+fn amount<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    let amount = u64::deserialize(from)?;
+    i64::try_from(amount).map_err(D::Error::custom)
 }
 
 /// What is counted.
@@ -45,6 +54,7 @@ pub(crate) struct Condition {
 /// Of `resize`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Capacity {
+    #[serde(deserialize_with = "amount")]
     pub(crate) capacity_bytes: i64,
 }
 
@@ -139,7 +149,14 @@ mod tests {
             capacity(&output(true, "{\"capacity_bytes\":7}\n", "")),
             Ok(7)
         );
-        for garbage in ["", "7", "{}", "{\"capacity_bytes\":7} {}", "\u{1}"] {
+        for garbage in [
+            "{\"capacity_bytes\":-7}",
+            "",
+            "7",
+            "{}",
+            "{\"capacity_bytes\":7} {}",
+            "\u{1}",
+        ] {
             let error = capacity(&output(true, garbage, "")).unwrap_err();
             assert!(
                 error.starts_with("/bin/cli: its answer can't be read: ")

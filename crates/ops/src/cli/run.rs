@@ -7,19 +7,21 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CliError;
+use super::processes::{Processes, Program};
+use crate::volumes::Held;
 
 /// What is read of each stream; an answer is some hundred bytes.
 const LONGEST: u64 = 64 * 1024;
 
 /// What is left to be read when the program has ended is there already: whoever still holds its
-/// streams is killed.
-const AFTERWARDS: Duration = Duration::from_secs(1);
+/// streams is killed. So is one that was killed gone, unless the kernel has it.
+const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// What a program said.
 #[derive(Debug)]
@@ -33,29 +35,58 @@ pub(super) struct Output {
     pub(super) too_long: bool,
 }
 
-/// The program's process group, killed when this goes: also where the caller has hung up.
-///
-/// Made before the program is waited for, and gone before that: until then the pid, and so the
-/// group's number, can't be another one's.
-struct Group(Pid);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // ESRCH is what is wanted.
-        let _ = kill_process_group(self.0, Signal::KILL);
-    }
-}
-
+/// Runs a program until it has ended, or `limit` has passed, or nobody waits for it any more. The
+/// turn is its volume's until it is gone for good: one that hangs in the kernel is the only one.
 pub(super) async fn run(
+    processes: &Processes,
     program: &Path,
     arguments: &[OsString],
-    timeout: Duration,
+    limit: Duration,
+    turn: Option<Held>,
 ) -> Result<Output, CliError> {
     let failed = |source| CliError::Start {
         program: program.to_owned(),
         source,
     };
-    let mut child = Command::new(program)
+    let running = start(processes, program, arguments).map_err(failed)?;
+    let (answer, asked) = oneshot::channel();
+    tokio::spawn(async move {
+        let _turn = turn;
+        attend(running, Instant::now() + limit, answer).await;
+    });
+    match asked.await {
+        Ok(Ended::Said(output)) => Ok(output),
+        Ok(Ended::Failed(error)) => Err(failed(error)),
+        Ok(Ended::Late) | Err(_) => Err(CliError::Timeout {
+            program: program.to_owned(),
+            after: limit,
+        }),
+    }
+}
+
+/// How a run has ended.
+enum Ended {
+    Said(Output),
+    Failed(io::Error),
+    Late,
+}
+
+/// What is read of a program.
+#[derive(Default)]
+struct Streams {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Why it isn't heard to its end.
+enum Enough {
+    TooLong,
+    Late,
+}
+
+fn start(processes: &Processes, program: &Path, arguments: &[OsString]) -> io::Result<Program> {
+    let mut command = Command::new(program);
+    command
         .arg("crust")
         .args(arguments)
         .env_clear()
@@ -63,95 +94,68 @@ pub(super) async fn run(
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let pid = pid.ok_or_else(|| failed(io::Error::from(io::ErrorKind::NotFound)))?;
-    let group = Group(pid);
-    // On a thread, for it has to stay a zombie: reaped, its group couldn't be killed for sure.
-    let mut ended = tokio::task::spawn_blocking(move || {
-        waitid(
-            WaitId::Pid(pid),
-            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        .stderr(Stdio::piped());
+    processes.spawn(&mut command)
+}
+
+/// Sees to it that a program ends, and says how to whoever still wants to know.
+async fn attend(mut program: Program, deadline: Instant, mut answer: oneshot::Sender<Ended>) {
+    let mut streams = Streams::default();
+    let heard = tokio::select! {
+        heard = timeout_at(deadline, listen(&mut program, &mut streams)) => heard,
+        // Nobody waits for it.
+        () = answer.closed() => Ok(Err(Enough::Late)),
+    };
+    program.kill();
+    let ended = timeout(AFTERWARDS, program.wait()).await;
+    let is_gone = ended.is_ok();
+    let ended = match (heard.unwrap_or(Err(Enough::Late)), ended) {
+        (Err(Enough::Late), _) | (_, Err(_)) => Ended::Late,
+        (_, Ok(Err(error))) => Ended::Failed(error),
+        (heard, Ok(Ok(status))) => Ended::Said(Output {
+            success: status.success(),
+            status: status.to_string(),
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+            too_long: heard.is_err(),
+        }),
+    };
+    // Whoever asked may be gone.
+    let _ = answer.send(ended);
+    if !is_gone {
+        let _ = program.wait().await;
+    }
+}
+
+/// Reads what a program says until it has ended.
+async fn listen(program: &mut Program, streams: &mut Streams) -> Result<(), Enough> {
+    let (stdout, stderr) = (program.child.stdout.take(), program.child.stderr.take());
+    let read = async {
+        tokio::try_join!(
+            all_of(stdout, &mut streams.stdout),
+            all_of(stderr, &mut streams.stderr)
         )
-    });
-    let deadline = Instant::now() + timeout;
-    let read = both(child.stdout.take(), child.stderr.take());
+        .map(drop)
+    };
     tokio::pin!(read);
-    let said = async {
-        tokio::select! {
-            // It has ended; what it said is in the pipes.
-            _ = &mut ended => None,
-            // It has closed them, or said more than is read.
-            streams = &mut read => Some(streams),
+    tokio::select! {
+        // It has closed them, or said more than is read.
+        read = &mut read => {
+            read?;
+            let _ = program.wait().await;
+            Ok(())
         }
-    };
-    let said = timeout_at(deadline, said).await;
-    let too_late = || CliError::Timeout {
-        program: program.to_owned(),
-        after: timeout,
-    };
-    let read = match said {
-        Err(_) => {
-            drop(group);
-            let _ = child.wait().await;
-            return Err(too_late());
-        }
-        Ok(Some(Ok(streams))) => {
-            let ended = timeout_at(deadline, &mut ended).await;
-            drop(group);
-            if ended.is_err() {
-                let _ = child.wait().await;
-                return Err(too_late());
-            }
-            Ok(streams)
-        }
-        Ok(Some(Err(TooLong))) => {
-            drop(group);
-            Err(TooLong)
-        }
-        Ok(None) => {
-            // Whoever else of the group holds the pipes is killed; who has left it is waited for
-            // no longer than a moment.
-            drop(group);
-            let streams = tokio::time::timeout(AFTERWARDS, &mut read).await;
-            streams.unwrap_or_else(|_| Ok(Streams::default()))
-        }
-    };
-    let status = child.wait().await.map_err(failed)?;
-    let too_long = read.is_err();
-    let [stdout, stderr] = read.unwrap_or_default();
-    Ok(Output {
-        success: status.success(),
-        status: status.to_string(),
-        too_long,
-        stdout,
-        stderr,
-    })
+        // What it said is in the pipes, which nobody holds any more.
+        _ = program.wait() => timeout(AFTERWARDS, read).await.unwrap_or(Ok(())),
+    }
 }
 
-/// More than is read.
-struct TooLong;
-
-type Streams = [Vec<u8>; 2];
-
-async fn both(
-    stdout: Option<impl AsyncRead + Unpin>,
-    stderr: Option<impl AsyncRead + Unpin>,
-) -> Result<Streams, TooLong> {
-    let (stdout, stderr) = tokio::try_join!(all_of(stdout), all_of(stderr))?;
-    Ok([stdout, stderr])
-}
-
-async fn all_of(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, TooLong> {
-    let mut bytes = Vec::new();
+async fn all_of(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> Result<(), Enough> {
     if let Some(stream) = stream {
-        let _ = stream.take(LONGEST + 1).read_to_end(&mut bytes).await;
+        let _ = stream.take(LONGEST + 1).read_to_end(into).await;
     }
-    if bytes.len() as u64 > LONGEST {
-        return Err(TooLong);
+    if into.len() as u64 > LONGEST {
+        return Err(Enough::TooLong);
     }
-    Ok(bytes)
+    Ok(())
 }

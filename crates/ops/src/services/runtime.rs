@@ -5,19 +5,17 @@ use std::path::PathBuf;
 use crust_proto::v1::runtime_server::Runtime;
 use crust_proto::v1::volume_group_change_policy::Policy as GroupPolicy;
 use crust_proto::v1::volume_type::Type;
-use crust_proto::v1::volume_usage::Unit;
 use crust_proto::v1::{
     CapacityRange, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest,
     RuntimeStageVolumeResponse, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
-    VolumeCondition, VolumeUsage,
 };
 use crust_state::info::VolumeType;
 use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
-use super::{Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capacity, Stats, Unit as CliUnit};
+use super::{STAGE, Shared, a_path, bytes, required, target_path};
+use crate::cli::{Capacity, Stats};
 use crate::status::Refusal;
 
 /// The service.
@@ -34,8 +32,8 @@ impl Runtime for RuntimeService {
         let path = request.volume_target_path.clone();
         let staged = async {
             let (target, info) = mount_info(request)?;
-            let _turn = self.0.volumes.turn(target.digest()).await;
-            self.0.node().stage(target, info).await
+            let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
+            self.0.node().stage(turn, target, info).await
         };
         answer(&path, staged.await, RuntimeStageVolumeResponse {})
     }
@@ -47,9 +45,9 @@ impl Runtime for RuntimeService {
         let path = request.into_inner().volume_target_path;
         let unstaged = async {
             let target = target_path("volume_target_path", &path)?;
-            let _turn = self.0.volumes.turn(target.digest()).await;
             let limit = self.0.unstage_timeout();
-            self.0.node().unstage(target, limit).await
+            let turn = self.0.turn(&self.0.volumes, &target, limit).await?;
+            self.0.node().unstage(turn, target, limit).await
         };
         answer(&path, unstaged.await, RuntimeUnstageVolumeResponse {})
     }
@@ -67,13 +65,7 @@ impl Runtime for RuntimeService {
         let stats = stats
             .await
             .map_err(|refusal| refusal.into_status(Some(&path)))?;
-        Ok(Response::new(RuntimeGetVolumeStatsResponse {
-            usage: stats.usage.iter().map(usage).collect(),
-            volume_condition: Some(VolumeCondition {
-                abnormal: stats.volume_condition.abnormal,
-                message: stats.volume_condition.message,
-            }),
-        }))
+        Ok(Response::new(answer_to_stats(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -107,8 +99,10 @@ impl Shared {
         let volume = target.volume_name();
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.ok_or_else(|| Refusal::NotInUse(volume.clone()))?;
+        // Not one with those that change it: a device grows for minutes.
+        let turn = self.turn(&self.asked, &target, self.cli_timeout()).await?;
         let arguments = ["stats".into(), target.as_path().into()];
-        let stats = self.ask(&cli, &arguments, None).await;
+        let stats = self.ask(&cli, &arguments, None, Some(turn)).await;
         stats.map_err(Refusal::cli(volume))
     }
 
@@ -121,7 +115,8 @@ impl Shared {
         most: u64,
     ) -> Result<Capacity, Refusal> {
         let volume = target.volume_name();
-        let _turn = self.volumes.turn(target.digest()).await;
+        let turn = self.turn(&self.volumes, &target, self.cli_timeout());
+        let turn = turn.await?;
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.unwrap_or_else(|| self.runtime());
         let arguments = [
@@ -130,7 +125,7 @@ impl Shared {
             least.to_string().into(),
             most.to_string().into(),
         ];
-        let capacity = self.ask(&cli, &arguments, None).await;
+        let capacity = self.ask(&cli, &arguments, None, Some(turn)).await;
         capacity.map_err(Refusal::cli(volume))
     }
 }
@@ -150,9 +145,18 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
     };
     let target = target_path("volume_target_path", &request.volume_target_path)?;
     let policy = request.volume_supplemental_group_change_policy;
-    let policy = match policy.unwrap_or_default().policy() {
-        GroupPolicy::OnRootMismatch => FsGroupChangePolicy::OnRootMismatch,
-        GroupPolicy::Always | GroupPolicy::Unknown => FsGroupChangePolicy::Always,
+    let policy = policy.unwrap_or_default().policy;
+    let policy = match GroupPolicy::try_from(policy) {
+        Ok(GroupPolicy::OnRootMismatch) => FsGroupChangePolicy::OnRootMismatch,
+        Ok(GroupPolicy::Always | GroupPolicy::Unknown) => FsGroupChangePolicy::Always,
+        // Of a later version of the interface; anything else than it means would be wrong.
+        Err(_) => {
+            let field = "volume_supplemental_group_change_policy.policy";
+            return Err(Refusal::field(
+                field,
+                format!("{policy} is none that is known"),
+            ));
+        }
     };
     let group = match request.volume_supplemental_group.as_str() {
         "" => None,
@@ -192,18 +196,7 @@ fn gid_of(text: &str) -> Result<u32, Refusal> {
     })
 }
 
-fn usage(usage: &crate::cli::Usage) -> VolumeUsage {
-    let unit = match usage.unit {
-        CliUnit::Bytes => Unit::Bytes,
-        CliUnit::Inodes => Unit::Inodes,
-    };
-    VolumeUsage {
-        available: usage.available,
-        total: usage.total,
-        used: usage.used,
-        unit: unit.into(),
-    }
-}
+answer_to_stats!(crust_proto::v1);
 
 #[cfg(test)]
 mod tests {

@@ -4,23 +4,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crust_mount::options;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::RuntimeAssistedStorageManagement;
 use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type;
 use crust_proto::runtime::v1alpha1::runtime_capability::{Rpc, Type as Kind};
-use crust_proto::runtime::v1alpha1::volume_usage::Unit;
 use crust_proto::runtime::v1alpha1::{
     RuntimeCapability, RuntimeExpandVolumeRequest, RuntimeExpandVolumeResponse,
     RuntimeGetCapabilitiesRequest, RuntimeGetCapabilitiesResponse,
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetSupportedFileSystemsResponse,
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
-    RuntimePublishVolumeResponse, VolumeCondition, VolumeUsage,
+    RuntimePublishVolumeResponse,
 };
+use crust_state::FsGroupChangePolicy;
 use crust_state::files::MAX_FILE_SIZE;
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capabilities, Unit as CliUnit, Usage};
+use super::{STAGE, Shared, a_path, bytes, required, target_path};
+use crate::cli::Capabilities;
 use crate::status::Refusal;
 
 /// A publish applies fsGroup: as long as a container's create may take, and a little.
@@ -95,13 +96,7 @@ impl RuntimeAssistedStorageManagement for StorageService {
             self.0.stats(target).await
         };
         let stats = stats.await.map_err(|refusal| refusal.into_status(None))?;
-        Ok(Response::new(RuntimeGetVolumeStatsResponse {
-            usage: stats.usage.iter().map(usage).collect(),
-            volume_condition: Some(VolumeCondition {
-                abnormal: stats.volume_condition.abnormal,
-                message: stats.volume_condition.message,
-            }),
-        }))
+        Ok(Response::new(answer_to_stats(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -129,7 +124,10 @@ impl StorageService {
     /// As the runtime finds them on this host.
     async fn capabilities(&self) -> Result<Capabilities, Refusal> {
         let runtime = self.0.runtime();
-        Ok(self.0.ask(&runtime, &["capabilities".into()], None).await?)
+        Ok(self
+            .0
+            .ask(&runtime, &["capabilities".into()], None, None)
+            .await?)
     }
 
     async fn volume(
@@ -146,13 +144,12 @@ impl StorageService {
     async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
         let target = target_path("host_target_path", &request.host_target_path)?;
         let arguments = arguments(request)?;
-        let _turn = self.0.volumes.turn(target.digest()).await;
+        let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         let runtime = self.0.runtime();
-        let done = self
-            .0
-            .ask::<Done>(&runtime, &arguments, Some(PUBLISH))
-            .await;
-        done.map(drop).map_err(Refusal::cli(target.volume_name()))
+        let done = self.0.ask(&runtime, &arguments, Some(PUBLISH), Some(turn));
+        done.await
+            .map(|Done {}| ())
+            .map_err(Refusal::cli(target.volume_name()))
     }
 }
 
@@ -181,6 +178,9 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     add("host_volume_id", "device", &device)?;
     let fstype = required("file_system", request.file_system)?;
     add("file_system", "fstype", &fstype)?;
+    // Before anybody sees them in the arguments of a process: none looks like a secret.
+    options::parse(&request.mount_options)
+        .map_err(|error| Refusal::field("mount_options", error))?;
     for option in &request.mount_options {
         add("mount_options", "option", option)?;
     }
@@ -191,6 +191,8 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
         }
         add("fsgroup_gid", "fs-group", &gid.to_string())?;
         if !policy.is_empty() {
+            let known = policy.parse::<FsGroupChangePolicy>();
+            known.map_err(|error| Refusal::field("fsgroup_policy", error))?;
             add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
     } else if !policy.is_empty() {
@@ -202,15 +204,4 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     Ok(arguments)
 }
 
-fn usage(usage: &Usage) -> VolumeUsage {
-    let unit = match usage.unit {
-        CliUnit::Bytes => Unit::Bytes,
-        CliUnit::Inodes => Unit::Inodes,
-    };
-    VolumeUsage {
-        available: usage.available,
-        total: usage.total,
-        used: usage.used,
-        unit: unit.into(),
-    }
-}
+answer_to_stats!(crust_proto::runtime::v1alpha1);

@@ -1,11 +1,15 @@
 //! Growth that waits for the volume's mount, in its entries.
 
+use std::path::Path;
+
 use super::{EntryError, Volume};
+use crate::files::{Directory, FileError};
 use crate::record::Version;
 use crate::resize::{Limits, RESIZE, ResizeRecord};
 
 impl Volume {
     /// The growth that is to be done when the volume is mounted; `None` if there is nothing to do.
+    /// One that was asked for another device isn't this one's.
     pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
         let Some(entry) = self.entries.first() else {
             return Ok(None);
@@ -18,13 +22,14 @@ impl Volume {
                 path: entry.path(RESIZE),
                 source,
             })?;
-        Ok(Some(record.limits))
+        Ok((record.device == self.info.device).then_some(record.limits))
     }
 
     /// Leaves a growth to the next mount, in place of an earlier one.
     pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
         let record = ResizeRecord {
             version: Version,
+            device: self.info.device.clone(),
             limits,
         };
         let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
@@ -41,5 +46,17 @@ impl Volume {
             entry.directory.remove(RESIZE)?;
         }
         Ok(())
+    }
+}
+
+/// Removes from an entry the growth that was asked for another device. What can't be read says of
+/// no device that it is its own: the mount refuses it.
+pub(super) fn forget_of_others(entry: &Directory, device: &Path) -> Result<(), FileError> {
+    let Ok(Some(bytes)) = entry.read(RESIZE) else {
+        return Ok(());
+    };
+    match serde_json::from_slice::<ResizeRecord>(&bytes) {
+        Ok(record) if record.device != device => entry.remove(RESIZE),
+        _ => Ok(()),
     }
 }

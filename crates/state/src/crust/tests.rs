@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::Process;
 use crate::record::{RECORD, Superblock, User, UserKind, Version};
-use crate::resize::Limits;
+use crate::resize::{Limits, RESIZE};
 
 struct Node {
     crust: CrustDirectory,
@@ -270,21 +270,176 @@ fn a_resize_waits_in_both_entries_until_it_is_done() {
     }
 }
 
+/// Read-only, and from the same device.
+fn other_options(target: &TargetPath) -> MountInfo {
+    MountInfo {
+        read_only: true,
+        ..info(target)
+    }
+}
+
+fn other_device(target: &TargetPath) -> MountInfo {
+    MountInfo {
+        device: "/dev/sdg".into(),
+        ..info(target)
+    }
+}
+
 #[test]
-fn other_content_drops_a_resize_that_was_asked_for_what_was_there() {
+fn a_resize_is_its_devices_whatever_the_options() {
     let node = Node::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
+    let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
+    let limits = Limits::new(1, 0).unwrap();
     let volume = node.crust.volume(&given).unwrap().unwrap();
-    volume.record_resize(Limits::new(1, 0).unwrap()).unwrap();
-    let changed = MountInfo {
-        read_only: true,
-        ..info(&given)
-    };
-    node.crust.stage(&given, &changed).unwrap();
+    volume.record_resize(limits).unwrap();
+    node.crust.stage(&given, &other_options(&given)).unwrap();
+    assert_eq!(pending().unwrap(), Some(limits));
+    node.crust.stage(&given, &other_device(&given)).unwrap();
+    assert_eq!(pending().unwrap(), None);
     for path in [&given, &resolved] {
         assert!(!node.file(path, RESIZE).exists());
     }
+}
+
+#[test]
+fn a_stage_of_another_device_that_is_killed_loses_no_resize() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let limits = Limits::new(1, 0).unwrap();
+    let volume = node.crust.volume(&given).unwrap().unwrap();
+    volume.record_resize(limits).unwrap();
+    let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
+    let changed = other_device(&given);
+    // All is written, and nothing is dropped yet.
+    let killed = node.crust.try_stage(&given, &changed).unwrap();
+    assert_eq!(
+        pending().unwrap(),
+        None,
+        "it was asked for the other device"
+    );
+    killed.take_back().unwrap();
+    assert_eq!(pending().unwrap(), Some(limits));
+    let _ = node.crust.try_stage(&given, &changed).unwrap();
+    node.crust.stage(&given, &changed).unwrap();
+    node.crust.stage(&given, &info(&given)).unwrap();
+    assert_eq!(
+        pending().unwrap(),
+        None,
+        "the stage that was said again dropped it"
+    );
+}
+
+#[test]
+fn what_is_taken_back_is_as_it_was() {
+    let node = Node::new();
+    let given = node.target("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    let content = |path: &TargetPath| std::fs::read(node.file(path, MOUNT_INFO)).ok();
+    let entries = || std::fs::read_dir(node.root.join("crust")).unwrap().count();
+    let tried = |info: &MountInfo| {
+        let staging = node.crust.try_stage(&given, info).unwrap();
+        assert_eq!(node.crust.volume(&given).unwrap().unwrap().info(), info);
+        staging.take_back().unwrap();
+    };
+    tried(&info(&given));
+    assert_eq!(entries(), 0);
+    // Half of it, as a crash leaves it.
+    node.stage("kubelet/pods/a");
+    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+    tried(&other_options(&given));
+    assert_eq!(content(&given), None);
+    assert_eq!(content(&resolved), Some(info(&given).to_json()));
+    // What nobody can read.
+    node.stage("kubelet/pods/a");
+    std::fs::write(node.file(&given, MOUNT_INFO), "{").unwrap();
+    std::fs::remove_file(node.file(&resolved, MOUNT_INFO)).unwrap();
+    tried(&other_options(&given));
+    assert_eq!(content(&given).unwrap(), b"{");
+    assert!(content(&resolved).is_none() && node.file(&resolved, "").exists());
+    node.stage("kubelet/pods/a");
+    tried(&info(&given));
+    for path in [&given, &resolved] {
+        assert_eq!(content(path), Some(info(&given).to_json()));
+    }
+}
+
+#[test]
+fn a_stage_that_fails_half_way_leaves_what_was_there() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    std::fs::remove_file(node.file(&given, MOUNT_INFO)).unwrap();
+    symlink("elsewhere", node.file(&given, MOUNT_INFO)).unwrap();
+    let changed = other_options(&given);
+    let error = node.crust.stage(&given, &changed).unwrap_err().to_string();
+    assert!(error.contains("is a symbolic link"), "{error}");
+    let content = std::fs::read(node.file(&resolved, MOUNT_INFO)).unwrap();
+    assert_eq!(content, info(&given).to_json());
+}
+
+#[test]
+fn an_entry_whose_twin_is_gone_goes_unless_somebody_has_it() {
+    let node = Node::new();
+    let given = node.stage("kubelet/pods/a");
+    node.stage("data/pods/b");
+    let resolved = node.target("data/pods/a");
+    assert!(node.crust.halves().unwrap().is_empty());
+    let halve = |user: Option<Process>, cli| {
+        node.stage("kubelet/pods/a");
+        let volume = node.crust.volume(&given).unwrap().unwrap();
+        volume.forget_users().unwrap();
+        if let Some(process) = user {
+            let mut record = record();
+            record.users[0].process = process;
+            volume.write_record(&record).unwrap();
+        }
+        if cli {
+            volume.publish_cli(Path::new("/cli")).unwrap();
+        }
+        std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+        let [half] = &node.crust.halves().unwrap()[..] else {
+            panic!("one half");
+        };
+        assert_eq!(half.target(), &given);
+        let removed = node.crust.remove_half(half).unwrap();
+        assert_eq!(removed, !node.file(&resolved, "").exists());
+        removed
+    };
+    let dead = record().users[0].process.clone();
+    assert!(halve(None, false));
+    assert!(halve(Some(dead.clone()), false));
+    assert!(halve(Some(dead), true));
+    assert!(!halve(None, true), "somebody answers for it");
+    let alive = Process::current().unwrap();
+    assert!(!halve(Some(alive), true));
+
+    let [half] = &node.crust.halves().unwrap()[..] else {
+        panic!("one half");
+    };
+    node.stage("kubelet/pods/a");
+    node.crust
+        .volume(&given)
+        .unwrap()
+        .unwrap()
+        .forget_users()
+        .unwrap();
+    assert!(!node.crust.remove_half(half).unwrap(), "it is whole again");
+    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+    std::fs::write(node.file(&resolved, RECORD), "{").unwrap();
+    let error = node.crust.remove_half(half).unwrap_err().to_string();
+    assert!(error.contains(RECORD), "{error}");
+}
+
+#[test]
+fn one_entry_that_cannot_be_read_hides_no_other() {
+    let node = Node::new();
+    let target = node.stage("data/pods/a");
+    let beside = node.target("data/pods/b").digest().to_string();
+    symlink("elsewhere", node.root.join("crust").join(beside)).unwrap();
+    assert_eq!(node.crust.volumes().unwrap(), [(target, false)]);
+    assert_eq!(node.crust.remove_leftovers().len(), 1);
 }
 
 #[test]

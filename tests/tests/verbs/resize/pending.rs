@@ -52,7 +52,8 @@ fn the_record_stands_in_both_entries_of_a_volume_behind_a_link() {
         let file = node.entry(path).join("resize.json");
         let record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         let limits = json!({"minBytes": 5, "maxBytes": 7 * 1024 * MIB});
-        assert_eq!(record, json!({"version": 1, "limits": limits}));
+        let expected = json!({"version": 1, "device": device.path(), "limits": limits});
+        assert_eq!(record, expected);
         let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&file).unwrap());
         assert_eq!(mode & 0o7777, 0o600);
     }
@@ -61,18 +62,20 @@ fn the_record_stands_in_both_entries_of_a_volume_behind_a_link() {
 }
 
 #[test]
-fn staging_keeps_it_for_the_same_content_and_unstaging_never() {
+fn it_stays_as_long_as_its_device_is_staged() {
     let node = Node::new(Delegate::Runc);
-    let device = device(&node, "ext4");
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let (first, second) = (device(&node, "ext4"), device(&node, "ext4"));
+    let target = node.stage("pod-a", "pv-1", &first, &[]);
     let _ = capacity(node.resize(&target, 0, 0));
-    assert_done(node.try_stage(&target, device.path(), &[]));
-    assert!(is_recorded(&node, &target));
-    assert_done(node.try_stage(&target, device.path(), &["--option", "noatime"]));
+    for options in [&[][..], &["--option", "noatime"], &["--read-only"]] {
+        assert_done(node.try_stage(&target, first.path(), options));
+        assert!(is_recorded(&node, &target), "{options:?}");
+    }
+    assert_done(node.try_stage(&target, second.path(), &[]));
     assert!(!is_recorded(&node, &target));
     let _ = capacity(node.resize(&target, 0, 0));
     assert_done(node.unstage(&target));
-    let _ = node.stage("pod-a", "pv-1", &device, &["--option", "noatime"]);
+    let _ = node.stage("pod-a", "pv-1", &second, &[]);
     assert!(!is_recorded(&node, &target));
 }
 
@@ -88,6 +91,24 @@ on_each_delegate! {
     #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
     fn ext4_grows_before_anybody_sees_it(delegate: Delegate) {
         grows_with_its_mount(delegate, "ext4");
+    }
+
+    /// Who only reads needs no more room.
+    fn it_waits_for_a_mount_that_can_be_written_to(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "xfs");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        device.set_size(400 * MIB);
+        assert_eq!(capacity(node.resize(&target, 400 * MIB, 0)), 400 * MIB);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        for (options, grown) in [(&["--read-only"][..], false), (&[], true)] {
+            assert_done(node.try_stage_as("xfs", &target, device.path(), options));
+            let app = node.run(&bundle);
+            assert_eq!(seen(&app, "/data") > 320 * MIB, grown);
+            assert_eq!(is_recorded(&node, &target), !grown);
+            app.end();
+            device.wait_until_free(PATIENCE);
+        }
     }
 
     fn of_several_the_last_one_counts(delegate: Delegate) {

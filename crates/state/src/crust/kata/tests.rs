@@ -19,8 +19,7 @@ fn named(path: &[u8]) -> Option<String> {
 fn a_name_is_the_path_in_padded_base64url() {
     // base64.urlsafe_b64encode of Python.
     for (path, expected) in [
-        (&b"/"[..], "Lw=="),
-        (b"/a", "L2E="),
+        (&b"/a"[..], "L2E="),
         (b"/ab", "L2Fi"),
         (b"/abc", "L2FiYw=="),
         (b"/?>~\xff\xfe", "Lz8-fv_-"),

@@ -1,0 +1,67 @@
+//! A volume that comes to a sandbox that runs (KEP-2857's earlier draft).
+
+use crust_state::crust::Staging;
+use crust_state::lock::LockName;
+use crust_state::{MountInfo, Process, TargetPath};
+
+use super::context::{Context, Locked};
+use super::ensure::{Host, ensure_mounted};
+use super::error::{Cause, VolumeError};
+use super::stage::{checked, try_stage};
+
+/// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
+/// is again, with the growth that waits for its mount.
+pub fn stage_mounted(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+    host: Host<'_>,
+) -> Result<(), VolumeError> {
+    let target = &context.as_given(target);
+    let mounted = || -> Result<_, Cause> {
+        let info = checked(context, target, info)?;
+        let lock = context
+            .state
+            .lock(LockName::Volume(target.digest()), context.deadline)?;
+        let staging = try_stage(context, target, &info)?;
+        let volume = match context.crust.volume(target) {
+            Ok(Some(volume)) => volume,
+            unreadable => {
+                take_back(&staging, target);
+                unreadable?;
+                return Err(Cause::NotStaged(target.clone()));
+            }
+        };
+        let locked = Locked {
+            volume,
+            _lock: lock,
+        };
+        if let Err(cause) = ensure_mounted(context, &locked, host) {
+            // Mounted all the same, and not written down: what is staged is what it has.
+            if !has_users(&locked) {
+                take_back(&staging, target);
+            }
+            return Err(cause);
+        }
+        Ok(staging.keep()?)
+    };
+    mounted().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// The error that is told is why; this one is for the log.
+fn take_back(staging: &Staging<'_>, target: &TargetPath) {
+    if let Err(error) = staging.take_back() {
+        tracing::warn!(volume = %target, "what was staged before isn't again: {error}");
+    }
+}
+
+fn has_users(locked: &Locked) -> bool {
+    match locked.volume.record() {
+        Ok(Some(record)) => {
+            let mut users = record.users.iter();
+            users.any(|user| Process::is_alive(&user.process))
+        }
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}

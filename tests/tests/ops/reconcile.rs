@@ -1,0 +1,132 @@
+//! What those left who were killed, or whom nobody called, goes by and by.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::container::end;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{Node, Ops, on_each_delegate, wait_until};
+
+use crate::kill_everything;
+
+const POD: &str = "aaaaaaaa-3333-2222-1111-000000000000";
+
+/// A clean-up each second.
+const OFTEN: &str = "reconcile_interval = 1";
+
+/// Users of a volume, as its entry has them.
+fn is_in_use(node: &Node, target: &Path) -> bool {
+    let entry = node.entry(target);
+    let [record, cli] = ["runcrust.json", "runtime-cli"].map(|file| entry.join(file).exists());
+    record || cli
+}
+
+/// A name that a writer gives to what it makes; none has such a pid.
+fn temporary(name: &str, ago: Duration) -> String {
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+    let at = now.saturating_sub(ago);
+    format!(".{name}.{}.{:x}.0", u32::MAX, at.as_nanos())
+}
+
+on_each_delegate! {
+    fn users_that_were_killed_are_forgotten(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::stopped(&node, OFTEN);
+        ops.spawn(ops.command());
+        let devices = [node.ext4(), node.ext4(), node.ext4()];
+        let targets = ["pv-1", "pv-2", "pv-3"].map(|name| node.target(POD, name));
+        for (target, device) in targets.iter().zip(&devices) {
+            ops.stage(stage_request(target, device)).unwrap();
+        }
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &targets[0], "/data");
+        let [held, free, damaged] = &targets;
+        assert!(targets.iter().all(|target| is_in_use(&node, target)));
+        // Neither one that somebody is at nor one that can't be read is in the others' way.
+        let name = node.entry(held).file_name().unwrap().to_owned();
+        let lock = format!("{}.lock", name.to_str().unwrap());
+        let lock = File::open(node.handler().state_dir().join("locks").join(lock)).unwrap();
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
+        fs::write(node.entry(damaged).join("runcrust.json"), "{").unwrap();
+        kill_everything(&[&app, &sandbox]);
+        wait_until("the users to be forgotten", PATIENCE, || !is_in_use(&node, free));
+        assert!(is_in_use(&node, held) && is_in_use(&node, damaged));
+        drop(lock);
+        wait_until("the other's too", PATIENCE, || !is_in_use(&node, held));
+        assert!(node.entry(held).join("mountInfo.json").exists(), "it stays staged");
+        wait_until("that to be told", PATIENCE, || {
+            ops.log().lines().any(|line| line.contains("user forgotten") && line.contains(sandbox.id()))
+        });
+        for target in &targets {
+            ops.unstage(target).unwrap();
+        }
+    }
+
+    fn users_that_live_are_not(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::with(&node, OFTEN);
+        let (device, other) = (node.ext4(), node.ext4());
+        let [target, another] = [POD, "pod-b"].map(|pod| node.target(pod, "pv-1"));
+        ops.stage(stage_request(&target, &device)).unwrap();
+        ops.stage(stage_request(&another, &other)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let killed = node.sandbox("pod-b");
+        let before = fs::read(node.entry(&target).join("runcrust.json")).unwrap();
+        kill_everything(&[&killed]);
+        wait_until("a clean-up", PATIENCE, || !is_in_use(&node, &another));
+        assert_eq!(fs::read(node.entry(&target).join("runcrust.json")).unwrap(), before);
+        ops.stats(&target).unwrap();
+        end([app, sandbox]);
+    }
+}
+
+#[test]
+fn what_was_left_half_made_is_removed() {
+    let node = Node::trusted(runcrust_tests::Delegate::Runc, "");
+    let ops = Ops::stopped(&node, OFTEN);
+    let real = node.dir().subdir("real");
+    symlink(real, node.handler().kubelet_dir()).unwrap();
+    let device = node.ext4();
+    let [target, halved] = ["pv-1", "pv-2"].map(|name| node.target(POD, name));
+    ops.spawn(ops.command());
+    for target in [&target, &halved] {
+        ops.stage(stage_request(target, &device)).unwrap();
+    }
+    ops.kill();
+    // As a stage, an unstage and a write that were killed leave it.
+    let root = node.handler().crust_root();
+    let long = Duration::from_secs(3600);
+    let entry = root.join(temporary("entry", long));
+    fs::create_dir(&entry).unwrap();
+    fs::write(entry.join("mountInfo.json"), "{").unwrap();
+    let file = node.entry(&target).join(temporary("mountInfo.json", long));
+    fs::write(&file, "{").unwrap();
+    let owners = node.handler().state_dir().join("owners");
+    fs::create_dir_all(&owners).unwrap();
+    let record = owners.join(temporary("7:0.json", long));
+    fs::write(&record, "{").unwrap();
+    let recent = root.join(temporary("entry", Duration::ZERO));
+    fs::create_dir(&recent).unwrap();
+    fs::remove_dir_all(node.entry(&halved)).unwrap();
+    let half = node.entry(&halved.canonicalize().unwrap());
+    assert!(half.exists());
+
+    ops.spawn(ops.command());
+    for path in [&entry, &file, &record, &half] {
+        wait_until("it to be removed", PATIENCE, || !path.exists());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path != &half {
+            wait_until("that to be told", PATIENCE, || ops.log().contains(name));
+        }
+    }
+    assert!(recent.exists(), "somebody may be at it");
+    for path in [&target, &target.canonicalize().unwrap()] {
+        assert!(node.entry(path).join("mountInfo.json").exists());
+    }
+    ops.stage(stage_request(&halved, &device)).unwrap();
+}
