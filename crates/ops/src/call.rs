@@ -208,10 +208,12 @@ impl UnderWay {
         };
         let (code, took) = (status.code(), self.began.elapsed());
         self.metrics.call(&method, code, took);
+        // The journal shows the message alone.
+        let name = method.rsplit('/').next().unwrap_or_default();
         if code == Code::Ok {
-            tracing::info!(?took, "done");
+            tracing::info!(?took, "{name}: done");
         } else {
-            tracing::warn!(?code, ?took, "{}", status.message());
+            tracing::warn!(?code, ?took, "{name}: {}", status.message());
         }
     }
 }

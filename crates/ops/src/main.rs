@@ -1,6 +1,7 @@
 //! `crust_ops`: the gRPC proxy by which CSI node plugins defer mounts to the container runtime
 //! (KEP-2857), and the CRUST interface of its earlier draft.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod call;

@@ -1,4 +1,6 @@
-//! The servers, from their sockets to their end.
+//! The daemon, from its sockets to its end.
+
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,13 +15,8 @@ use sd_notify::NotifyState;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tonic::service::Routes;
-use tonic::transport::Server;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
-use crate::call::Calls;
 use crate::cli::Processes;
 use crate::listen::{Activated, Connections, MetricsListener};
 use crate::metrics::{self, Metrics};
@@ -27,12 +24,7 @@ use crate::node::Node;
 use crate::services::{RuntimeService, Shared, StorageService};
 use crate::settings::Settings;
 use crate::volumes::Volumes;
-
-/// What calls under way are given when the process is told to end.
-const DRAIN: Duration = Duration::from_secs(20);
-
-/// What clients are given to close their connections after that; one that is stopped never does.
-const PARTING: Duration = Duration::from_secs(1);
+use servers::Servers;
 
 /// The settings, and where they come from.
 #[derive(Debug)]
@@ -48,21 +40,12 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     // Before anybody can call: whoever is answered may send one.
     let mut signals = Signals::new()?;
     let settings = Arc::clone(&configured.settings);
-    let mut activated = Activated::take();
-    let runtime = activated.or_unix("crust_ops", &settings.listen)?;
-    let storage = if settings.crust_listen.as_os_str().is_empty() {
-        None
-    } else {
-        Some(activated.or_unix("crust", &settings.crust_listen)?)
-    };
-    for unknown in activated.left() {
-        tracing::warn!("{unknown}");
-    }
+    let sockets = Sockets::open(&settings).await?;
+    let processes = Processes::default();
+    Processes::adopt().context("prctl(PR_SET_CHILD_SUBREAPER)")?;
     let metrics = Arc::new(Metrics::new());
     let (nodes, node) = watch::channel(configured.node.clone());
     let (loaded, current) = watch::channel(Arc::clone(&settings));
-    Processes::adopt().context("prctl(PR_SET_CHILD_SUBREAPER)")?;
-    let processes = Processes::default();
     let shared = Shared {
         node: node.clone(),
         settings: current,
@@ -71,37 +54,22 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         processes: processes.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let calls = Calls::new(Arc::clone(&metrics), settings.max_calls);
-    let ended = calls.clone();
-    let (ending, end) = watch::channel(false);
-    let mut servers = JoinSet::new();
-    let mut reporters = Vec::new();
-    let service = RuntimeServer::new(RuntimeService(shared.clone()));
-    let service = service.max_decoding_message_size(settings.max_message);
-    let routes = described(Routes::new(service), RUNTIME, &mut reporters).await?;
-    let connections = Connections::new(RUNTIME, runtime);
-    servers.spawn(server(
-        routes,
-        connections,
-        calls.clone(),
-        settings.max_streams,
-        end.clone(),
-    ));
-    if let Some(listener) = storage {
-        let service = StorageServer::new(StorageService(shared));
-        let service = service.max_decoding_message_size(settings.max_message);
-        let routes = described(Routes::new(service), STORAGE, &mut reporters).await?;
+    let mut servers = Servers::new(&settings, &metrics);
+    let service = RuntimeServer::new(RuntimeService(shared.clone()))
+        .max_decoding_message_size(settings.max_message);
+    let connections = Connections::new(RUNTIME, sockets.runtime);
+    servers
+        .add(RUNTIME, Routes::new(service), connections)
+        .await?;
+    if let Some(listener) = sockets.storage {
+        let service = StorageServer::new(StorageService(shared))
+            .max_decoding_message_size(settings.max_message);
         let connections = Connections::new(STORAGE, listener);
-        servers.spawn(server(
-            routes,
-            connections,
-            calls,
-            settings.max_streams,
-            end,
-        ));
+        servers
+            .add(STORAGE, Routes::new(service), connections)
+            .await?;
     }
-    if let Some(address) = settings.metrics().map_err(anyhow::Error::msg)? {
-        let listener = MetricsListener::new(&address).await?;
+    if let Some(listener) = sockets.metrics {
         tokio::spawn(metrics::serve(listener, Arc::clone(&metrics), node.clone()));
     }
     tokio::spawn(reconcile(loaded.subscribe(), node, metrics));
@@ -114,87 +82,45 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
                 tracing::info!("{name}: finishes what is under way");
                 break;
             }
-            Some(ended) = servers.join_next() => ended??,
+            failed = servers.failed() => return failed,
         }
     }
     tell_systemd(&[NotifyState::Stopping]);
-    let drained = drain(servers, &ended, &ending, &mut reporters).await;
+    let drain = Duration::from_secs(loaded.borrow().drain_timeout);
+    let drained = servers.end(drain).await;
     // Whose answers nobody waits for any more; the runtime's end would come before theirs.
     processes.end().await;
     drained
 }
 
-/// Lets calls under way come to their end, and their callers hear of it.
-async fn drain(
-    mut servers: JoinSet<Result<()>>,
-    calls: &Calls,
-    ending: &watch::Sender<bool>,
-    reporters: &mut [(HealthReporter, &'static str)],
-) -> Result<()> {
-    for (reporter, service) in reporters {
-        let not = ServingStatus::NotServing;
-        reporter.set_service_status(*service, not).await;
-        // Whoever watches is told so and no more, for a watch is no call to wait for.
-        reporter.clear_service_status(service).await;
-        reporter.set_service_status(*service, not).await;
-    }
-    // Connections are there until then: whoever calls is told.
-    if tokio::time::timeout(DRAIN, calls.end()).await.is_err() {
-        tracing::warn!("calls under way were cut off after {} s", DRAIN.as_secs());
-    }
-    ending.send_replace(true);
-    let parted = async {
-        while let Some(ended) = servers.join_next().await {
-            ended??;
+/// Where it listens: all of it, or it doesn't start.
+struct Sockets {
+    runtime: UnixListener,
+    storage: Option<UnixListener>,
+    metrics: Option<MetricsListener>,
+}
+
+impl Sockets {
+    async fn open(settings: &Settings) -> Result<Self> {
+        let mut activated = Activated::take();
+        let runtime = activated.or_unix("crust_ops", &settings.listen)?;
+        let storage = match &settings.crust_listen {
+            off if off.as_os_str().is_empty() => None,
+            path => Some(activated.or_unix("crust", path)?),
+        };
+        let metrics = match settings.metrics().map_err(anyhow::Error::msg)? {
+            None => None,
+            Some(address) => Some(MetricsListener::new(&address).await?),
+        };
+        for unknown in activated.left() {
+            tracing::warn!("{unknown}");
         }
-        Ok(())
-    };
-    // One that is stopped never hears of it.
-    tokio::time::timeout(PARTING, parted)
-        .await
-        .unwrap_or(Ok(()))
-}
-
-/// A service's routes, with its health and its description.
-async fn described(
-    routes: Routes,
-    name: &'static str,
-    reporters: &mut Vec<(HealthReporter, &'static str)>,
-) -> Result<Routes> {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    for service in [name, ""] {
-        reporter
-            .set_service_status(service, ServingStatus::Serving)
-            .await;
-        reporters.push((reporter.clone(), service));
+        Ok(Self {
+            runtime,
+            storage,
+            metrics,
+        })
     }
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(crust_proto::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name(name)
-        .with_service_name("grpc.health.v1.Health")
-        .build_v1()
-        .context("reflection")?;
-    Ok(routes.add_service(health).add_service(reflection))
-}
-
-async fn server(
-    routes: Routes,
-    connections: Connections<UnixListener>,
-    calls: Calls,
-    max_streams: u32,
-    mut end: watch::Receiver<bool>,
-) -> Result<()> {
-    let ended = async move {
-        // Whoever would say so is gone.
-        let _ = end.wait_for(|end| *end).await;
-    };
-    let server = Server::builder()
-        .max_concurrent_streams(max_streams)
-        .layer(calls)
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(connections, ended);
-    server.await.context("gRPC server")
 }
 
 /// Removes on a timer what was missed by those who should have.
@@ -240,8 +166,7 @@ fn reload(
     match loaded {
         Err(error) => tracing::error!("not reloaded: {error}"),
         Ok((runtimes, loaded)) => {
-            let before = settings.borrow().clone();
-            for (key, changed) in before.fixed_changes(&loaded) {
+            for (key, changed) in configured.settings.fixed_changes(&loaded) {
                 if changed {
                     tracing::warn!("{key} changes with a restart only");
                 }

@@ -13,9 +13,10 @@ pub(crate) const DEFAULT: &str = "/etc/runcrust/crust_ops.toml";
 
 /// The numbers, and what each can be: (key, least, most). More would be a mistake, and some of it
 /// more than a clock or a counter takes.
-const RANGES: [(&str, i64, i64); 6] = [
+const RANGES: [(&str, i64, i64); 7] = [
     ("cli_timeout", 1, 3600),
     ("unstage_timeout", 1, 3600),
+    ("drain_timeout", 0, 3600),
     ("max_message", 1024, 16 * 1024 * 1024),
     ("max_streams", 1, 10_000),
     ("max_calls", 1, 10_000),
@@ -40,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) cli_timeout: u64,
     /// How long an unstage waits for the device, in seconds.
     pub(crate) unstage_timeout: u64,
+    /// What calls under way are given at the end, in seconds.
+    pub(crate) drain_timeout: u64,
     /// The largest request, in bytes.
     pub(crate) max_message: usize,
     /// Calls under way on a connection.
@@ -74,6 +77,7 @@ impl Default for Settings {
             allowed_clis: Vec::new(),
             cli_timeout: 30,
             unstage_timeout: 30,
+            drain_timeout: 20,
             max_message: 256 * 1024,
             max_streams: 128,
             max_calls: 256,
@@ -217,7 +221,7 @@ mod tests {
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
-        assert_eq!(rows.lines().count(), 12, "{rows}");
+        assert_eq!(rows.lines().count(), 13, "{rows}");
         assert_eq!(checked(&rows).unwrap(), settings);
     }
 

@@ -145,6 +145,10 @@ fn a_call_under_way_is_finished_at_the_end() {
                 health.message().await.unwrap().is_none(),
                 "a watch isn't waited for"
             );
+            // Whoever comes now is told so, on old connections and on new ones.
+            let mut client = RuntimeClient::new(ops.channel(ops.socket()));
+            let late = wait_for_refusal(&mut client, &scene).await;
+            assert_eq!(reason(&late), "ENDING");
             assert!(!call.is_finished());
             fs::write(&fifo, "go\n").unwrap();
             call.await.unwrap().expect("it was under way");
@@ -156,6 +160,51 @@ fn a_call_under_way_is_finished_at_the_end() {
             "{log}"
         );
     }
+}
+
+/// Stages until that is `UNAVAILABLE`.
+async fn wait_for_refusal(
+    client: &mut RuntimeClient<tonic::transport::Channel>,
+    scene: &Scene,
+) -> Result<(), tonic::Status> {
+    for _ in 0..1000 {
+        let volume_target_path = utf8(&scene.node.target("pod-a", "pv-2")).to_owned();
+        let request = RuntimeUnstageVolumeRequest { volume_target_path };
+        match client.runtime_unstage_volume(request).await {
+            Ok(_) => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// Nor what it has left.
+#[test]
+fn no_program_outlives_the_daemon() {
+    let scene = Scene::new("cli_timeout = 3600\ndrain_timeout = 1");
+    let ops = &scene.ops;
+    let left = scene.node.dir().join("left");
+    scene.script(&format!(
+        "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000000' & sleep 1000000 & wait",
+        left.display()
+    ));
+    ops.block_on(async {
+        let mut client = RuntimeClient::new(ops.channel(ops.socket()));
+        let volume_target_path = utf8(&scene.target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
+        until("the program to run", PATIENCE, || {
+            scene.told().exists() && left.exists()
+        })
+        .await;
+        ops.signal(Signal::SIGTERM);
+        let _ = call.await.unwrap().unwrap_err();
+    });
+    assert!(ops.wait().success(), "{}", ops.log());
+    assert!(ops.log().contains("cut off after 1 s"), "{}", ops.log());
+    let left = fs::read_to_string(left).unwrap().trim().parse().unwrap();
+    assert!(!process::is_alive(left), "it is gone before the daemon");
+    assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn calls_volumes_and_timeouts_are_counted() {
         assert!((found - expected).abs() < 0.1, "{metric}: {found}");
     }
     wait_until("a reconciliation", PATIENCE, || {
-        text().contains("crust_ops_reconciliations_total{reason=\"ok\"}")
+        text().contains("crust_ops_reconciliations_total{result=\"ok\"}")
     });
     let (head, _) = get(UnixStream::connect(&socket).unwrap(), "/");
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
