@@ -11,6 +11,7 @@ mod listen;
 mod log;
 mod metrics;
 mod node;
+mod refusal;
 mod server;
 mod services;
 mod settings;

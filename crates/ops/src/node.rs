@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use crust_mount::device::Device;
 use crust_mount::volume::{self, Context};
-use crust_state::crust::EntryError;
-use crust_state::files::FileError;
 use crust_state::record::UserKind;
-use crust_state::state_directory::StateError;
 use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
 use tokio::sync::Semaphore;
 
-use crate::status::Refusal;
+use crate::refusal::{NodeError, Refusal};
 use crate::volumes::Held;
 
 /// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
@@ -29,23 +26,6 @@ pub(crate) const STAGE: Duration = Duration::from_secs(30);
 
 /// Who has a limit ends a little after it, unless the kernel has him.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// The node isn't as it should be.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NodeError {
-    /// The runtime's own records.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// A directory of the runtime's.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A staged volume.
-    #[error(transparent)]
-    Entry(#[from] EntryError),
-    /// A thread of our own.
-    #[error("crust_ops: {0}")]
-    Thread(#[from] tokio::task::JoinError),
-}
 
 /// How many volumes there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -44,8 +44,8 @@ use tokio::sync::watch;
 use crate::cli::{CliError, Processes};
 use crate::metrics::Metrics;
 use crate::node::{Node, STAGE};
+use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::status::Refusal;
 use crate::volumes::{Held, Volumes};
 
 pub(crate) use runtime::RuntimeService;

@@ -1,15 +1,14 @@
 //! Errors, as callers get them: mapped once, here.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use crust_mount::volume::{Code, VolumeError};
+use crust_mount::volume::Code;
 use crust_state::TargetPath;
 use tonic::{Code as Grpc, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::cli::CliError;
-use crate::node::NodeError;
+use crate::refusal::Refusal;
 
 /// Of every `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "crust.dev";
@@ -18,96 +17,7 @@ const DOMAIN: &str = "crust.dev";
 /// what was asked for. In bytes.
 const LONGEST: usize = 1024;
 
-/// A call that isn't carried out.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// A field of the request.
-    #[error("{field}: {reason}")]
-    Field {
-        /// Its name in the .proto file.
-        field: &'static str,
-        /// Why it can't be used.
-        reason: String,
-    },
-    /// The volume's own.
-    #[error(transparent)]
-    Volume(#[from] VolumeError),
-    /// The runtime's, or about it.
-    #[error("volume {volume}: {source}")]
-    Cli {
-        /// The volume.
-        volume: String,
-        /// Why.
-        source: CliError,
-    },
-    /// About the runtime, and no volume.
-    #[error("{0}")]
-    Runtime(#[from] CliError),
-    /// The node isn't as it should be.
-    #[error(transparent)]
-    Node(#[from] NodeError),
-    /// An earlier call has the volume.
-    #[error(
-        "volume {volume}: an earlier call for it has been under way for {} s; hint: try again; a \
-         device that hangs shows processes in state D", after.as_secs()
-    )]
-    Held {
-        /// The volume.
-        volume: String,
-        /// How long it was waited for.
-        after: Duration,
-    },
-    /// The kernel doesn't come back to us.
-    #[error(
-        "it isn't done after {} s, and goes on; hint: a device that hangs shows threads in state D",
-        after.as_secs()
-    )]
-    Hangs {
-        /// The limit.
-        after: Duration,
-    },
-    /// Nothing is staged at the target path.
-    #[error("volume {0}: nothing is staged there; hint: RuntimeStageVolume comes first")]
-    NotStaged(String),
-    /// No runtime has it mounted.
-    #[error(
-        "volume {0}: no runtime has it mounted, for it has no runtime-cli; hint: its pod has to have \
-         started"
-    )]
-    NotInUse(String),
-    /// No volume of a sandbox is on a device.
-    #[error(
-        "sandbox {sandbox}: it has no volume from {device}; hint: RuntimePublishVolume comes first"
-    )]
-    NoSuchVolume {
-        /// The sandbox.
-        sandbox: String,
-        /// The device.
-        device: String,
-    },
-}
-
 impl Refusal {
-    /// A field that can't be used.
-    pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
-        let reason = reason.to_string();
-        Self::Field { field, reason }
-    }
-
-    /// Of a volume's runtime.
-    pub(crate) fn cli(volume: String) -> impl FnOnce(CliError) -> Self {
-        move |mut source| {
-            // The runtime's own sentences name it already.
-            let start = format!("volume {volume}: ");
-            if let CliError::Refused { message, .. } = &mut source
-                && let Some(rest) = message.strip_prefix(&start)
-            {
-                *message = rest.to_owned();
-            }
-            Self::Cli { volume, source }
-        }
-    }
-
     /// The code, and a reason that stays the same over versions.
     fn kind(&self) -> (Grpc, &'static str) {
         match self {
@@ -136,7 +46,7 @@ impl Refusal {
         let text = match (&self, volume_name) {
             // One whose name is what is wrong has none.
             (Self::Field { field, .. }, _) if field.ends_with("target_path") => self.to_string(),
-            (Self::Field { .. } | Self::Hangs { .. }, Some(name)) => {
+            (Self::Field { .. } | Self::Hangs { .. } | Self::Node(_), Some(name)) => {
                 format!("volume {name}: {self}")
             }
             _ => self.to_string(),

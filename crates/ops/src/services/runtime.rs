@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
 use crate::cli::{Capacity, Stats};
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 
 /// The service.
 #[derive(Debug)]

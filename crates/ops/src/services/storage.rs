@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
 use crate::cli::Capabilities;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 
 /// A publish applies fsGroup: as long as a container's create may take, and a little.
 const PUBLISH: Duration = Duration::from_secs(115);
