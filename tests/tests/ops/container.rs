@@ -13,7 +13,7 @@ use runcrust_tests::{
 use serde_json::json;
 use tonic::Code::{FailedPrecondition, NotFound};
 
-use crate::refused;
+use crate::{refused, storage};
 
 const POD: &str = "99999999-3333-2222-1111-000000000000";
 
@@ -76,11 +76,22 @@ on_each_delegate! {
         assert!(after.usage[0].total > before.usage[0].total, "{before:?}, {after:?}");
         let error = refused(ops.unstage(&target), FailedPrecondition);
         assert!(error.contains(sandbox.id()), "{error}");
-        end([app, sandbox]);
+
+        // Its runtime enters the sandbox's mount namespace from that of the container.
+        let second = node.ext4();
+        let published = node.target(POD, "pv-2");
+        storage::publish(&ops, storage::publish_request(&sandbox, &published, &second)).unwrap();
+        let late = node.app(&sandbox, &published, "/data");
+        assert_eq!(late.sh("echo late > /data/file; cat /data/file"), "late");
+        storage::stats(&ops, sandbox.id(), second.path()).unwrap();
+        end([app, late, sandbox]);
+        ops.unstage(&published).unwrap();
         ops.unstage(&target).unwrap();
-        assert!(device.is_free());
+        assert!(device.is_free() && second.is_free());
         refused(ops.stats(&target), NotFound);
-        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        for device in [&device, &second] {
+            assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        }
 
         let _ = daemon.kill("TERM");
         wait_until("its end", PATIENCE, || !daemon.is_alive());

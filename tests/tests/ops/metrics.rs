@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use runcrust_tests::node::PATIENCE;
@@ -113,16 +113,19 @@ fn calls_volumes_and_timeouts_are_counted() {
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
 }
 
+fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
+    // A port that is free, and not given out again so soon.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = port.local_addr().unwrap();
+    let ops = Ops::with(node, &format!("metrics_listen = \"{port}\""));
+    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    (ops, port)
+}
+
 #[test]
 fn they_are_told_on_the_loopback_too() {
     let node = Node::trusted(Delegate::Runc, "");
-    // A port that is free, and not given out again so soon.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let ops = Ops::with(&node, &format!("metrics_listen = \"{port}\""));
-    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    let (ops, port) = on_the_loopback(&node);
     let (head, body) = get(TcpStream::connect(port).unwrap(), "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(
@@ -136,12 +139,7 @@ fn they_are_told_on_the_loopback_too() {
 #[test]
 fn who_is_silent_or_does_not_read_keeps_nobody_out() {
     let node = Node::trusted(Delegate::Runc, "");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let ops = Ops::with(&node, &format!("metrics_listen = \"{port}\""));
-    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    let (ops, port) = on_the_loopback(&node);
     let connect = || {
         let stream = TcpStream::connect(port).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

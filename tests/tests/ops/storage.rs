@@ -43,7 +43,7 @@ fn file_systems(ops: &Ops) -> Vec<String> {
     answer.unwrap().file_systems
 }
 
-fn publish_request(
+pub(crate) fn publish_request(
     sandbox: &Container,
     target: &Path,
     device: &LoopDevice,
@@ -57,12 +57,16 @@ fn publish_request(
     }
 }
 
-fn publish(ops: &Ops, request: RuntimePublishVolumeRequest) -> Result<(), Status> {
+pub(crate) fn publish(ops: &Ops, request: RuntimePublishVolumeRequest) -> Result<(), Status> {
     ops.crust(|mut client| async move { client.runtime_publish_volume(request).await })?;
     Ok(())
 }
 
-fn stats(ops: &Ops, sandbox: &str, device: &Path) -> Result<RuntimeGetVolumeStatsResponse, Status> {
+pub(crate) fn stats(
+    ops: &Ops,
+    sandbox: &str,
+    device: &Path,
+) -> Result<RuntimeGetVolumeStatsResponse, Status> {
     let request = RuntimeGetVolumeStatsRequest {
         sandbox_id: sandbox.to_owned(),
         host_volume_id: utf8(device).to_owned(),
