@@ -115,8 +115,9 @@ fn calls_volumes_and_timeouts_are_counted() {
 
 fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
     // A port that is free, and not given out again so soon.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = port.local_addr().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap();
+    drop(taken);
     let ops = Ops::with(node, &format!("metrics_listen = \"{port}\""));
     wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
     (ops, port)
