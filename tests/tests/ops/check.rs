@@ -188,7 +188,8 @@ fn a_place_that_another_has_is_told() {
     fails(
         check(&ops),
         "metrics",
-        &format!("bind {port}: Address already in use"),
+        // The words before that are the C library's.
+        &format!("bind {port}: "),
     );
     let datagram = UnixDatagram::bind(ops.crust_socket()).unwrap();
     fails(check(&ops), "socket", "isn't a socket of that kind");

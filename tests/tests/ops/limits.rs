@@ -121,7 +121,7 @@ fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
     let _ = limit_to(3);
     let told = |times| {
         let log = ops.log();
-        let lines = log.lines().filter(|it| it.contains("Too many open files"));
+        let lines = log.lines().filter(|it| it.contains("os error 24"));
         let lines: Vec<&str> = lines.collect();
         let are_whole = lines.iter().all(|line| {
             line.contains("crust.v1.Runtime: accept: ") && line.contains("LimitNOFILE=")
