@@ -79,6 +79,7 @@ impl Records for Table {
             pid: 100,
             start_time: 1,
             boot_id: String::new(),
+            pid_namespace: None,
         };
         let (known, pod_uid) = ("s".to_owned(), UID.to_owned());
         let record = SandboxRecord {

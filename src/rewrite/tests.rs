@@ -35,6 +35,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         pid: 100,
         start_time: 1,
         boot_id: String::new(),
+        pid_namespace: None,
     };
     let (id, pod_uid) = ("s".to_owned(), "uid-1".to_owned());
     let mount = PlannedMount {

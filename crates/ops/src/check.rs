@@ -9,7 +9,7 @@ use crust_state::{Config, CrustDirectory, StateDirectory};
 use rustix::fs::{Access, access};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::cli::{Capabilities, Policy, Processes};
+use crate::cli::{Asked, Capabilities, Policy, Runs};
 use crate::listen::{Occupant, occupant, trusted_directory};
 use crate::settings::Settings;
 use crate::trust::{Flaw, Kind, walk};
@@ -165,9 +165,12 @@ fn runtime(program: &Path, policy: &Policy) -> Outcome {
     let threads = threads.enable_all().build();
     let threads = threads.map_err(|error| format!("tokio: {error}"))?;
     let answer = threads.block_on(policy.ask(
-        &Processes::default(),
-        program,
-        &["capabilities".into()],
+        &Runs::default(),
+        Asked {
+            program,
+            arguments: &["capabilities".into()],
+            is_left_alone: false,
+        },
         None,
     ));
     let found: Capabilities = answer.map_err(|error| error.to_string())?;

@@ -1,8 +1,9 @@
 //! The runtime's CLI (KEP-2857: `runtime-cli`), which answers for volumes in use.
 
 mod answer;
-mod processes;
+pub(crate) mod attendant;
 mod run;
+mod runs;
 mod trust;
 
 use std::ffi::OsString;
@@ -10,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
-pub(crate) use processes::Processes;
+pub(crate) use runs::Runs;
 use serde::de::DeserializeOwned;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 pub(crate) use trust::{Untrusted, check};
 
 use crate::volumes::Held;
@@ -53,6 +56,9 @@ pub(crate) enum CliError {
         /// The limit.
         after: Duration,
     },
+    /// We end before it does.
+    #[error("crust_ops is about to end; hint: try again, once it has been started again")]
+    Ending,
     /// It said why not.
     #[error("{message}")]
     Refused {
@@ -74,17 +80,39 @@ pub(crate) enum CliError {
     },
 }
 
+/// What is asked of whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [OsString],
+    /// It changes something, and comes to its end also where nobody waits for it any more.
+    pub(crate) is_left_alone: bool,
+}
+
 impl Policy {
     /// Runs `<program> crust <arguments>` in a volume's turn, and reads its answer.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
-        processes: &Processes,
-        program: &Path,
-        arguments: &[OsString],
+        runs: &Runs,
+        asked: Asked<'_>,
         turn: Option<Held>,
     ) -> Result<T, CliError> {
-        trust::check(program, &self.allowed)?;
-        let output = run::run(processes, program, arguments, self.timeout, turn).await?;
-        answer::read(program, &output)
+        let late = || CliError::Timeout {
+            program: asked.program.to_owned(),
+            after: self.timeout,
+        };
+        let began = Instant::now();
+        // Apart, and with the turn: a file system that hangs keeps this one thread.
+        let trusted = {
+            let (program, allowed) = (asked.program.to_owned(), self.allowed.clone());
+            spawn_blocking(move || (trust::check(&program, &allowed), turn))
+        };
+        let trusted = timeout(self.timeout, trusted).await.map_err(|_| late())?;
+        let (trusted, turn) = trusted.map_err(|_| CliError::Ending)?;
+        trusted?;
+        let deadline = began + self.timeout;
+        let output = run::run(runs, asked, deadline, turn).await?;
+        let output = output.ok_or_else(late)?;
+        answer::read(asked.program, &output)
     }
 }

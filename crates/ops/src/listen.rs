@@ -57,12 +57,14 @@ fn failed<E: Into<io::Error>>(
 pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     let place = path.display();
     trusted_directory(path)?;
-    if let Some(directory) = path.parent() {
-        // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
-        let mut missing = fs::DirBuilder::new();
-        let made = missing.recursive(true).mode(0o700).create(directory);
-        made.map_err(failed("mkdir", &directory.display()))?;
-    }
+    let directory = path.parent().unwrap_or(path);
+    // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
+    let mut missing = fs::DirBuilder::new();
+    let made = missing.recursive(true).mode(0o700).create(directory);
+    made.map_err(failed("mkdir", &directory.display()))?;
+    // Of two that start at once, one looks when the other listens.
+    let turn = fs::File::open(directory).map_err(failed("open", &directory.display()))?;
+    turn.lock().map_err(failed("flock", &directory.display()))?;
     refuse_others(path)?;
     // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
     // and the place is never empty, because the new one is renamed onto it.

@@ -27,6 +27,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use cli::attendant::ATTEND;
 use node::Node;
 use server::Configured;
 use settings::Settings;
@@ -44,6 +45,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == ATTEND) {
+        return cli::attendant::run(arguments);
+    }
     let arguments = Arguments::parse();
     let named = arguments.config.is_some();
     let file = arguments.config.unwrap_or_else(|| settings::DEFAULT.into());

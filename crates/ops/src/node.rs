@@ -149,7 +149,8 @@ impl Node {
         limit: Duration,
         work: impl FnOnce(&Context<'_>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let thread = Arc::clone(threads).acquire_owned().await;
+        let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
+        let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
         let config = Arc::clone(&self.config);
         let worked = tokio::task::spawn_blocking(move || {
             // It goes on when nobody waits for it any more, and counts as long as that.

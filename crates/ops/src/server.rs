@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::cli::Processes;
+use crate::cli::Runs;
 use crate::listen::{Activated, Connections, MetricsListener};
 use crate::metrics::{self, Metrics};
 use crate::node::Node;
@@ -41,8 +41,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let mut signals = Signals::new()?;
     let settings = Arc::clone(&configured.settings);
     let sockets = Sockets::open(&settings).await?;
-    let processes = Processes::default();
-    Processes::adopt().context("prctl(PR_SET_CHILD_SUBREAPER)")?;
+    let runs = Runs::default();
     let metrics = Arc::new(Metrics::new());
     let (nodes, node) = watch::channel(configured.node.clone());
     let (loaded, current) = watch::channel(Arc::clone(&settings));
@@ -51,7 +50,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         settings: current,
         volumes: Volumes::default(),
         asked: Volumes::default(),
-        processes: processes.clone(),
+        runs: runs.clone(),
         metrics: Arc::clone(&metrics),
     };
     let mut servers = Servers::new(&settings, &metrics);
@@ -89,7 +88,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let drain = Duration::from_secs(loaded.borrow().drain_timeout);
     let drained = servers.end(drain).await;
     // Whose answers nobody waits for any more; the runtime's end would come before theirs.
-    processes.end().await;
+    runs.end().await;
     drained
 }
 

@@ -32,8 +32,7 @@ macro_rules! answer_to_stats {
 mod runtime;
 mod storage;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +40,7 @@ use crust_state::TargetPath;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::cli::{CliError, Processes};
+use crate::cli::{Asked, CliError, Runs};
 use crate::metrics::Metrics;
 use crate::node::{Node, STAGE};
 use crate::refusal::Refusal;
@@ -60,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) volumes: Volumes,
     /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
     pub(crate) asked: Volumes,
-    pub(crate) processes: Processes,
+    pub(crate) runs: Runs,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -72,15 +71,13 @@ impl Shared {
     /// Asks a program, and counts those that don't answer.
     async fn ask<T: DeserializeOwned>(
         &self,
-        program: &Path,
-        arguments: &[OsString],
+        asked: Asked<'_>,
         limit: Option<Duration>,
         turn: Option<Held>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
-        let answer = policy.ask(&self.processes, program, arguments, turn);
-        let answer = answer.await;
+        let answer = policy.ask(&self.runs, asked, turn).await;
         if matches!(answer, Err(CliError::Timeout { .. })) {
             self.metrics.timeout();
         }

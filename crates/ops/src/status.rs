@@ -90,6 +90,7 @@ fn of_volume(code: Code) -> (Grpc, &'static str) {
 fn of_cli(error: &CliError) -> (Grpc, &'static str) {
     match error {
         CliError::Refused { code, .. } => (*code, "RUNTIME"),
+        CliError::Ending => (Grpc::Unavailable, "ENDING"),
         CliError::Timeout { .. } => (Grpc::DeadlineExceeded, "RUNTIME_CLI_TIMEOUT"),
         CliError::Untrusted(_) => (Grpc::Internal, "RUNTIME_CLI_UNTRUSTED"),
         CliError::Start { .. } | CliError::Answer { .. } => (Grpc::Internal, "RUNTIME_CLI"),

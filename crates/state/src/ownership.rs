@@ -168,6 +168,7 @@ mod tests {
                 pid: 1,
                 start_time: 1,
                 boot_id: String::new(),
+                pid_namespace: None,
             },
             mounts: vec![],
             others: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::fs::stat;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// A process as a record names it. A pid alone may have been given to another process since; with
@@ -16,6 +18,9 @@ pub struct Process {
     pub start_time: u64,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
+    /// Which pid namespace the pid is of (`/proc/self/ns/pid`): elsewhere it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<u64>,
 }
 
 impl Process {
@@ -29,6 +34,7 @@ impl Process {
             pid,
             start_time: stat.start_time,
             boot_id: boot_id()?,
+            pid_namespace: pid_namespace(),
         })
     }
 
@@ -39,15 +45,30 @@ impl Process {
 
     /// Whether it still runs. A zombie doesn't: it has left its namespaces and holds no mount; but
     /// one whose other threads live does (`pthread_exit(3)` in `main`).
+    ///
+    /// So does one that can't be looked at: what its death would allow can't be undone.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let Ok(stat) = std::fs::read(format!("/proc/{}/stat", self.pid)) else {
+        if boot_id().is_ok_and(|boot| boot != self.boot_id) {
             return false;
-        };
-        let stat = Stat::parse(&stat).filter(|stat| stat.start_time == self.start_time);
-        stat.is_some_and(|stat| stat.is_of_the_living())
-            && boot_id().is_ok_and(|boot| boot == self.boot_id)
+        }
+        if self.pid_namespace.is_some() && self.pid_namespace != pid_namespace() {
+            return true;
+        }
+        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) => Stat::parse(&stat)
+                .is_none_or(|stat| stat.start_time == self.start_time && stat.is_of_the_living()),
+            // ESRCH: it went while it was being read.
+            Err(error) => {
+                error.kind() != io::ErrorKind::NotFound
+                    && error.raw_os_error() != Some(Errno::SRCH.raw_os_error())
+            }
+        }
     }
+}
+
+fn pid_namespace() -> Option<u64> {
+    Some(stat("/proc/self/ns/pid").ok()?.st_ino)
 }
 
 fn boot_id() -> io::Result<String> {
@@ -141,6 +162,12 @@ mod tests {
             ..process.clone()
         };
         assert!(!rebooted.is_alive(), "the record is from before a reboot");
+        let elsewhere = Process {
+            pid: i32::MAX,
+            pid_namespace: Some(1),
+            ..process.clone()
+        };
+        assert!(elsewhere.is_alive(), "that can't be told from here");
         child.kill().unwrap();
         // Not waited for yet: it is running its last instructions, or a zombie.
         while process.is_alive() {

@@ -209,6 +209,7 @@ mod tests {
             pid,
             start_time: 1,
             boot_id: "b".into(),
+            pid_namespace: None,
         }
     }
 

@@ -293,6 +293,7 @@ mod tests {
             pid: 1,
             start_time: 2,
             boot_id: "b".into(),
+            pid_namespace: None,
         };
         let (id, pod_uid) = ("s".to_owned(), "uid".to_owned());
         let record = SandboxRecord {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run, process, until, wait_until};
@@ -446,6 +448,98 @@ impl Drop for Frozen {
         let _ = self.turn("--unfreeze");
         let _ = Run::of(Command::new("umount").arg("--lazy").arg(&self.0));
     }
+}
+
+/// Nor does a child that it leaves: its answer is one, and its volume waits for the child's end.
+#[test]
+fn what_it_leaves_in_the_kernels_hands_keeps_its_volume_alone() {
+    let scene = Scene::new("cli_timeout = 4\nunstage_timeout = 4");
+    let device = scene.node.ext4();
+    let frozen = Frozen::new(&scene.node, &device);
+    let other = scene.node.target("pod-a", "pv-2");
+    scene
+        .ops
+        .stage(stage_request(&other, &scene.device))
+        .unwrap();
+    fs::copy(
+        scene.node.entry(&scene.target).join("runtime-cli"),
+        scene.node.entry(&other).join("runtime-cli"),
+    )
+    .unwrap();
+    // Of the first volume alone.
+    scene.script(&format!(
+        "case $3 in *pv-1/*) setsid sh -c 'echo x > {}' >/dev/null 2>&1 & \
+         until grep -q '^State:.*D' /proc/$!/status; do :; done; esac; echo '{ANSWER}'",
+        utf8(&frozen.file())
+    ));
+    scene.stats().expect("it has answered");
+    let error = refused(scene.stats(), DeadlineExceeded);
+    assert!(error.contains("an earlier call for it"), "{error}");
+    for _ in 0..3 {
+        scene.ops.stats(&other).expect("another volume's");
+    }
+    assert_eq!(scene.children().len(), 1, "the attendant of what hangs");
+    drop(frozen);
+    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().expect("the volume isn't kept");
+}
+
+/// What was there before the daemon, and what others' programs leave while they run, is nobody's.
+#[test]
+fn nobody_elses_process_is_ended() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.ops.kill();
+    let daemon = scene.ops.command();
+    let mut shell = Command::new("/bin/sh");
+    let line = "sleep 1000003 & echo $! > \"$0\"; exec \"$@\"";
+    let before = scene.node.dir().join("before");
+    shell
+        .args(["-c", line])
+        .arg(&before)
+        .arg(daemon.get_program())
+        .args(daemon.get_args());
+    scene.ops.spawn(shell);
+    let other = scene.node.target("pod-a", "pv-2");
+    scene
+        .ops
+        .stage(stage_request(&other, &scene.device))
+        .unwrap();
+    fs::copy(
+        scene.node.entry(&scene.target).join("runtime-cli"),
+        scene.node.entry(&other).join("runtime-cli"),
+    )
+    .unwrap();
+    let [go, went, waits] = ["go", "went", "waits"].map(|name| scene.node.dir().join(name));
+    for fifo in [&go, &went] {
+        mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    }
+    // The first volume's waits for a helper that has left it.
+    scene.script(&format!(
+        "case $3 in *pv-1/*) (setsid sh -c 'read x < {go}; echo > {went}' &); echo > {waits}; read x < {went}; esac; echo '{ANSWER}'",
+        go = utf8(&go),
+        went = utf8(&went),
+        waits = utf8(&waits),
+    ));
+    scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let request = |target: &Path| RuntimeGetVolumeStatsRequest {
+            volume_target_path: utf8(target).to_owned(),
+        };
+        let (mut first, asked) = (client.clone(), request(&scene.target));
+        let call = tokio::spawn(async move { first.runtime_get_volume_stats(asked).await });
+        until("the program to wait", PATIENCE, || waits.exists()).await;
+        client
+            .runtime_get_volume_stats(request(&other))
+            .await
+            .unwrap();
+        assert!(!call.is_finished());
+        fs::write(&go, "\n").unwrap();
+        call.await.unwrap().expect("its helper lives");
+    });
+    let before: i32 = fs::read_to_string(before).unwrap().trim().parse().unwrap();
+    assert!(process::is_alive(before), "it isn't the daemon's");
+    process::kill_now(before);
 }
 
 #[test]

@@ -184,27 +184,37 @@ fn no_program_outlives_the_daemon() {
     let scene = Scene::new("cli_timeout = 3600\ndrain_timeout = 1");
     let ops = &scene.ops;
     let left = scene.node.dir().join("left");
+    let began = scene.node.dir().join("began");
     scene.script(&format!(
-        "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000000' & sleep 1000000 & wait",
-        left.display()
+        "echo $$ >> {1}; setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000000' & sleep 1000000 & wait",
+        left.display(),
+        began.display()
     ));
     ops.block_on(async {
-        let mut client = RuntimeClient::new(ops.channel(ops.socket()));
+        let client = RuntimeClient::new(ops.channel(ops.socket()));
         let volume_target_path = utf8(&scene.target).to_owned();
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
-        let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
+        // The others wait for their turn, which comes when the first one is killed.
+        let calls = (0..4).map(|_| {
+            let (mut client, request) = (client.clone(), request.clone());
+            tokio::spawn(async move { client.runtime_get_volume_stats(request).await })
+        });
+        let calls: Vec<_> = calls.collect();
         until("the program to run", PATIENCE, || {
             scene.told().exists() && left.exists()
         })
         .await;
         ops.signal(Signal::SIGTERM);
-        let _ = call.await.unwrap().unwrap_err();
+        for call in calls {
+            let _ = call.await.unwrap().unwrap_err();
+        }
     });
     assert!(ops.wait().success(), "{}", ops.log());
     assert!(ops.log().contains("cut off after 1 s"), "{}", ops.log());
     let left = fs::read_to_string(left).unwrap().trim().parse().unwrap();
     assert!(!process::is_alive(left), "it is gone before the daemon");
     assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
+    assert_eq!(fs::read_to_string(began).unwrap().lines().count(), 1);
 }
 
 #[test]

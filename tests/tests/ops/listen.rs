@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use runcrust_tests::node::{PATIENCE, utf8};
@@ -187,5 +187,32 @@ fn a_socket_that_others_could_replace_is_refused() {
         let line = format!("FAIL  socket: {expected}");
         assert!(run.stdout.lines().any(|it| it == line), "{run}");
         assert!(!socket.exists() && !others.join("missing").exists());
+    }
+}
+
+/// Each looks for the other before it listens.
+#[test]
+fn of_two_that_start_at_once_one_gives_way() {
+    struct Both([Child; 2]);
+    impl Drop for Both {
+        fn drop(&mut self) {
+            for daemon in &mut self.0 {
+                let _ = daemon.kill();
+                let _ = daemon.wait();
+            }
+        }
+    }
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::stopped(&node, "");
+    for _ in 0..20 {
+        let start = || ops.command().stderr(Stdio::null()).spawn().unwrap();
+        let mut both = Both([start(), start()]);
+        wait_until("one to give way", PATIENCE, || {
+            let ended = both.0.iter_mut().filter_map(|it| it.try_wait().unwrap());
+            ended.map(|status| assert!(!status.success())).count() == 1
+        });
+        wait_until("the other to listen", PATIENCE, || {
+            UnixStream::connect(ops.socket()).is_ok()
+        });
     }
 }

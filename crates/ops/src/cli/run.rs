@@ -1,19 +1,21 @@
-//! Running the CLI: without a shell, in an environment and a process group of its own, bounded in
-//! time and output.
+//! Running the CLI: without a shell, in an environment of its own, bounded in time and output.
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::CliError;
-use super::processes::{Processes, Program};
+use super::attendant::{ATTEND, Word};
+use super::runs::Runs;
+use super::{Asked, CliError};
 use crate::volumes::Held;
 
 /// What is read of each stream; an answer is some hundred bytes.
@@ -35,32 +37,46 @@ pub(super) struct Output {
     pub(super) too_long: bool,
 }
 
-/// Runs a program until it has ended, or `limit` has passed, or nobody waits for it any more. The
-/// turn is its volume's until it is gone for good: one that hangs in the kernel is the only one.
+/// Runs a program until it has ended, or nobody waits for it any more; `None` when its time has
+/// passed. The turn is its volume's until it is gone for good, with all that it has left: what hangs
+/// in the kernel is all there is of that volume.
 pub(super) async fn run(
-    processes: &Processes,
-    program: &Path,
-    arguments: &[OsString],
-    limit: Duration,
+    runs: &Runs,
+    asked: Asked<'_>,
+    deadline: Instant,
     turn: Option<Held>,
-) -> Result<Output, CliError> {
+) -> Result<Option<Output>, CliError> {
+    let program = asked.program.to_owned();
     let failed = |source| CliError::Start {
-        program: program.to_owned(),
+        program: program.clone(),
         source,
     };
-    let running = start(processes, program, arguments).map_err(failed)?;
-    let (answer, asked) = oneshot::channel();
+    let mut place = runs.begin().ok_or(CliError::Ending)?;
+    let mut running = Running::start(asked.program, asked.arguments).map_err(failed)?;
+    let is_left = asked.is_left_alone;
+    let (mut answer, told) = oneshot::channel();
     tokio::spawn(async move {
         let _turn = turn;
-        attend(running, Instant::now() + limit, answer).await;
+        let ended = tokio::select! {
+            ended = running.hear(deadline) => ended,
+            () = answer.closed(), if !is_left => Ended::Late,
+            () = place.ending() => Ended::Cut,
+        };
+        let is_gone = running.end().await;
+        // Whoever asked may be gone.
+        let _ = answer.send(ended);
+        if !is_gone {
+            tracing::warn!(
+                "a runtime-cli, or what it has left, can't be killed: see who is in state D"
+            );
+            let _ = running.attendant.wait().await;
+        }
     });
-    match asked.await {
-        Ok(Ended::Said(output)) => Ok(output),
+    match told.await {
+        Ok(Ended::Said(output)) => Ok(Some(output)),
         Ok(Ended::Failed(error)) => Err(failed(error)),
-        Ok(Ended::Late) | Err(_) => Err(CliError::Timeout {
-            program: program.to_owned(),
-            after: limit,
-        }),
+        Ok(Ended::Cut) | Err(_) => Err(CliError::Ending),
+        Ok(Ended::Late) => Ok(None),
     }
 }
 
@@ -69,93 +85,121 @@ enum Ended {
     Said(Output),
     Failed(io::Error),
     Late,
+    /// We end.
+    Cut,
 }
 
-/// What is read of a program.
-#[derive(Default)]
-struct Streams {
+/// A program that runs.
+struct Running {
+    attendant: Child,
+    /// The attendant's end is its end.
+    word: Option<UnixStream>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-/// Why it isn't heard to its end.
-enum Enough {
-    TooLong,
-    Late,
-}
+/// More than is read.
+struct TooLong;
 
-fn start(processes: &Processes, program: &Path, arguments: &[OsString]) -> io::Result<Program> {
-    let mut command = Command::new(program);
-    command
-        .arg("crust")
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    processes.spawn(&mut command)
-}
+impl Running {
+    /// Ourselves, whom no file system keeps from starting: the program may be on one that hangs.
+    fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
+        let (word, theirs) = UnixStream::pair()?;
+        let theirs = OwnedFd::from(theirs.into_std()?);
+        rustix::io::ioctl_fionbio(&theirs, false)?;
+        let attendant = Command::new("/proc/self/exe")
+            .arg0("crust_ops")
+            .arg(ATTEND)
+            .arg(program)
+            .arg("crust")
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            attendant,
+            word: Some(word),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        })
+    }
 
-/// Sees to it that a program ends, and says how to whoever still wants to know.
-async fn attend(mut program: Program, deadline: Instant, mut answer: oneshot::Sender<Ended>) {
-    let mut streams = Streams::default();
-    let heard = tokio::select! {
-        heard = timeout_at(deadline, listen(&mut program, &mut streams)) => heard,
-        // Nobody waits for it.
-        () = answer.closed() => Ok(Err(Enough::Late)),
-    };
-    program.kill();
-    let ended = timeout(AFTERWARDS, program.wait()).await;
-    let is_gone = ended.is_ok();
-    let ended = match (heard.unwrap_or(Err(Enough::Late)), ended) {
-        (Err(Enough::Late), _) | (_, Err(_)) => Ended::Late,
-        (_, Ok(Err(error))) => Ended::Failed(error),
-        (heard, Ok(Ok(status))) => Ended::Said(Output {
-            success: status.success(),
-            status: status.to_string(),
-            stdout: streams.stdout,
-            stderr: streams.stderr,
-            too_long: heard.is_err(),
-        }),
-    };
-    // Whoever asked may be gone.
-    let _ = answer.send(ended);
-    if !is_gone {
-        let _ = program.wait().await;
+    /// Reads what the program says until it has ended.
+    async fn hear(&mut self, deadline: Instant) -> Ended {
+        let read = both(
+            self.attendant.stdout.take(),
+            self.attendant.stderr.take(),
+            &mut self.stdout,
+            &mut self.stderr,
+        );
+        let word = word(self.word.as_mut());
+        let heard = async move {
+            tokio::pin!(read, word);
+            tokio::select! {
+                // It has closed them, or said more than is read.
+                read = &mut read => match read {
+                    Ok(()) => (Ok(()), Some(word.await)),
+                    Err(TooLong) => (Err(TooLong), None),
+                },
+                // What it said is in the pipes, which nobody holds any more.
+                word = &mut word => {
+                    (timeout(AFTERWARDS, read).await.unwrap_or(Ok(())), Some(word))
+                }
+            }
+        };
+        let Ok((read, word)) = timeout_at(deadline, heard).await else {
+            return Ended::Late;
+        };
+        let status = match word {
+            Some(Ok(Word::Ended(status))) => Some(status),
+            Some(Ok(Word::Failed(error)) | Err(error)) => return Ended::Failed(error),
+            None => None,
+        };
+        Ended::Said(Output {
+            success: status.is_some_and(|status| status.success()),
+            status: status
+                .as_ref()
+                .map_or_else(String::new, ExitStatus::to_string),
+            stdout: std::mem::take(&mut self.stdout),
+            stderr: std::mem::take(&mut self.stderr),
+            too_long: read.is_err(),
+        })
+    }
+
+    /// Has everything end, and waits for that a moment. Whether it has.
+    async fn end(&mut self) -> bool {
+        self.word = None;
+        timeout(AFTERWARDS, self.attendant.wait()).await.is_ok()
     }
 }
 
-/// Reads what a program says until it has ended.
-async fn listen(program: &mut Program, streams: &mut Streams) -> Result<(), Enough> {
-    let (stdout, stderr) = (program.child.stdout.take(), program.child.stderr.take());
-    let read = async {
-        tokio::try_join!(
-            all_of(stdout, &mut streams.stdout),
-            all_of(stderr, &mut streams.stderr)
-        )
-        .map(drop)
-    };
-    tokio::pin!(read);
-    tokio::select! {
-        // It has closed them, or said more than is read.
-        read = &mut read => {
-            read?;
-            let _ = program.wait().await;
-            Ok(())
-        }
-        // What it said is in the pipes, which nobody holds any more.
-        _ = program.wait() => timeout(AFTERWARDS, read).await.unwrap_or(Ok(())),
-    }
+async fn word(from: Option<&mut UnixStream>) -> io::Result<Word> {
+    let mut bytes = [0; Word::LENGTH];
+    let from = from.ok_or(io::ErrorKind::BrokenPipe)?;
+    from.read_exact(&mut bytes).await?;
+    Ok(Word::of_bytes(bytes))
 }
 
-async fn all_of(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> Result<(), Enough> {
+async fn both(
+    stdout: Option<impl AsyncRead + Unpin>,
+    stderr: Option<impl AsyncRead + Unpin>,
+    out: &mut Vec<u8>,
+    err: &mut Vec<u8>,
+) -> Result<(), TooLong> {
+    tokio::try_join!(all_of(stdout, out), all_of(stderr, err)).map(drop)
+}
+
+async fn all_of(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> Result<(), TooLong> {
     if let Some(stream) = stream {
         let _ = stream.take(LONGEST + 1).read_to_end(into).await;
     }
     if into.len() as u64 > LONGEST {
-        return Err(Enough::TooLong);
+        return Err(TooLong);
     }
     Ok(())
 }

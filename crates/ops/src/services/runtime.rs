@@ -15,7 +15,7 @@ use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capacity, Stats};
+use crate::cli::{Asked, Capacity, Stats};
 use crate::refusal::Refusal;
 
 /// The service.
@@ -101,8 +101,12 @@ impl Shared {
         let cli = cli.ok_or_else(|| Refusal::NotInUse(volume.clone()))?;
         // Not one with those that change it: a device grows for minutes.
         let turn = self.turn(&self.asked, &target, self.cli_timeout()).await?;
-        let arguments = ["stats".into(), target.as_path().into()];
-        let stats = self.ask(&cli, &arguments, None, Some(turn)).await;
+        let asked = Asked {
+            program: &cli,
+            arguments: &["stats".into(), target.as_path().into()],
+            is_left_alone: false,
+        };
+        let stats = self.ask(asked, None, Some(turn)).await;
         stats.map_err(Refusal::cli(volume))
     }
 
@@ -119,13 +123,17 @@ impl Shared {
         let turn = turn.await?;
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.unwrap_or_else(|| self.runtime());
-        let arguments = [
-            "resize".into(),
-            target.as_path().into(),
-            least.to_string().into(),
-            most.to_string().into(),
-        ];
-        let capacity = self.ask(&cli, &arguments, None, Some(turn)).await;
+        let asked = Asked {
+            program: &cli,
+            arguments: &[
+                "resize".into(),
+                target.as_path().into(),
+                least.to_string().into(),
+                most.to_string().into(),
+            ],
+            is_left_alone: false,
+        };
+        let capacity = self.ask(asked, None, Some(turn)).await;
         capacity.map_err(Refusal::cli(volume))
     }
 }

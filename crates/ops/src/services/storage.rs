@@ -15,13 +15,13 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetVolumeStatsRequest, RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
     RuntimePublishVolumeResponse,
 };
-use crust_state::FsGroupChangePolicy;
 use crust_state::files::MAX_FILE_SIZE;
+use crust_state::{Digest, FsGroupChangePolicy};
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::Capabilities;
+use crate::cli::{Asked, Capabilities};
 use crate::refusal::Refusal;
 
 /// A publish applies fsGroup: as long as a container's create may take, and a little.
@@ -124,10 +124,18 @@ impl StorageService {
     /// As the runtime finds them on this host.
     async fn capabilities(&self) -> Result<Capabilities, Refusal> {
         let runtime = self.0.runtime();
-        Ok(self
-            .0
-            .ask(&runtime, &["capabilities".into()], None, None)
-            .await?)
+        let asked = Asked {
+            program: &runtime,
+            arguments: &["capabilities".into()],
+            is_left_alone: false,
+        };
+        // As of a volume: however many ask, one is asked at a time.
+        let turn = self.0.asked.turn(Digest::of(b"capabilities"));
+        let turn = tokio::time::timeout(self.0.cli_timeout(), turn).await;
+        let turn = turn.map_err(|_| Refusal::Hangs {
+            after: self.0.cli_timeout(),
+        })?;
+        Ok(self.0.ask(asked, None, Some(turn)).await?)
     }
 
     async fn volume(
@@ -146,9 +154,14 @@ impl StorageService {
         let arguments = arguments(request)?;
         let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         let runtime = self.0.runtime();
-        let done = self.0.ask(&runtime, &arguments, Some(PUBLISH), Some(turn));
-        done.await
-            .map(|Done {}| ())
+        let asked = Asked {
+            program: &runtime,
+            arguments: &arguments,
+            // Killed between its steps, it would have staged what isn't mounted.
+            is_left_alone: true,
+        };
+        let done = self.0.ask(asked, Some(PUBLISH), Some(turn)).await;
+        done.map(|Done {}| ())
             .map_err(Refusal::cli(target.volume_name()))
     }
 }

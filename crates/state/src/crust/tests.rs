@@ -64,6 +64,7 @@ pub(super) fn record() -> VolumeRecord {
             pid: 1,
             start_time: 1,
             boot_id: "b".into(),
+            pid_namespace: None,
         },
         mounts: vec![],
         others: Vec::new(),
