@@ -1,9 +1,10 @@
 //! The CRUST interface: what this runtime can do, and volumes for sandboxes that run already.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_client::RuntimeAssistedStorageManagementClient;
 use crust_proto::runtime::v1alpha1::runtime_capability::{Type as Kind, rpc::Type};
 use crust_proto::runtime::v1alpha1::volume_usage::Unit;
 use crust_proto::runtime::v1alpha1::{
@@ -11,10 +12,13 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetVolumeStatsRequest,
     RuntimeGetVolumeStatsResponse, RuntimePublishVolumeRequest,
 };
+use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use runcrust_tests::{
+    Container, Delegate, LoopDevice, Node, Ops, on_each_delegate, process, until, wait_until,
+};
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 use tonic::Status;
 
@@ -263,6 +267,41 @@ fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// What is wrong with a request is told, and nothing is left.
+/// Killed between its steps, it would have staged what isn't mounted.
+#[test]
+fn a_publish_whose_caller_left_comes_to_its_end() {
+    let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let sandbox = node.sandbox(POD);
+    let target = node.target(POD, "pv-1");
+    publish(&ops, publish_request(&sandbox, &target, &device)).unwrap();
+    end([sandbox]);
+    ops.unstage(&target).unwrap();
+    let sandbox = node.sandbox(POD);
+    let lock = File::open(node.lock_of(&target)).unwrap();
+    let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+    let request = publish_request(&sandbox, &target, &device);
+    ops.block_on(async {
+        let mut client =
+            RuntimeAssistedStorageManagementClient::new(ops.channel(ops.crust_socket()));
+        let call = tokio::spawn(async move { client.runtime_publish_volume(request).await });
+        until("the runtime to run", PATIENCE, || {
+            !process::children(ops.pid()).is_empty()
+        })
+        .await;
+        call.abort();
+        until("the caller's end to be known", PATIENCE, || {
+            ops.log().contains("the caller didn't wait")
+        })
+        .await;
+    });
+    drop(held);
+    wait_until("the volume", PATIENCE, || {
+        stats(&ops, sandbox.id(), device.path()).is_ok()
+    });
+}
+
 type Change = fn(&mut RuntimePublishVolumeRequest);
 
 /// What can't be carried out, the reason in the details, and how the message begins.
