@@ -76,7 +76,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             .stdin(Stdio::null())
             .process_group(0)
             .spawn();
-        let child = match started {
+        let mut child = match started {
             Ok(child) => child,
             Err(error) => return tell(us, &Word::Failed(error)),
         };
@@ -84,7 +84,10 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         let nothing = fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdout(&nothing)?;
         rustix::stdio::dup2_stderr(&nothing)?;
-        attend(child, us)
+        attend(&mut child, us).inspect_err(|_| {
+            // Nobody else would.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        })
     };
     match attended() {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,8 +95,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn attend(mut child: Child, us: OwnedFd) -> io::Result<()> {
-    let pid = Pid::from_child(&child);
+fn attend(child: &mut Child, us: OwnedFd) -> io::Result<()> {
+    let pid = Pid::from_child(child);
     let end = pidfd_open(pid, PidfdFlags::empty())?;
     let mut both = [
         PollFd::new(&us, PollFlags::IN),
