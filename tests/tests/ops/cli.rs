@@ -559,6 +559,30 @@ fn a_callers_deadline_is_told_as_one() {
     scene.assert_none_left();
 }
 
+/// Its attendant sees to that.
+#[test]
+fn it_does_not_outlive_a_daemon_that_is_killed() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("setsid sleep 1000000 & sleep 1000000 & wait");
+    let attendants = scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let volume_target_path = utf8(&scene.target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        let attendants = scene.children();
+        scene.ops.kill();
+        let _ = call.await.unwrap().unwrap_err();
+        attendants
+    });
+    assert_eq!(attendants.len(), 1);
+    // It ends when all below it have.
+    wait_until("the attendant to end", PATIENCE, || {
+        !process::is_alive(attendants[0])
+    });
+    assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
+}
+
 /// Others' calls go on meanwhile.
 #[test]
 fn one_volume_that_hangs_holds_up_no_other() {
