@@ -49,12 +49,15 @@ impl Process {
     /// So does one that can't be looked at: what its death would allow can't be undone.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        if boot_id().is_ok_and(|boot| boot != self.boot_id) {
-            return false;
-        }
-        if self.pid_namespace.is_some() && self.pid_namespace != pid_namespace() {
-            return true;
-        }
+        let seems_alive = self.is_of_another_namespace() || self.is_there();
+        seems_alive && boot_id().map_or(true, |boot| boot == self.boot_id)
+    }
+
+    fn is_of_another_namespace(&self) -> bool {
+        self.pid_namespace.is_some() && self.pid_namespace != pid_namespace()
+    }
+
+    fn is_there(&self) -> bool {
         match std::fs::read(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) => Stat::parse(&stat)
                 .is_none_or(|stat| stat.start_time == self.start_time && stat.is_of_the_living()),

@@ -1,0 +1,250 @@
+//! How long it runs, and all that it leaves: no longer than somebody waits, and to nobody's harm.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crust_proto::v1::RuntimeGetVolumeStatsRequest;
+use crust_proto::v1::runtime_client::RuntimeClient;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{LoopDevice, Node, Run, process, until, wait_until};
+use tonic::Code::DeadlineExceeded;
+
+use super::{ANSWER, Scene};
+use crate::{reason, refused};
+
+#[test]
+fn a_client_that_hangs_up_ends_it() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("sleep 1000000 & sleep 1000000 & wait");
+    scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let request = RuntimeGetVolumeStatsRequest {
+            volume_target_path: utf8(&scene.target).to_owned(),
+        };
+        let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        assert!(!process::in_group(scene.group()).is_empty());
+        call.abort();
+        let group = scene.group();
+        until("the group to end", PATIENCE, || {
+            process::in_group(group).is_empty()
+        })
+        .await;
+    });
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().expect("the volume isn't kept");
+}
+
+/// A process that the kernel has can't be killed. The call ends all the same; of the next ones none
+/// adds another process, and other volumes don't mind.
+#[test]
+fn one_that_cannot_be_killed_is_one_process_and_holds_up_no_other() {
+    let scene = Scene::new("cli_timeout = 1");
+    let device = scene.node.ext4();
+    let other = scene.node.target("pod-a", "pv-2");
+    let frozen = Frozen::new(&scene.node, &device);
+    scene.script(&format!("echo x > {}", utf8(&frozen.file())));
+    let words = [
+        "gave no answer within 1 s",
+        "an earlier call for it",
+        "an earlier call for it",
+    ];
+    for words in words {
+        let error = refused(scene.stats(), DeadlineExceeded);
+        assert!(
+            error.starts_with("volume pv-1: ") && error.contains(words),
+            "{error}"
+        );
+    }
+    assert_eq!(scene.children().len(), 1, "the one that hangs");
+    scene
+        .ops
+        .stage(stage_request(&other, &scene.device))
+        .unwrap();
+    scene.ops.unstage(&other).unwrap();
+    drop(frozen);
+    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().expect("the volume isn't kept");
+}
+
+/// A file system that lets nobody write: who does is in the kernel's hands. It is mounted where the
+/// daemon sees it.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn new(node: &Node, device: &LoopDevice) -> Self {
+        let at = node.dir().subdir("frozen");
+        let mut mount = Command::new("mount");
+        let _ = Run::of(mount.arg(device.path()).arg(&at)).success();
+        let frozen = Self(at);
+        fs::write(frozen.file(), "").unwrap();
+        let _ = frozen.turn("--freeze").success();
+        frozen
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("file")
+    }
+
+    fn turn(&self, how: &str) -> Run {
+        Run::of(Command::new("fsfreeze").arg(how).arg(&self.0))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.turn("--unfreeze");
+        let _ = Run::of(Command::new("umount").arg("--lazy").arg(&self.0));
+    }
+}
+
+/// Nor does a child that it leaves: its answer is one, and its volume waits for the child's end.
+#[test]
+fn what_it_leaves_in_the_kernels_hands_keeps_its_volume_alone() {
+    let scene = Scene::new("cli_timeout = 4\nunstage_timeout = 4");
+    let device = scene.node.ext4();
+    let frozen = Frozen::new(&scene.node, &device);
+    let other = scene.second();
+    // Of the first volume alone.
+    scene.script(&format!(
+        "case $3 in *pv-1/*) setsid sh -c 'echo x > {}' >/dev/null 2>&1 & \
+         until grep -q '^State:.*D' /proc/$!/status; do :; done; esac; echo '{ANSWER}'",
+        utf8(&frozen.file())
+    ));
+    scene.stats().expect("it has answered");
+    let error = refused(scene.stats(), DeadlineExceeded);
+    assert!(error.contains("an earlier call for it"), "{error}");
+    for _ in 0..3 {
+        scene.ops.stats(&other).expect("another volume's");
+    }
+    assert_eq!(scene.children().len(), 1, "the attendant of what hangs");
+    drop(frozen);
+    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    scene.script(&format!("echo '{ANSWER}'"));
+    scene.stats().expect("the volume isn't kept");
+}
+
+/// What was there before the daemon, and what others' programs leave while they run, is nobody's.
+#[test]
+fn nobody_elses_process_is_ended() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.ops.kill();
+    let daemon = scene.ops.command();
+    let mut shell = Command::new("/bin/sh");
+    let line = "sleep 1000003 & echo $! > \"$0\"; exec \"$@\"";
+    let before = scene.node.dir().join("before");
+    shell
+        .args(["-c", line])
+        .arg(&before)
+        .arg(daemon.get_program())
+        .args(daemon.get_args());
+    scene.ops.spawn(shell);
+    let other = scene.second();
+    let [go, went, waits] = ["go", "went", "waits"].map(|name| scene.node.dir().join(name));
+    for fifo in [&go, &went] {
+        mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    }
+    // The first volume's waits for a helper that has left it.
+    scene.script(&format!(
+        "case $3 in *pv-1/*) (setsid sh -c 'read x < {go}; echo > {went}' &); echo > {waits}; read x < {went}; esac; echo '{ANSWER}'",
+        go = utf8(&go),
+        went = utf8(&went),
+        waits = utf8(&waits),
+    ));
+    scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let request = |target: &Path| RuntimeGetVolumeStatsRequest {
+            volume_target_path: utf8(target).to_owned(),
+        };
+        let (mut first, asked) = (client.clone(), request(&scene.target));
+        let call = tokio::spawn(async move { first.runtime_get_volume_stats(asked).await });
+        until("the program to wait", PATIENCE, || waits.exists()).await;
+        client
+            .runtime_get_volume_stats(request(&other))
+            .await
+            .unwrap();
+        assert!(!call.is_finished());
+        fs::write(&go, "\n").unwrap();
+        call.await.unwrap().expect("its helper lives");
+    });
+    let before: i32 = fs::read_to_string(before).unwrap().trim().parse().unwrap();
+    assert!(process::is_alive(before), "it isn't the daemon's");
+    process::kill_now(before);
+}
+
+#[test]
+fn a_callers_deadline_is_told_as_one() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("exec sleep 1000000");
+    let mut request = tonic::Request::new(RuntimeGetVolumeStatsRequest {
+        volume_target_path: utf8(&scene.target).to_owned(),
+    });
+    // The client's own clock is this one's elder by a moment.
+    request.set_timeout(Duration::from_secs(2));
+    let call = scene
+        .ops
+        .call(|mut client| async move { client.runtime_get_volume_stats(request).await });
+    assert_eq!(reason(&call), "DEADLINE");
+    refused(call, DeadlineExceeded);
+    scene.assert_none_left();
+}
+
+/// Its attendant sees to that.
+#[test]
+fn it_does_not_outlive_a_daemon_that_is_killed() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("setsid sleep 1000000 & sleep 1000000 & wait");
+    let attendants = scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let volume_target_path = utf8(&scene.target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        let attendants = scene.children();
+        scene.ops.kill();
+        let _ = call.await.unwrap().unwrap_err();
+        attendants
+    });
+    assert_eq!(attendants.len(), 1);
+    // It ends when all below it have.
+    wait_until("the attendant to end", PATIENCE, || {
+        !process::is_alive(attendants[0])
+    });
+    assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
+}
+
+/// Others' calls go on meanwhile.
+#[test]
+fn one_volume_that_hangs_holds_up_no_other() {
+    let scene = Scene::new("cli_timeout = 3600");
+    scene.script("exec sleep 1000000");
+    let (other, device) = (scene.node.target("pod-a", "pv-2"), scene.node.ext4());
+    scene.ops.block_on(async {
+        let mut client = RuntimeClient::new(scene.ops.channel(scene.ops.socket()));
+        let volume_target_path = utf8(&scene.target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        let mut hanging = client.clone();
+        let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(request).await });
+        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        let request = stage_request(&other, &device);
+        client.runtime_stage_volume(request).await.unwrap();
+        let again = stage_request(&scene.target, &scene.device);
+        client
+            .runtime_stage_volume(again)
+            .await
+            .expect("the volume itself can be staged too");
+        assert!(!call.is_finished());
+        call.abort();
+        let group = scene.group();
+        until("the group to end", PATIENCE, || {
+            process::in_group(group).is_empty()
+        })
+        .await;
+    });
+}
