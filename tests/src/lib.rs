@@ -28,6 +28,7 @@ pub mod host;
 pub mod interrupt;
 pub mod kata;
 pub mod kubelet;
+pub mod kubernetes;
 mod loopdev;
 pub mod mounts;
 pub mod node;

@@ -1,0 +1,103 @@
+//! Manifests, read as the API server's strict validation does, and pods of theirs run through a CRI.
+
+mod pod;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use self::pod::Kubelet;
+
+/// This workspace's `deploy/kubernetes`.
+pub fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes")
+}
+
+/// A file's one document.
+///
+/// # Panics
+///
+/// Where it isn't one YAML document.
+#[track_caller]
+pub fn document(path: &Path) -> Value {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A document as its type. What is written back must say the same: a field that the type doesn't have,
+/// or that stands in the wrong place, would be gone.
+pub fn strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Result<T, String> {
+    let typed: T = serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
+    let back = serde_json::to_value(&typed).map_err(|error| error.to_string())?;
+    match difference("", document, &back) {
+        None => Ok(typed),
+        Some(lost) => Err(lost),
+    }
+}
+
+/// Where the first difference is.
+fn difference(at: &str, written: &Value, understood: &Value) -> Option<String> {
+    match (written, understood) {
+        (Value::Object(written), Value::Object(understood)) => {
+            let lost = written.keys().find(|key| !understood.contains_key(*key));
+            let missing = understood.keys().find(|key| !written.contains_key(*key));
+            let unknown = lost.map(|key| format!("{at}.{key}: there is no such field"));
+            let missing = missing.map(|key| format!("{at}.{key}: has to be there"));
+            unknown.or(missing).or_else(|| {
+                written.iter().find_map(|(key, value)| {
+                    difference(&format!("{at}.{key}"), value, &understood[key])
+                })
+            })
+        }
+        (Value::Array(written), Value::Array(understood)) if written.len() == understood.len() => {
+            let mut pairs = written.iter().zip(understood).enumerate();
+            pairs.find_map(|(index, (written, understood))| {
+                difference(&format!("{at}[{index}]"), written, understood)
+            })
+        }
+        (written, understood) if written == understood => None,
+        _ => Some(format!("{at}: {written} was understood as {understood}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(container: &Value) -> Result<Pod, String> {
+        let spec = json!({"containers": [container]});
+        strictly(
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}),
+        )
+    }
+
+    #[test]
+    fn what_a_type_does_not_have_or_must_have_is_told_with_its_place() {
+        let good = json!({"name": "a", "securityContext": {"runAsUser": 1000}});
+        assert_eq!(pod(&good).unwrap().metadata.name.unwrap(), "a");
+        for (container, told) in [
+            (
+                json!({"name": "a", "runAsUser": 1}),
+                ".spec.containers[0].runAsUser: there is no such field",
+            ),
+            (
+                json!({"image": "a"}),
+                ".spec.containers[0].name: has to be there",
+            ),
+            (
+                json!({"name": "a", "command": "sh"}),
+                "invalid type: string \"sh\"",
+            ),
+        ] {
+            let error = pod(&container).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

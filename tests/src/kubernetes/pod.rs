@@ -1,0 +1,194 @@
+//! What kubelet makes of a pod's spec: the calls of the CRI.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
+
+use crate::cri::runtime_v1::{
+    ContainerConfig, ContainerState, LinuxSandboxSecurityContext, MountPropagation, NamespaceMode,
+    PodSandboxConfig,
+};
+use crate::{Cri, CriError, wait};
+
+/// The part of kubelet that manifests of ours need: host paths and config maps.
+#[derive(Debug)]
+pub struct Kubelet<'a> {
+    cri: &'a Cri,
+    directory: PathBuf,
+    config_maps: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// A pod whose init containers have ended and whose containers run.
+#[derive(Debug)]
+pub struct RunningPod {
+    /// Its sandbox.
+    pub sandbox: String,
+    /// Its containers' ids, by name.
+    pub containers: BTreeMap<String, String>,
+}
+
+impl<'a> Kubelet<'a> {
+    /// One that keeps config maps and logs in a directory.
+    pub fn new(cri: &'a Cri, directory: PathBuf) -> Self {
+        Self {
+            cri,
+            directory,
+            config_maps: BTreeMap::new(),
+        }
+    }
+
+    /// With a config map: its files by name.
+    #[must_use]
+    pub fn config_map(mut self, name: &str, files: &[(&str, &str)]) -> Self {
+        let files = files
+            .iter()
+            .map(|&(name, text)| (name.to_owned(), text.to_owned()));
+        self.config_maps.insert(name.to_owned(), files.collect());
+        self
+    }
+
+    /// Runs a pod under the node's own runtime.
+    ///
+    /// # Panics
+    ///
+    /// Where the spec has what this doesn't know, or an init container fails: with its log.
+    pub fn run(&self, name: &str, spec: &PodSpec) -> Result<RunningPod, CriError> {
+        let pod = self.sandbox_config(name, spec);
+        let sandbox = self.cri.run_pod(&pod, "")?;
+        for container in spec.init_containers.iter().flatten() {
+            let id = self
+                .cri
+                .run(&sandbox, &self.container(spec, container), &pod)?;
+            self.wait_for_the_end(&id, &pod, &container.name)?;
+        }
+        let mut containers = BTreeMap::new();
+        for container in &spec.containers {
+            let id = self
+                .cri
+                .run(&sandbox, &self.container(spec, container), &pod)?;
+            containers.insert(container.name.clone(), id);
+        }
+        Ok(RunningPod {
+            sandbox,
+            containers,
+        })
+    }
+
+    /// Ends it.
+    pub fn remove(&self, pod: &RunningPod) -> Result<(), CriError> {
+        self.cri.stop_pod(&pod.sandbox)?;
+        self.cri.remove_pod(&pod.sandbox)
+    }
+
+    /// What a container has said.
+    pub fn log(&self, pod: &str, container: &str) -> String {
+        let path = self
+            .directory
+            .join("logs")
+            .join(pod)
+            .join(format!("{container}.log"));
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    fn wait_for_the_end(
+        &self,
+        id: &str,
+        pod: &PodSandboxConfig,
+        name: &str,
+    ) -> Result<(), CriError> {
+        let mut status = self.cri.status(id)?;
+        wait::wait_until("an init container to end", crate::node::PATIENCE, || {
+            status = self.cri.status(id).expect("ContainerStatus");
+            status.state() == ContainerState::ContainerExited
+        });
+        let pod = pod
+            .metadata
+            .as_ref()
+            .map(|metadata| metadata.name.as_str())
+            .unwrap_or_default();
+        assert_eq!(status.exit_code, 0, "{name}: {}", self.log(pod, name));
+        Ok(())
+    }
+
+    fn sandbox_config(&self, name: &str, spec: &PodSpec) -> PodSandboxConfig {
+        let uid = format!("{name}-uid");
+        let mut pod =
+            PodSandboxConfig::new(name, &uid, "", &self.directory.join("logs").join(name));
+        let security = pod
+            .linux
+            .get_or_insert_default()
+            .security_context
+            .get_or_insert_with(LinuxSandboxSecurityContext::default);
+        security.privileged = spec.containers.iter().any(is_privileged);
+        security.namespace_options.get_or_insert_default().pid = pid_namespace(spec).into();
+        pod
+    }
+
+    fn container(&self, spec: &PodSpec, container: &Container) -> ContainerConfig {
+        let image = container.image.as_deref().expect("an image");
+        let mut config = ContainerConfig::new(&container.name, image);
+        config.command = container.command.clone().unwrap_or_default();
+        config.args = container.args.clone().unwrap_or_default();
+        for mount in container.volume_mounts.iter().flatten() {
+            let host = self.host_path(spec, mount);
+            let readonly = mount.read_only.unwrap_or_default();
+            config = config.mount_as(host, &mount.mount_path, readonly, propagation(mount));
+        }
+        let security = config.security();
+        security.privileged = is_privileged(container);
+        security.namespace_options.get_or_insert_default().pid = pid_namespace(spec).into();
+        config
+    }
+
+    fn host_path(&self, spec: &PodSpec, mount: &VolumeMount) -> PathBuf {
+        assert_eq!(mount.sub_path, None, "{mount:?}");
+        let mut volumes = spec.volumes.iter().flatten();
+        let volume = volumes.find(|volume| volume.name == mount.name);
+        let volume = volume.unwrap_or_else(|| panic!("there is no volume {}", mount.name));
+        if let Some(host) = &volume.host_path {
+            if host.type_.as_deref() == Some("DirectoryOrCreate") {
+                fs::create_dir_all(&host.path).expect("a host path");
+            }
+            return host.path.clone().into();
+        }
+        let name = volume.config_map.as_ref().map(|map| map.name.as_str());
+        let name = name.unwrap_or_else(|| panic!("a volume of another kind: {volume:?}"));
+        self.write_config_map(name)
+    }
+
+    fn write_config_map(&self, name: &str) -> PathBuf {
+        let directory = self.directory.join("config-maps").join(name);
+        fs::create_dir_all(&directory).expect("a config map's directory");
+        let files = self.config_maps.get(name);
+        for (file, text) in files.unwrap_or_else(|| panic!("there is no config map {name}")) {
+            fs::write(directory.join(Path::new(file)), text).expect("a config map's file");
+        }
+        directory
+    }
+}
+
+fn is_privileged(container: &Container) -> bool {
+    let security = container.security_context.as_ref();
+    security
+        .and_then(|security| security.privileged)
+        .unwrap_or_default()
+}
+
+fn pid_namespace(spec: &PodSpec) -> NamespaceMode {
+    if spec.host_pid.unwrap_or_default() {
+        NamespaceMode::Node
+    } else {
+        NamespaceMode::Container
+    }
+}
+
+fn propagation(mount: &VolumeMount) -> MountPropagation {
+    match mount.mount_propagation.as_deref() {
+        None | Some("None") => MountPropagation::PropagationPrivate,
+        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+        Some(other) => panic!("mountPropagation {other}"),
+    }
+}

@@ -1,0 +1,3 @@
+//! What `deploy/kubernetes` holds: manifests as the API server would take them, which fit each other.
+
+mod manifests;

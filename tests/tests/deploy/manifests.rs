@@ -1,0 +1,182 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Container, Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use runcrust_tests::kubernetes::{document, manifests, strictly};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a kustomization of ours says; kubectl has no types of its own for it.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Kustomization {
+    api_version: String,
+    kind: String,
+    resources: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    config_map_generator: Vec<ConfigMapGenerator>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigMapGenerator {
+    name: String,
+    namespace: String,
+    files: Vec<PathBuf>,
+}
+
+/// A manifest of ours, as its type.
+#[track_caller]
+fn read<T: DeserializeOwned + Serialize>(name: &str) -> T {
+    strictly(&document(&manifests().join(name))).unwrap_or_else(|error| panic!("{name}{error}"))
+}
+
+fn daemon_set() -> DaemonSet {
+    read("daemonset.yaml")
+}
+
+fn kustomization(directory: &str) -> Kustomization {
+    let kustomization: Kustomization = read(&format!("{directory}kustomization.yaml"));
+    let (version, kind) = (&kustomization.api_version, &kustomization.kind);
+    assert_eq!(
+        (version.as_str(), kind.as_str()),
+        ("kustomize.config.k8s.io/v1beta1", "Kustomization")
+    );
+    kustomization
+}
+
+fn containers(set: &DaemonSet) -> Vec<Container> {
+    let spec = set.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+    let inits = spec.init_containers.iter().flatten();
+    inits.chain(&spec.containers).cloned().collect()
+}
+
+/// By the kind that it says it is.
+fn checked(name: &str) {
+    let document = document(&manifests().join(name));
+    let word = |key: &str| document[key].as_str().unwrap_or_default();
+    match (word("apiVersion"), word("kind")) {
+        ("v1", "Namespace") => drop(read::<Namespace>(name)),
+        ("v1", "PersistentVolumeClaim") => drop(read::<PersistentVolumeClaim>(name)),
+        ("v1", "Pod") => drop(read::<Pod>(name)),
+        ("apps/v1", "DaemonSet") => drop(read::<DaemonSet>(name)),
+        ("node.k8s.io/v1", "RuntimeClass") => drop(read::<RuntimeClass>(name)),
+        ("storage.k8s.io/v1", "StorageClass") => drop(read::<StorageClass>(name)),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_manifest_is_what_it_says_it_is() {
+    for directory in ["", "example/"] {
+        for resource in kustomization(directory).resources {
+            checked(&format!("{directory}{}", resource.display()));
+        }
+    }
+}
+
+#[test]
+fn a_kustomization_has_all_that_lies_beside_it() {
+    for directory in ["", "example/"] {
+        let kustomization = kustomization(directory);
+        let generated = kustomization
+            .config_map_generator
+            .into_iter()
+            .flat_map(|map| map.files);
+        let named: BTreeSet<PathBuf> = kustomization
+            .resources
+            .into_iter()
+            .chain(generated)
+            .collect();
+        let entries = fs::read_dir(manifests().join(directory))
+            .unwrap()
+            .map(Result::unwrap);
+        let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+        let there: BTreeSet<PathBuf> = files
+            .map(|entry| PathBuf::from(entry.file_name()))
+            .filter(|name| name != Path::new("kustomization.yaml"))
+            .collect();
+        assert_eq!(named, there, "{directory}");
+    }
+}
+
+#[test]
+fn the_daemon_set_is_whole_in_itself() {
+    let set = daemon_set();
+    let spec = set.spec.as_ref().unwrap();
+    assert_eq!(
+        spec.selector.match_labels,
+        spec.template.metadata.as_ref().unwrap().labels
+    );
+    let namespace = read::<Namespace>("namespace.yaml").metadata.name;
+    assert_eq!(set.metadata.namespace, namespace);
+    let pod = spec.template.spec.as_ref().unwrap();
+    let volumes: BTreeSet<&str> = pod
+        .volumes
+        .iter()
+        .flatten()
+        .map(|volume| volume.name.as_str())
+        .collect();
+    let containers = containers(&set);
+    let mounted: BTreeSet<&str> = containers
+        .iter()
+        .flat_map(|container| container.volume_mounts.iter().flatten())
+        .map(|mount| mount.name.as_str())
+        .collect();
+    assert_eq!(volumes, mounted);
+    let maps: Vec<String> = pod
+        .volumes
+        .iter()
+        .flatten()
+        .filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))
+        .collect();
+    let generated = kustomization("").config_map_generator;
+    let generated: Vec<String> = generated
+        .into_iter()
+        .inspect(|map| assert_eq!(Some(&map.namespace), namespace.as_ref()))
+        .map(|map| map.name)
+        .collect();
+    assert_eq!(maps, generated);
+    // The tag of what is built from this tree.
+    let image = concat!("runcrust:", env!("CARGO_PKG_VERSION"));
+    for container in &containers {
+        assert_eq!(
+            container.image.as_deref(),
+            Some(image),
+            "{}",
+            container.name
+        );
+    }
+}
+
+/// A class leads to the handler that the `DaemonSet` makes, and the example's pod to all of it.
+#[test]
+fn the_manifests_lead_to_each_other() {
+    let class: RuntimeClass = read("runtimeclass.yaml");
+    let handler = format!("--handler={}", class.handler);
+    let install = containers(&daemon_set()).remove(0);
+    let command = install.command.unwrap();
+    let named = command.iter().find(|word| word.starts_with("--handler"));
+    assert!(named.is_none_or(|word| *word == handler), "{command:?}");
+    // The default.
+    assert!(named.is_some() || class.handler == "crust");
+
+    let pod: Pod = read("example/pod.yaml");
+    let spec = pod.spec.unwrap();
+    assert_eq!(spec.runtime_class_name, class.metadata.name);
+    let claim: PersistentVolumeClaim = read("example/pvc.yaml");
+    let volume = spec.volumes.unwrap().remove(0);
+    assert_eq!(
+        Some(volume.persistent_volume_claim.unwrap().claim_name),
+        claim.metadata.name
+    );
+    let storage: StorageClass = read("example/storageclass.yaml");
+    assert_eq!(
+        claim.spec.unwrap().storage_class_name,
+        storage.metadata.name
+    );
+}
