@@ -142,7 +142,7 @@ fn the_daemon_set_is_whole_in_itself() {
         .collect();
     assert_eq!(maps, generated);
     // The tag of what is built from this tree.
-    let image = concat!("runcrust:", env!("CARGO_PKG_VERSION"));
+    let image = concat!("localhost/runcrust:", env!("CARGO_PKG_VERSION"));
     for container in &containers {
         assert_eq!(
             container.image.as_deref(),

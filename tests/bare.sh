@@ -1,0 +1,59 @@
+#!/bin/sh
+# Runs targets of the Makefile in a bare Debian: a root file system with nothing in it but Debian's
+# essential packages, make, and this host's Rust toolchain; from a clone of what is committed:
+#
+#   sh tests/bare.sh DIRECTORY TARGET…
+#
+# It is made anew in DIRECTORY from the archives that this host's apt knows, and removed again.
+set -eu
+
+directory=$1
+shift
+workspace=$(cd "$(dirname "$0")/.." && pwd)
+
+mkdir -p "$directory"
+bare=$(mktemp --directory "$directory/bare.XXXXXX")
+root=$bare/root
+trap 'rm -rf --one-file-system "$bare"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# As vm-image/root.sh: the archives, and how this host reaches them.
+apt-config dump Acquire | grep -v IndexTargets >"$bare/apt.conf"
+lists=
+for list in /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources; do
+    if [ -s "$list" ]; then
+        lists="$lists $list"
+    fi
+done
+# shellcheck disable=SC2086 # names without blanks
+mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include=make,ca-certificates \
+    --aptopt="$bare/apt.conf" --aptopt='APT::Sandbox::User "root"' '' "$root" $lists
+
+# Programs and toolchain alone: no crate and no tool that somebody has installed.
+mkdir -p "$root/root/.cargo/bin"
+for program in cargo rustc rustup cargo-fmt cargo-clippy rustfmt clippy-driver; do
+    cp --no-dereference "$(dirname "$(command -v cargo)")/$program" "$root/root/.cargo/bin"
+done
+cp -R "${RUSTUP_HOME:-$HOME/.rustup}" "$root/root/.rustup"
+# Authorities that this host trusts, names that it knows.
+cp --dereference /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
+cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
+git clone --quiet "$workspace" "$root/root/runcrust"
+
+# Its root has to be a mount: runtimes pivot away from it.
+TARGETS=$* unshare --mount --propagation private sh -eu -c '
+    mount --bind "$1" "$1"
+    cd "$1"
+    for shown in proc sys dev run; do
+        mount --rbind "/$shown" "$shown"
+    done
+    # Their own: state of programs of the host, and temporary files.
+    mount -t tmpfs -o mode=755 run run
+    mount -t tmpfs -o mode=1777,size=6G tmp tmp
+    mkdir -p run/old
+    pivot_root . run/old
+    umount --lazy /run/old
+    cd /root/runcrust
+    exec env -i HOME=/root TERM="${TERM-dumb}" PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt make $TARGETS
+' sh "$root"
