@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use runcrust_tests::{Delegate, Handler, Run, TestDir, on_each_delegate};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Delegate, Handler, Run, TestDir, on_each_delegate, wait_until};
 use serde_json::Value;
 
 /// The suite's program, to be run against a runtime.
@@ -23,7 +27,7 @@ struct Report {
 }
 
 impl Suite {
-    /// With runcrust installed, and lines in its configuration.
+    /// For runcrust with these lines in its configuration.
     fn with(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();
         Self {
@@ -34,6 +38,9 @@ impl Suite {
 
     fn command(&self, runtime: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
+        for name in ["ONLY", "RUNTIME_FLAGS", "TIMEOUT"] {
+            command.env_remove(name);
+        }
         command
             .env("RUNTIME", runtime)
             .env("CRUST_ROOT", self.handler.crust_root())
@@ -52,31 +59,45 @@ impl Suite {
         }
     }
 
-    /// A shell script as a runtime: `before` is done at each create, with the bundle in `$bundle`,
-    /// and runcrust does the rest.
+    /// A shell script as a runtime: at each create `before` is done, with the bundle in `$bundle`
+    /// and the crust directory in `$crust`, and runcrust does the rest.
     fn script(&self, before: &str) -> PathBuf {
         let script = self.dir.join("runtime.sh");
         let text = format!(
-            "#!/bin/sh -e\nruncrust={:?} crust={:?}\nbundle= previous=\nfor argument; do\n\
-             case $previous in --bundle) bundle=$argument ;; esac\nprevious=$argument\ndone\n\
-             if [ -n \"$bundle\" ]; then\n{before}\nfi\nexec \"$runcrust\" \"$@\"\n",
-            self.handler.path(),
+            "#!/bin/sh -e\n\
+             crust={:?} bundle= previous=\n\
+             for argument; do\n\
+               case $previous in --bundle) bundle=$argument ;; esac\n\
+               previous=$argument\n\
+             done\n\
+             if [ -n \"$bundle\" ]; then\n\
+               {before}\n\
+             fi\n\
+             exec {:?} \"$@\"\n",
             self.handler.crust_root(),
+            self.handler.path(),
         );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&script, text).expect("write");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
         script
+    }
+
+    /// Nothing is left where the runtime and kubelet look.
+    #[track_caller]
+    fn has_left_nothing(&self) {
+        for directory in [self.handler.crust_root(), self.handler.kubelet_dir()] {
+            assert!(!directory.exists(), "{} stays", directory.display());
+        }
     }
 }
 
 impl Report {
     /// The ids with a result, each with why.
-    fn with_result(&self, result: &str) -> BTreeMap<&str, &str> {
+    fn with_result(&self, result: &str) -> BTreeMap<String, String> {
         let wanted = self.requirements.iter().filter(|it| it["result"] == result);
-        let text = |it: &'static str| move |entry: &'_ Value| -> Option<String> { entry[it].as_str().map(str::to_owned) };
-        let _ = text;
+        let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
         wanted
-            .map(|it| (it["id"].as_str().unwrap(), it["reason"].as_str().unwrap_or_default()))
+            .map(|it| (text(&it["id"]), text(&it["reason"])))
             .collect()
     }
 
@@ -91,12 +112,17 @@ impl Report {
     #[track_caller]
     fn fails_just(&self, wanted: &[&str]) {
         let failed = self.with_result("failed");
-        let ids: Vec<&str> = failed.keys().copied().collect();
+        let ids: Vec<&String> = failed.keys().collect();
         let mut wanted = wanted.to_vec();
         wanted.sort_unstable();
         assert_eq!(ids, wanted, "{failed:#?}");
         assert_eq!(self.with_result("skipped"), BTreeMap::new());
-        assert_eq!(self.exit, Some(i32::from(!wanted.is_empty())));
+        let mut failed = self
+            .requirements
+            .iter()
+            .filter(|it| it["result"] == "failed");
+        let must = failed.any(|it| it["level"] == "MUST");
+        assert_eq!(self.exit, Some(i32::from(must)));
     }
 }
 
@@ -105,15 +131,159 @@ on_each_delegate! {
         let suite = Suite::with(delegate, "");
         let report = suite.report(suite.handler.path(), "");
         report.fails_just(&[]);
-        assert_eq!(fs::read_dir(suite.handler.crust_root()).map_or(0, Iterator::count), 0);
-        assert_eq!(fs::read_dir(suite.handler.kubelet_dir()).map_or(0, Iterator::count), 0);
+        assert!(report.requirements.len() > 100);
+        suite.has_left_nothing();
     }
 
-    /// Each deferred requirement shows whether a runtime mounts deferred volumes, and no ordinary one
+    /// A deferred requirement shows whether a runtime mounts deferred volumes, and no ordinary one
     /// asks for that.
     fn the_bare_delegate_fails_exactly_the_deferred_ones(delegate: Delegate) {
         let suite = Suite::with(delegate, "");
         let report = suite.report(&delegate.program(), "");
         report.fails_just(&report.of_kind("deferred"));
+        suite.has_left_nothing();
+    }
+}
+
+/// Long enough to be seen.
+const MOUNTS_ON_THE_HOST: &str = r#"
+    for source in $(grep -o '"source":"[^"]*/mount"' "$bundle/config.json" | cut -d '"' -f 4); do
+        entry=$crust/$(printf %s "$source" | sha256sum | cut -d ' ' -f 1)
+        device=$(grep -o '"device":"[^"]*"' "$entry/mountInfo.json" | cut -d '"' -f 4)
+        at=$(mktemp -d)
+        mount "$device" "$at"
+        sleep 0.2
+        umount "$at"
+        rmdir "$at"
+    done"#;
+
+#[test]
+fn a_runtime_that_mounts_on_the_host_for_a_moment_is_found_out() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let report = suite.report(&suite.script(MOUNTS_ON_THE_HOST), "mount");
+    report.fails_just(&["mount-never-on-host"]);
+}
+
+const IGNORES_FSGROUP: &str = r#"
+    uid=$(grep -o '"io.kubernetes.cri.sandbox-uid":"[^"]*"' "$bundle/config.json" | cut -d '"' -f 4)
+    for info in $(grep -l "/pods/$uid/" "$crust"/*/mountInfo.json); do
+        sed -i 's/"fsGroup":"[^"]*",*//' "$info"
+    done"#;
+
+#[test]
+fn a_runtime_that_ignores_fsgroup_is_found_out() {
+    let suite = Suite::with(Delegate::Crun, "");
+    let report = suite.report(&suite.script(IGNORES_FSGROUP), "fsgroup");
+    report.fails_just(&[
+        "fsgroup-always",
+        "fsgroup-default-policy",
+        "fsgroup-links",
+        "fsgroup-modes",
+        "fsgroup-new-files",
+        "fsgroup-on-root-mismatch-applies",
+        "fsgroup-zero",
+    ]);
+}
+
+#[test]
+fn a_runtime_that_hands_out_the_device_and_knows_one_file_system_is_found_out() {
+    let extra = "device_node = \"always\"\nfstypes = [\"ext4\"]";
+    let suite = Suite::with(Delegate::Crun, extra);
+    let only = "device,mount-ext4,mount-xfs,mount-btrfs";
+    let report = suite.report(suite.handler.path(), only);
+    report.fails_just(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
+}
+
+/// What it should do, and doesn't, is told and no failure of the whole.
+#[test]
+fn a_runtime_that_passes_unstaged_directories_fails_no_must() {
+    let suite = Suite::with(Delegate::Runc, "unstaged = \"pass\"");
+    let report = suite.report(suite.handler.path(), "match-unstaged,match-exact");
+    report.fails_just(&["match-unstaged"]);
+    assert_eq!(report.exit, Some(0));
+}
+
+#[test]
+fn a_runtime_that_hangs_is_ended_and_reported() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let hangs = suite.script("sleep 1000");
+    let mut command = suite.command(&hangs);
+    let run = Run::of(
+        command
+            .env("TIMEOUT", "1")
+            .env("ONLY", "oci-exec,match-exact"),
+    );
+    assert_eq!(run.status.code(), Some(1), "{run}");
+    for id in ["oci-exec", "match-exact"] {
+        let line = run.stdout.lines().find(|line| line.contains(id));
+        let line = line.unwrap_or_else(|| panic!("{run}"));
+        assert!(
+            line.starts_with("FAIL ") && line.contains("hasn't ended within 1s"),
+            "{line}"
+        );
+    }
+    assert!(
+        run.stdout
+            .ends_with("2 requirements: 0 passed, 2 failed, 0 skipped\n"),
+        "{run}"
+    );
+    suite.has_left_nothing();
+}
+
+#[test]
+fn interrupted_it_leaves_nothing() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let mut command = suite.command(suite.handler.path());
+    let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
+    wait_until("a volume in use", PATIENCE, || {
+        let entries = fs::read_dir(suite.handler.crust_root());
+        let mut entries = entries.into_iter().flatten().flatten();
+        entries.any(|entry| entry.path().join("runtime-cli").exists())
+    });
+    let pid = Pid::from_raw(running.id().cast_signed());
+    kill(pid, Signal::SIGINT).expect("it runs");
+    let status = running.wait().expect("waitpid");
+    assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");
+    suite.has_left_nothing();
+}
+
+#[test]
+fn the_list_is_what_is_run_and_the_documentation_explains_its_groups() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let list = Run::of(suite.command(Path::new("")).arg("--list")).success();
+    let ids = list.stdout.lines().map(|line| line.split(' ').next());
+    assert!(ids.flatten().any(|id| id == "match-exact"), "{list}");
+    let report = suite.report(suite.handler.path(), "oci-exec,cli-not-found");
+    let documentation = include_str!("../../docs/conformance.md");
+    for group in [
+        "oci", "matching", "entries", "mount", "options", "fsgroup", "device", "cli", "resize",
+        "life",
+    ] {
+        assert!(
+            documentation.contains(&format!("| `{group}` |")),
+            "{group} isn't explained"
+        );
+    }
+    for requirement in &report.requirements {
+        let sentence = requirement["sentence"].as_str().expect("a sentence");
+        assert!(list.stdout.contains(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn what_it_does_not_know_is_told_with_its_usage() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let runc = Delegate::Runc.program();
+    let no_such = Path::new("/no/such/runtime");
+    for (runtime, only, named) in [
+        (no_such, "", "/no/such/runtime"),
+        (&*runc, "oci-exec,no-such", "no-such"),
+    ] {
+        let run = Run::of(suite.command(runtime).env("ONLY", only));
+        assert_eq!(run.status.code(), Some(2), "{run}");
+        assert!(
+            run.stderr.contains(named) && run.stderr.contains("\nusage: "),
+            "{run}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::options::{Options, Suite};
-use crate::requirement::{Group, Requirement};
+use crate::requirement::{Group, Need, Requirement};
 use crate::scene::{Places, Scene};
 
 /// What came of a requirement.
@@ -64,7 +64,7 @@ pub(crate) fn run(
 }
 
 fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
-    if let Some(missing) = requirement.needs.and_then(|need| need.missing()) {
+    if let Some(missing) = requirement.needs.and_then(Need::missing) {
         return Outcome::Skipped(missing);
     }
     let scene = match attempt(|| Scene::new(suite)) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::sources::{API, CLI, OVERVIEW, USE};
 use crate::requirement::{Group, deferred};
-use crate::scene::{Container, Pod, Scene, answer, expect, is_error};
+use crate::scene::{Container, Entry, Pod, Scene, answer, expect, is_error};
 
 pub(super) const GROUP: Group = Group {
     name: "cli",
@@ -111,7 +111,7 @@ fn gone(scene: &Scene<'_>) {
     one.end();
     let _ = pod.cli(&target);
     pod.end([two]);
-    let file = pod.entry(&target, |entry| entry.runtime_cli());
+    let file = pod.entry(&target, Entry::runtime_cli);
     scene.wait("runtime-cli gone", || !file.exists());
 }
 

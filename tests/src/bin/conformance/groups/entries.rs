@@ -53,7 +53,7 @@ pub(super) const GROUP: Group = Group {
                 spoilt(scene, |entry| {
                     let bytes = read(entry);
                     write(entry, &bytes[..bytes.len() / 2]);
-                })
+                });
             },
         ),
         deferred(
@@ -154,7 +154,7 @@ pub(super) const GROUP: Group = Group {
                 refused(
                     scene,
                     &json!({"metadata": {"fsGroup": "2000", "fsGroupChangePolicy": "Sometimes"}}),
-                )
+                );
             },
         ),
         deferred(
@@ -172,7 +172,7 @@ pub(super) const GROUP: Group = Group {
                 refused(
                     scene,
                     &json!({"metadata": {"targetPath": "/elsewhere/mount"}}),
-                )
+                );
             },
         )
         .should(),
@@ -185,7 +185,7 @@ pub(super) const GROUP: Group = Group {
                     let aside = entry.path().join("aside");
                     fs::rename(entry.info(), &aside).expect("mv");
                     symlink(&aside, entry.info()).expect("ln -s");
-                })
+                });
             },
         ),
         deferred(
@@ -194,8 +194,8 @@ pub(super) const GROUP: Group = Group {
             "A mountInfo.json that isn't root's fails the create.",
             |scene| {
                 spoilt(scene, |entry| {
-                    chown(entry.info(), Some(1000), None).expect("chown")
-                })
+                    chown(entry.info(), Some(1000), None).expect("chown");
+                });
             },
         ),
         deferred(
@@ -213,7 +213,7 @@ pub(super) const GROUP: Group = Group {
                     let mut bytes = read(entry);
                     bytes.resize(64 * 1024 + 1, b' ');
                     write(entry, &bytes);
-                })
+                });
             },
         ),
         deferred(
@@ -228,8 +228,8 @@ pub(super) const GROUP: Group = Group {
             "An entry that isn't root's fails the create.",
             |scene| {
                 spoilt(scene, |entry| {
-                    chown(entry.path(), Some(1000), None).expect("chown")
-                })
+                    chown(entry.path(), Some(1000), None).expect("chown");
+                });
             },
         ),
         deferred(

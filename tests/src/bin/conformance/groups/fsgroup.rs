@@ -168,7 +168,7 @@ fn links(scene: &Scene<'_>) {
     expect("the mode outside", &mode, &0o600);
 }
 
-/// What OnRootMismatch makes of a file in a volume with such a root.
+/// What `OnRootMismatch` makes of a file in a volume with such a root.
 #[track_caller]
 fn with_root(scene: &Scene<'_>, group: u32, mode: u32) -> String {
     let volume = volume(scene).and(|root| set(root, group, mode));

@@ -181,7 +181,7 @@ fn subpath_file(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let source = target.join("some/directory/below");
-    let app = scene.run(pod.bundle().bind(source, "/etc/below", &[]));
+    let app = scene.run(pod.bundle_binding(&source, "/etc/below"));
     expect("the file", &&*app.sh("cat /etc/below"), &"below");
 }
 

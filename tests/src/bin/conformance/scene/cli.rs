@@ -20,7 +20,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// As crust_ops finds it.
+    /// As `crust_ops` finds it.
     #[track_caller]
     pub(crate) fn of(entry: &Entry, suite: &Suite) -> Self {
         let file = entry.runtime_cli();

@@ -1,4 +1,4 @@
-//! The crust directory, as crust_ops writes it (docs/protocol.md, The crust directory).
+//! The crust directory, as `crust_ops` writes it (docs/protocol.md, The crust directory).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write as _;
@@ -73,7 +73,8 @@ impl Entry {
 /// The name of a target path's entry.
 fn digest(target: &Path) -> String {
     let digest = Sha256::digest(target.as_os_str().as_encoded_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let name = digest.iter().map(|byte| format!("{byte:02x}"));
+    name.collect::<String>()
 }
 
 /// Built under a dot-name and renamed: nobody sees half of it.

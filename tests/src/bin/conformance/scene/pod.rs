@@ -62,7 +62,7 @@ impl<'s> Pod<'s> {
         &self.uid
     }
 
-    /// Kubelet's directory of the pod, made where it is missing, as `/` in it is below.
+    /// A directory in kubelet's directory of the pod, made where it is missing.
     pub(crate) fn directory(&self, below: &str) -> PathBuf {
         let pods = self.scene.suite().kubelet_dir.join("pods");
         let path = pods.join(&self.uid).join(below);
@@ -96,7 +96,7 @@ impl<'s> Pod<'s> {
     pub(crate) fn stage_exactly(&self, volume: &str, info: &Value) -> PathBuf {
         let target = self.target(volume);
         let mut entries = self.entries.borrow_mut();
-        // Dropped it would remove the new one.
+        // Dropped later, it would remove the new one.
         entries.retain(|(staged, _)| *staged != target);
         let entry = Entry::write(&self.scene.suite().crust_root, &target, info);
         entries.push((target.clone(), entry));
@@ -143,7 +143,17 @@ impl<'s> Pod<'s> {
     /// The bundle of an app that has something at `/data`.
     #[track_caller]
     pub(crate) fn bundle_with(&self, source: &Path) -> Bundle {
-        self.bundle().bind(source, "/data", &[])
+        self.bundle_binding(source, "/data")
+    }
+
+    /// The bundle of an app that has something somewhere. Where there is nothing on the host,
+    /// containerd makes a directory.
+    #[track_caller]
+    pub(crate) fn bundle_binding(&self, source: &Path, at: &str) -> Bundle {
+        if !source.exists() {
+            fs::create_dir_all(source).expect("mkdir of a source");
+        }
+        self.bundle().bind(source, at, &[])
     }
 
     /// An app that has something at `/data`, and runs.
