@@ -42,6 +42,7 @@ impl Suite {
             command.env_remove(name);
         }
         command
+            .env("TMPDIR", self.dir.subdir("tmp"))
             .env("RUNTIME", runtime)
             .env("CRUST_ROOT", self.handler.crust_root())
             .env("KUBELET_DIR", self.handler.kubelet_dir());
@@ -82,9 +83,12 @@ impl Suite {
         script
     }
 
-    /// Nothing is left where the runtime and kubelet look.
+    /// Nothing is left where the runtime and kubelet look, and none of its own directories, in which
+    /// its loop devices' files are.
     #[track_caller]
     fn has_left_nothing(&self) {
+        let temporary = fs::read_dir(self.dir.join("tmp")).expect("its temporary directory");
+        assert_eq!(temporary.count(), 0);
         for directory in [self.handler.crust_root(), self.handler.kubelet_dir()] {
             assert!(!directory.exists(), "{} stays", directory.display());
         }
@@ -117,11 +121,8 @@ impl Report {
         wanted.sort_unstable();
         assert_eq!(ids, wanted, "{failed:#?}");
         assert_eq!(self.with_result("skipped"), BTreeMap::new());
-        let mut failed = self
-            .requirements
-            .iter()
-            .filter(|it| it["result"] == "failed");
-        let must = failed.any(|it| it["level"] == "MUST");
+        let mut requirements = self.requirements.iter();
+        let must = requirements.any(|it| it["result"] == "failed" && it["level"] == "MUST");
         assert_eq!(self.exit, Some(i32::from(must)));
     }
 }
@@ -248,22 +249,12 @@ fn interrupted_it_leaves_nothing() {
 }
 
 #[test]
-fn the_list_is_what_is_run_and_the_documentation_explains_its_groups() {
+fn the_list_has_what_is_run() {
     let suite = Suite::with(Delegate::Runc, "");
     let list = Run::of(suite.command(Path::new("")).arg("--list")).success();
     let ids = list.stdout.lines().map(|line| line.split(' ').next());
     assert!(ids.flatten().any(|id| id == "match-exact"), "{list}");
     let report = suite.report(suite.handler.path(), "oci-exec,cli-not-found");
-    let documentation = include_str!("../../docs/conformance.md");
-    for group in [
-        "oci", "matching", "entries", "mount", "options", "fsgroup", "device", "cli", "resize",
-        "life",
-    ] {
-        assert!(
-            documentation.contains(&format!("| `{group}` |")),
-            "{group} isn't explained"
-        );
-    }
     for requirement in &report.requirements {
         let sentence = requirement["sentence"].as_str().expect("a sentence");
         assert!(list.stdout.contains(sentence), "{sentence}");

@@ -52,6 +52,30 @@ mod tests {
 
     use super::*;
 
+    const PROTOCOL: &str = include_str!("../../../../docs/protocol.md");
+    const CONFORMANCE: &str = include_str!("../../../../docs/conformance.md");
+
+    #[test]
+    fn a_source_is_a_section_of_the_protocol() {
+        let headings = PROTOCOL.lines().filter(|line| line.starts_with('#'));
+        let headings: BTreeSet<String> = headings
+            .map(|line| line.trim_start_matches(['#', ' ']).replace('`', ""))
+            .collect();
+        for requirement in ALL.iter().flat_map(|group| group.requirements) {
+            if let Some(section) = requirement.source.strip_prefix("protocol.md, ") {
+                assert!(headings.contains(section), "{}: {section}", requirement.id);
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_explains_each_group() {
+        for group in ALL {
+            let row = format!("| `{}` | ", group.name);
+            assert!(CONFORMANCE.contains(&row), "{row}");
+        }
+    }
+
     #[test]
     fn an_id_is_one_requirements_and_no_groups() {
         let groups = ALL.iter().map(|group| group.name);

@@ -136,3 +136,15 @@ impl Need {
         (!known).then(|| format!("this kernel mounts no {fstype}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = Need::FileSystem("no-such-fs").missing();
+        assert_eq!(missing.as_deref(), Some("there is no mkfs.no-such-fs"));
+        assert_eq!(Need::FileSystem("ext4").missing(), None);
+    }
+}

@@ -13,8 +13,7 @@ pub(super) const GROUP: Group = Group {
     requirements: &[
         deferred("mount-ext4", INFO, "An ext4 is mounted.", |scene| {
             file_system(scene, "ext4");
-        })
-        .needs(Need::FileSystem("ext4")),
+        }),
         deferred("mount-xfs", INFO, "An xfs is mounted.", |scene| {
             file_system(scene, "xfs");
         })
