@@ -14,6 +14,7 @@ CARGO_NEXTEST_VERSION := 0.9.143
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
+CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
@@ -99,6 +100,13 @@ vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_F
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	sh vm-image/test.sh $(VM)
+
+# Of runcrust as it is built here, or of any other runtime: docs/conformance.md.
+.PHONY: conformance
+conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RUNTIME=/path meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
+	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
+	cargo build --quiet --locked --package runcrust-tests --bin conformance
+	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
 
 .PHONY: demo
 demo: build ## Show a deferred volume end to end

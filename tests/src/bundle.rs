@@ -70,14 +70,19 @@ impl Bundle {
     /// An app in the pod of a created sandbox: its network, IPC and UTS namespaces are the
     /// sandbox's, its pid namespace is its own.
     pub fn app_in(dir: &TestDir, sandbox: &Container) -> Self {
+        let pod = sandbox.pod().expect("the sandbox of a pod");
+        Self::app_of(dir, pod, sandbox.id(), sandbox.pid())
+    }
+
+    /// The same, of a sandbox by its id and the pid of its first process.
+    pub fn app_of(dir: &TestDir, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Self {
         let id = unique("app");
-        let pod = sandbox.pod().expect("the sandbox of a pod").clone();
-        let files = spec::SandboxFiles::make(dir, sandbox.id());
-        let kubelet = spec::KubeletFiles::make(dir, &pod, &id);
-        let spec = spec::app(&id, &pod, sandbox.id(), sandbox.pid(), &files, &kubelet);
+        let files = spec::SandboxFiles::make(dir, sandbox);
+        let kubelet = spec::KubeletFiles::make(dir, pod, &id);
+        let spec = spec::app(&id, pod, sandbox, sandbox_pid, &files, &kubelet);
         Self {
             path: dir.join("bundles").join(&id),
-            pod: Some(pod),
+            pod: Some(pod.clone()),
             spec,
             id,
         }

@@ -61,7 +61,7 @@ fn thaw(group: &Path) {
 }
 
 /// Kills what runs in the group `/name` and removes it; returns what stays.
-pub(crate) fn kill_and_remove(name: &str) -> Vec<String> {
+pub fn kill_and_remove(name: &str) -> Vec<String> {
     if name.trim_matches('/').is_empty() {
         return vec!["the root of the cgroups is nobody's own".to_owned()];
     }

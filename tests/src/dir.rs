@@ -37,9 +37,26 @@ impl TestDir {
     pub fn new() -> Self {
         host::check();
         let _working = Working::begin();
-        let path = new_directory("rc");
+        Self::guard(&new_directory("rc"))
+    }
+
+    /// A directory of the test's own at another place, where there is none yet.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be made.
+    pub fn at(path: &Path) -> Self {
+        let _working = Working::begin();
+        let parent = path.parent().expect("a directory's parent");
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::create_dir(path))
+            .unwrap_or_else(|error| panic!("mkdir {}: {error}", path.display()));
+        Self::guard(path)
+    }
+
+    fn guard(made: &Path) -> Self {
         // Mount tables name real paths.
-        let path = path.canonicalize().expect("the directory was just made");
+        let path = made.canonicalize().expect("the directory was just made");
         let owned = path.clone();
         Self {
             path,

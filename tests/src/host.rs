@@ -193,3 +193,17 @@ fn unescape(field: &str) -> PathBuf {
     }
     OsString::from_vec(bytes).into()
 }
+
+/// Whether this kernel mounts a file system of a type, perhaps with a module that it loads for it.
+pub fn kernel_mounts(fstype: &str) -> bool {
+    let known = || {
+        let list = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        list.lines()
+            .any(|line| line.split_whitespace().next_back() == Some(fstype))
+    };
+    // Not an error of ours where there is no modprobe.
+    known() || {
+        let _ = std::process::Command::new("modprobe").arg(fstype).output();
+        known()
+    }
+}

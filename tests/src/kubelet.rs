@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-use crate::{Handler, mounts};
+use crate::mounts;
 
 /// A container's `volumeMounts[].subPath`, as kubelet sees it.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +26,8 @@ pub struct SubPath<'a> {
 
 impl SubPath<'_> {
     /// Where kubelet binds it, for a container called `app`. Nothing is made.
-    pub fn place(&self, handler: &Handler) -> PathBuf {
-        let pod = handler.kubelet_dir().join("pods").join(self.pod_uid);
+    pub fn place(&self, kubelet_dir: &Path) -> PathBuf {
+        let pod = kubelet_dir.join("pods").join(self.pod_uid);
         let volume = pod.join("volume-subpaths").join(self.volume);
         volume.join("app").join(self.index.to_string())
     }
@@ -40,7 +40,7 @@ impl SubPath<'_> {
     ///
     /// When it can't be made.
     #[track_caller]
-    pub fn bind(&self, handler: &Handler) -> PathBuf {
+    pub fn bind(&self, kubelet_dir: &Path) -> PathBuf {
         let source = self.directory.join(self.path);
         let make_all = |path: &Path| {
             let made = DirBuilder::new().recursive(true).mode(0o750).create(path);
@@ -49,7 +49,7 @@ impl SubPath<'_> {
         if !source.exists() {
             make_all(&source);
         }
-        let place = self.place(handler);
+        let place = self.place(kubelet_dir);
         make_all(place.parent().expect("a container's directory"));
         if source.is_dir() {
             make_all(&place);

@@ -63,5 +63,5 @@ pub use pod::Pod;
 pub use podman::Podman;
 pub use run::Run;
 pub use runtime::Runtime;
-pub use wait::{until, wait_until};
+pub use wait::{comes_true, until, wait_until};
 pub use watcher::MountWatcher;

@@ -1,9 +1,18 @@
 //! A finished command, which can tell what it was.
 
 use std::fmt;
-use std::process::{Command, ExitStatus};
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::cleanup::Working;
+use crate::wait::comes_true;
 
 /// What came of a command.
 #[derive(Debug, Clone)]
@@ -40,6 +49,42 @@ impl Run {
         }
     }
 
+    /// Runs a command that has to end within a limit (longer on a slow machine), with standard
+    /// input empty; `None` where it was killed, with its process group, because it didn't. What
+    /// outlives it, such as a container that it creates, may keep its output.
+    ///
+    /// # Panics
+    ///
+    /// When the program can't be started.
+    pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
+        let line = describe(command);
+        let _working = Working::begin();
+        let (stdout, stderr) = (Captured::new(), Captured::new());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout.stream())
+            .stderr(stderr.stream())
+            .process_group(0)
+            .spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{line}: {error}"));
+        let mut status = None;
+        let ended = comes_true(limit, || {
+            status = child.try_wait().expect("waitpid");
+            status.is_some()
+        });
+        if !ended {
+            let group = Pid::from_raw(child.id().cast_signed());
+            let _ = killpg(group, Signal::SIGKILL);
+            let _ = child.wait();
+        }
+        Some(Self {
+            command: line,
+            status: status?,
+            stdout: stdout.text(),
+            stderr: stderr.text(),
+        })
+    }
+
     /// The run, which must have ended with 0.
     ///
     /// # Panics
@@ -72,6 +117,30 @@ impl fmt::Display for Run {
             }
         }
         Ok(())
+    }
+}
+
+/// Output in a file without a name: a pipe would stay open as long as what the command leaves.
+struct Captured(File);
+
+impl Captured {
+    fn new() -> Self {
+        let file = memfd_create(c"output", MFdFlags::MFD_CLOEXEC).expect("memfd_create");
+        Self(File::from(file))
+    }
+
+    fn stream(&self) -> Stdio {
+        self.0.try_clone().expect("dup").into()
+    }
+
+    fn text(mut self) -> String {
+        let mut bytes = Vec::new();
+        let read = self
+            .0
+            .rewind()
+            .and_then(|()| self.0.read_to_end(&mut bytes));
+        read.expect("read a file in memory");
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn on_this_machine(limit: Duration) -> Duration {
 }
 
 /// Whether `condition` holds before `limit` has passed; for guards, which never panic.
-pub(crate) fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let limit = on_this_machine(limit);
     loop {

@@ -81,7 +81,7 @@ on_each_delegate! {
         let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
         for (index, (volume, target)) in (0..).zip([("pv-1", &target), ("pv-2", &for_kata)]) {
             let subpath = SubPath { pod_uid: POD, volume, directory: target, path: "db", index };
-            let bind = subpath.bind(node.handler());
+            let bind = subpath.bind(&node.handler().kubelet_dir());
             let whole = app(&containerd, &pod, POD, &format!("whole-{index}"), target);
             let part = app(&containerd, &pod, POD, &format!("part-{index}"), &bind);
             let _ = cri.sh(&part, "echo hello > /data/file");

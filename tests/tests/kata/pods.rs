@@ -112,7 +112,7 @@ on_each_delegate! {
         let staged = Staged::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let of_app = SubPath { pod_uid: POD, volume: "pv-1", directory: &staged.target, path: "db", index: 0 };
-        let app = staged.node.app(&sandbox, &of_app.bind(staged.node.handler()), "/data");
+        let app = staged.node.app(&sandbox, &of_app.bind(&staged.node.handler().kubelet_dir()), "/data");
         let _ = app.sh("echo x > /data/file");
         let whole = staged.node.app(&sandbox, &staged.target, "/data");
         assert_eq!(whole.sh("cat /data/db/file"), "x");

@@ -125,7 +125,7 @@ on_each_delegate! {
         let whole = node.app(&sandbox, &target, "/data");
         let path = "my db\n\\040é";
         let _ = whole.sh(&format!("mkdir '/data/{path}'; echo volume > '/data/{path}/mark'"));
-        let source = subpath("pv 1\n\\040", &target, path, 0).bind(node.handler());
+        let source = subpath("pv 1\n\\040", &target, path, 0).bind(&node.handler().kubelet_dir());
         let app = node.app(&sandbox, &source, "/data");
         assert_eq!(app.sh("cat /data/mark"), "volume");
     }

@@ -41,7 +41,7 @@ impl Pod {
 
     /// kubelet's bind of a subPath of `pv-1`.
     fn bind(&self, path: &str, index: u32) -> PathBuf {
-        subpath("pv-1", &self.target, path, index).bind(self.node.handler())
+        subpath("pv-1", &self.target, path, index).bind(&self.node.handler().kubelet_dir())
     }
 
     /// A running app with this source on `/data`.

@@ -28,7 +28,7 @@ on_each_delegate! {
     fn an_ordinary_volumes_subpath_beside_a_staged_volume(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let cache = empty_dir(&pod.node, "cache");
-        let source = subpath("cache", &cache, "db", 0).bind(pod.node.handler());
+        let source = subpath("cache", &cache, "db", 0).bind(&pod.node.handler().kubelet_dir());
         let app = passes(&pod.node, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(cache.join("db/file")).unwrap(), "host\n");
@@ -39,7 +39,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let config = empty_dir(&node, "config");
         fs::write(config.join("app.ini"), "host\n").unwrap();
-        let source = subpath("config", &config, "app.ini", 0).bind(node.handler());
+        let source = subpath("config", &config, "app.ini", 0).bind(&node.handler().kubelet_dir());
         assert_eq!(passes(&node, &sandbox, &source).sh("cat /data"), "host");
     }
 
@@ -47,7 +47,7 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let ordinary = pod.node.target(POD, "pv-2");
         mounts::tmpfs(&ordinary);
-        let source = subpath("pv-2", &ordinary, "db", 0).bind(pod.node.handler());
+        let source = subpath("pv-2", &ordinary, "db", 0).bind(&pod.node.handler().kubelet_dir());
         let app = passes(&pod.node, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(ordinary.join("db/file")).unwrap(), "host\n");
@@ -59,7 +59,7 @@ on_each_delegate! {
         let _ = node.target(POD, "pv-1");
         let sandbox = node.sandbox(POD);
         let cache = empty_dir(&node, "pv-1");
-        let source = subpath("pv-1", &cache, "db", 0).bind(node.handler());
+        let source = subpath("pv-1", &cache, "db", 0).bind(&node.handler().kubelet_dir());
         let _ = passes(&node, &sandbox, &source).sh("echo host > /data/file");
         assert!(cache.join("db/file").exists());
     }

@@ -51,14 +51,14 @@ on_each_delegate! {
     fn a_bind_of_something_else(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let elsewhere = pod.node.dir().subdir("elsewhere");
-        let source = subpath("pv-1", &elsewhere, "db", 0).bind(pod.node.handler());
+        let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.node.handler().kubelet_dir());
         let _ = refused(&pod, &source).of_volume("pv-1").naming(&["/elsewhere/db", "isn't in its"]).sentence();
         assert!(!elsewhere.join("db/file").exists());
     }
 
     fn a_bind_under_another_volumes_name(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let other = subpath("pv-2", &pod.target, "db", 0).bind(pod.node.handler());
+        let other = subpath("pv-2", &pod.target, "db", 0).bind(&pod.node.handler().kubelet_dir());
         let staged_alone = refused(&pod, &other).of_volume("pv-1");
         let _ = staged_alone.naming(&["named after another", other.to_str().unwrap()]).sentence();
         let device = pod.node.ext4();
@@ -71,7 +71,7 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let device = pod.node.ext4();
         let theirs = pod.node.stage("pod-b", "pv-2", &device, &[]);
-        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(pod.node.handler());
+        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(&pod.node.handler().kubelet_dir());
         let _ = refused(&pod, &source).of_volume("pv-2").naming(&["of pod pod-b"]).sentence();
         assert_eq!(mounted(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }

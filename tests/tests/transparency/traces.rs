@@ -100,7 +100,7 @@ on_each_delegate! {
         mounts::tmpfs(&target);
         let bind = |volume, directory| {
             let of_app = SubPath { pod_uid: "pod-a", volume, directory, path: "db", index: 0 };
-            of_app.bind(node.handler())
+            of_app.bind(&node.handler().kubelet_dir())
         };
         let cache = node.dir().subdir("kubelet/pods/pod-a/volumes/kubernetes.io~empty-dir/cache");
         let (csi, empty) = (bind("pv-1", &target), bind("cache", &cache));

@@ -1,0 +1,309 @@
+//! Which mounts are of volumes, and what they show.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::{Bundle, TestDir};
+use serde_json::json;
+
+use super::sources::{DIRECTORY, MATCHING, OVERVIEW, STOCK, SUBPATH};
+use crate::requirement::{Group, deferred};
+use crate::scene::{Pod, Scene, Volume, expect, files_below};
+
+pub(super) const GROUP: Group = Group {
+    name: "matching",
+    requirements: &[
+        deferred(
+            "match-exact",
+            OVERVIEW,
+            "A mount whose source is a staged target path shows the volume's root.",
+            exact,
+        ),
+        deferred(
+            "match-spelling",
+            DIRECTORY,
+            "`//`, `/./` and a trailing `/` in a source make no difference.",
+            spelling,
+        ),
+        deferred(
+            "match-two-volumes",
+            OVERVIEW,
+            "Every mount is looked up: a container has two volumes, each at its place.",
+            two_volumes,
+        ),
+        deferred(
+            "match-subpath",
+            OVERVIEW,
+            "A source below a target path shows that directory of the volume.",
+            subpath,
+        ),
+        deferred(
+            "match-subpath-file",
+            SUBPATH,
+            "A subPath can be a file.",
+            subpath_file,
+        ),
+        deferred(
+            "match-subpath-missing",
+            SUBPATH,
+            "A subPath that the volume lacks is made in it, and not on the host.",
+            subpath_missing,
+        ),
+        deferred(
+            "match-subpath-link",
+            SUBPATH,
+            "Links inside the volume are followed on the way to a subPath.",
+            subpath_link,
+        ),
+        deferred(
+            "match-subpath-escape",
+            SUBPATH,
+            "A subPath that leads out of the volume fails the create.",
+            subpath_escape,
+        ),
+        deferred(
+            "match-link-given",
+            DIRECTORY,
+            "Where the target path leads over a link, a source in the given spelling shows the volume.",
+            link_given,
+        ),
+        deferred(
+            "match-link-resolved",
+            DIRECTORY,
+            "Where the target path leads over a link, a source in the resolved spelling shows the volume.",
+            link_resolved,
+        ),
+        deferred(
+            "match-other-pod",
+            MATCHING,
+            "Another pod's volume fails the create of a container in this pod's sandbox.",
+            other_pod,
+        ),
+        deferred(
+            "match-unstaged",
+            MATCHING,
+            "A CSI volume's directory that isn't staged, isn't mounted and is empty fails the create.",
+            unstaged,
+        )
+        .should(),
+        deferred(
+            "match-stock-subpath",
+            STOCK,
+            "A stock kubelet's bind of a staged volume's subPath shows the volume's.",
+            stock_subpath,
+        )
+        .should(),
+        deferred(
+            "match-stock-elsewhere",
+            STOCK,
+            "A stock kubelet's bind that has a staged volume's name and leads elsewhere fails the create.",
+            stock_elsewhere,
+        )
+        .should(),
+        deferred(
+            "match-crio",
+            MATCHING,
+            "A container with CRI-O's annotations, whose sandbox is no container, has its volume.",
+            crio,
+        ),
+        deferred(
+            "match-crio-other-pod",
+            MATCHING,
+            "Another pod's volume fails the create of a container with CRI-O's annotations.",
+            crio_other_pod,
+        ),
+        deferred(
+            "match-no-pod",
+            MATCHING,
+            "A bundle without a CRI's annotations has its volume.",
+            no_pod,
+        ),
+    ],
+};
+
+/// A volume with a directory in it that has a mark of its own.
+fn with_directory(scene: &Scene<'_>) -> Volume {
+    scene.volume().and(|root| {
+        fs::create_dir_all(root.join("some/directory")).expect("mkdir");
+        fs::write(root.join("some/directory/below"), "below").expect("write");
+    })
+}
+
+/// The app's `/data` is the volume's `some/directory`.
+#[track_caller]
+fn shows_the_directory(scene: &Scene<'_>, pod: &Pod<'_>, source: &Path) {
+    let app = scene.run(pod.bundle_with(source));
+    expect(
+        "the subPath's file",
+        &&*app.exec(&["/bin/cat", "/data/below"]).stdout,
+        &"below",
+    );
+}
+
+fn exact(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let _app = pod.app_with(&volume, &target);
+}
+
+fn spelling(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let odd = target
+        .display()
+        .to_string()
+        .replace("/volumes/", "//volumes/./");
+    let _app = pod.app_with(&volume, &PathBuf::from(odd + "/"));
+}
+
+fn two_volumes(scene: &Scene<'_>) {
+    let (one, two) = (scene.volume(), scene.volume());
+    let pod = scene.pod();
+    let first = pod.stage_as("pv-1", &one.info());
+    let second = pod.stage_as("pv-2", &two.info());
+    let app = scene.run(pod.bundle_with(&first).bind(&second, "/other", &[]));
+    one.is_at(&app, "/data");
+    two.is_at(&app, "/other");
+}
+
+fn subpath(scene: &Scene<'_>) {
+    let volume = with_directory(scene);
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    shows_the_directory(scene, &pod, &target.join("some/directory"));
+}
+
+fn subpath_file(scene: &Scene<'_>) {
+    let volume = with_directory(scene);
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let source = target.join("some/directory/below");
+    let app = scene.run(pod.bundle_binding(&source, "/etc/below"));
+    expect("the file", &&*app.sh("cat /etc/below"), &"below");
+}
+
+fn subpath_missing(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let app = pod.app(&target.join("made/for/it"));
+    let _ = app.sh("echo inside > /data/file");
+    expect("on the host", &files_below(&target), &Vec::new());
+    pod.end([app]);
+    scene.wait("the device free", || volume.is_free());
+    volume.has_file("made/for/it/file", "inside\n");
+}
+
+fn subpath_link(scene: &Scene<'_>) {
+    let volume = with_directory(scene).and(|root| {
+        symlink("some", root.join("link")).expect("ln -s");
+    });
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    shows_the_directory(scene, &pod, &target.join("link/directory"));
+}
+
+fn subpath_escape(scene: &Scene<'_>) {
+    let outside = scene.dir().subdir("outside");
+    let volume = scene.volume().and(|root| {
+        symlink(&outside, root.join("absolute")).expect("ln -s");
+        symlink("../../..", root.join("relative")).expect("ln -s");
+    });
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    for link in ["absolute", "relative"] {
+        let _ = pod.refuses(&target.join(link));
+    }
+}
+
+fn link_given(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = Pod::behind_a_link(scene);
+    let target = pod.stage(&volume.info());
+    let _app = pod.app_with(&volume, &target);
+}
+
+fn link_resolved(scene: &Scene<'_>) {
+    let volume = with_directory(scene);
+    let pod = Pod::behind_a_link(scene);
+    let target = pod.stage(&volume.info());
+    let resolved = target.canonicalize().expect("a directory");
+    let _app = pod.app_with(&volume, &resolved);
+    shows_the_directory(scene, &pod, &resolved.join("some/directory"));
+}
+
+fn other_pod(scene: &Scene<'_>) {
+    let (volume, own) = (scene.volume(), scene.volume());
+    let (pod, theirs) = (scene.pod(), scene.pod());
+    let target = theirs.stage(&volume.info());
+    // Its own volume is no key to another's.
+    let _ = pod.stage(&own.info());
+    let _ = pod.sandbox();
+    let _ = pod.refuses(&target);
+}
+
+fn unstaged(scene: &Scene<'_>) {
+    let pod = scene.pod();
+    let _ = pod.refuses(&pod.target("pv-1"));
+}
+
+fn stock_subpath(scene: &Scene<'_>) {
+    let volume = with_directory(scene);
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let source = pod.stock_subpath("pv-1", &target, "some/directory");
+    shows_the_directory(scene, &pod, &source);
+}
+
+fn stock_elsewhere(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let _target = pod.stage(&volume.info());
+    let elsewhere = scene.dir().subdir("elsewhere");
+    let source = pod.stock_subpath("pv-1", &elsewhere, "db");
+    let _ = pod.refuses(&source);
+}
+
+/// As CRI-O writes a container's config: its sandbox may be no container, and no process.
+fn of_crio(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
+    let labels = json!({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "app"});
+    scene
+        .plain()
+        .bind(source, "/data", &[])
+        .annotation("io.kubernetes.cri-o.ContainerType", "container")
+        .annotation("io.kubernetes.cri-o.SandboxID", &sandbox_id(scene.dir()))
+        .annotation("io.kubernetes.cri-o.Labels", &labels.to_string())
+        .annotation("io.kubernetes.pod.uid", uid)
+}
+
+/// One that nobody else has.
+fn sandbox_id(dir: &TestDir) -> String {
+    let name = dir.path().file_name().expect("a name");
+    format!("{}-sandbox", name.to_str().expect("UTF-8"))
+}
+
+fn crio(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let app = scene.run(of_crio(scene, pod.uid(), &target));
+    volume.is_at(&app, "/data");
+}
+
+fn crio_other_pod(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let (pod, theirs) = (scene.pod(), scene.pod());
+    let target = theirs.stage(&volume.info());
+    let _ = scene.refuses(of_crio(scene, pod.uid(), &target));
+}
+
+fn no_pod(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let container = scene.run(scene.plain().bind(&target, "/data", &[]));
+    volume.is_at(&container, "/data");
+}

@@ -1,0 +1,159 @@
+//! Growth under the workload. An xfs: an ext4's kernel asks for a capability that not every
+//! machine gives.
+
+use super::sources::{API, RESIZE};
+use crate::requirement::{Group, Need, Requirement, deferred};
+use crate::scene::{Cli, Container, Pod, Scene, Volume, answer, expect, is_error};
+
+pub(super) const GROUP: Group = Group {
+    name: "resize",
+    requirements: &[
+        xfs(
+            "resize-grows",
+            API,
+            "`crust resize` grows the file system of a volume in use to a device that has grown, and prints the capacity.",
+            grows,
+        ),
+        xfs(
+            "resize-again",
+            RESIZE,
+            "The same again is a success, and changes nothing.",
+            again,
+        ),
+        xfs(
+            "resize-too-small-device",
+            RESIZE,
+            "A minimum above the device's size is OUT_OF_RANGE.",
+            too_small,
+        ),
+        xfs(
+            "resize-no-shrink",
+            RESIZE,
+            "A maximum below the present size is OUT_OF_RANGE, and nothing shrinks.",
+            no_shrink,
+        ),
+        xfs(
+            "resize-bad-limits",
+            RESIZE,
+            "What is no number, and a minimum above the maximum, are INVALID_ARGUMENT.",
+            bad_limits,
+        ),
+    ],
+};
+
+const fn xfs(
+    id: &'static str,
+    source: &'static str,
+    sentence: &'static str,
+    check: fn(&Scene<'_>),
+) -> Requirement {
+    deferred(id, source, sentence, check).needs(Need::FileSystem("xfs"))
+}
+
+const MIB: u64 = 1 << 20;
+/// What mkfs makes by itself, and what the device grows to.
+const BEFORE: u64 = 300 * MIB;
+const AFTER: u64 = 400 * MIB;
+
+/// The volume in use: what it says of itself is asked for through `cli`.
+struct InUse<'p> {
+    cli: Cli,
+    target: std::path::PathBuf,
+    app: Container,
+    volume: &'p Volume,
+}
+
+impl<'p> InUse<'p> {
+    #[track_caller]
+    fn new(pod: &Pod<'_>, volume: &'p Volume) -> Self {
+        let target = pod.stage(&volume.info());
+        let app = pod.app_with(volume, &target);
+        Self {
+            cli: pod.cli(&target),
+            target,
+            app,
+            volume,
+        }
+    }
+
+    /// The capacity that a resize prints.
+    #[track_caller]
+    fn grown(&self, min: u64, max: u64) -> u64 {
+        let answer = answer(&self.cli.resize(&self.target, min, max));
+        let capacity = answer["capacity_bytes"].as_u64();
+        capacity.unwrap_or_else(|| panic!("there is no capacity_bytes: {answer}"))
+    }
+
+    /// The file system's size, as the workload sees it.
+    #[track_caller]
+    fn size(&self) -> u64 {
+        let text = self.app.sh("stat -f -c '%S %b' /data");
+        let numbers: Vec<u64> = text.split(' ').flat_map(str::parse).collect();
+        numbers.iter().product()
+    }
+
+    #[track_caller]
+    fn refuses(&self, min: u64, max: u64, code: &str) {
+        let before = self.size();
+        is_error(&self.cli.resize(&self.target, min, max), code);
+        expect("the size after it", &self.size(), &before);
+        self.volume.is_at(&self.app, "/data");
+    }
+}
+
+fn grows(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    let used = InUse::new(&pod, &volume);
+    let before = used.size();
+    volume.device().set_size(AFTER);
+    expect("the capacity", &used.grown(AFTER, 0), &AFTER);
+    let size = used.size();
+    let grown = size.saturating_sub(before);
+    assert!(
+        grown > 80 * MIB,
+        "it was {before} bytes large and is {size}"
+    );
+    let _ = used.app.sh("echo still > /data/file; cat /data/file");
+    volume.is_at(&used.app, "/data");
+}
+
+fn again(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    let used = InUse::new(&pod, &volume);
+    expect("the capacity, without growth", &used.grown(0, 0), &BEFORE);
+    volume.device().set_size(AFTER);
+    let _ = used.grown(AFTER, 0);
+    let size = used.size();
+    expect(
+        "the capacity, the second time",
+        &used.grown(AFTER, 0),
+        &AFTER,
+    );
+    expect("the size", &used.size(), &size);
+}
+
+fn too_small(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    InUse::new(&pod, &volume).refuses(AFTER, 0, "OUT_OF_RANGE");
+}
+
+fn no_shrink(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    InUse::new(&pod, &volume).refuses(0, BEFORE / 2, "OUT_OF_RANGE");
+}
+
+fn bad_limits(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    let used = InUse::new(&pod, &volume);
+    used.refuses(AFTER, BEFORE, "INVALID_ARGUMENT");
+    let target = used.target.to_str().expect("UTF-8");
+    for bad in [["many", "0"], ["-1", "0"]] {
+        let run = used.cli.run(&[&["resize", target], &bad[..]].concat());
+        is_error(&run, "INVALID_ARGUMENT");
+    }
+}

@@ -1,0 +1,133 @@
+//! What the reader sees.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::options::{Options, Output, Wanted};
+use crate::requirement::{Group, Level, Requirement};
+use crate::runner::Outcome;
+
+/// Grows as the outcomes come.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    runtime: String,
+    group: &'static str,
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+    must_failed: bool,
+    entries: Vec<Value>,
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options) -> Self {
+        let suite = &options.suite;
+        let report = Self {
+            json: options.output == Output::Json,
+            runtime: suite.runtime.display().to_string(),
+            group: "",
+            passed: 0,
+            failed: 0,
+            skipped: 0,
+            must_failed: false,
+            entries: Vec::new(),
+        };
+        if !report.json {
+            println!(
+                "{}, with the crust directory {}",
+                report.runtime,
+                suite.crust_root.display()
+            );
+        }
+        report
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        (group, requirement): (&'static Group, &'static Requirement),
+        outcome: Outcome,
+    ) {
+        let (count, word, result, reason) = match outcome {
+            Outcome::Passed => (&mut self.passed, "ok", "passed", None),
+            Outcome::Failed(why) => (&mut self.failed, "FAIL", "failed", Some(why)),
+            Outcome::Skipped(why) => (&mut self.skipped, "skip", "skipped", Some(why)),
+        };
+        *count += 1;
+        self.must_failed |= result == "failed" && requirement.level == Level::Must;
+        if self.json {
+            let mut entry = described(group, requirement);
+            entry["result"] = result.into();
+            entry["reason"] = reason.into();
+            self.entries.push(entry);
+            return;
+        }
+        if self.group != group.name {
+            println!("\n{}", group.name);
+            self.group = group.name;
+        }
+        let why = reason.map_or(String::new(), |why| format!(" — {why}"));
+        // What a runtime may do otherwise is told apart where it does.
+        let level = match (result, requirement.level) {
+            ("failed", Level::Should) => " (SHOULD)",
+            _ => "",
+        };
+        println!(
+            "{word:4}  {:32}  {}{level}{why}",
+            requirement.id, requirement.sentence
+        );
+    }
+
+    pub(crate) fn finish(self) -> ExitCode {
+        let total = self.passed + self.failed + self.skipped;
+        if self.json {
+            let report = json!({
+                "runtime": self.runtime,
+                "requirements": self.entries,
+                "summary": {
+                    "total": total,
+                    "passed": self.passed,
+                    "failed": self.failed,
+                    "skipped": self.skipped,
+                },
+            });
+            println!("{report:#}");
+        } else {
+            println!(
+                "\n{total} requirements: {} passed, {} failed, {} skipped",
+                self.passed, self.failed, self.skipped
+            );
+        }
+        if self.must_failed {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// The table itself.
+pub(crate) fn list(wanted: &Wanted) {
+    for (_, requirement) in wanted.requirements() {
+        println!(
+            "{:32}  {:8}  {:6}  {}  [{}]",
+            requirement.id,
+            requirement.kind.name(),
+            requirement.level.name(),
+            requirement.sentence,
+            requirement.source
+        );
+    }
+}
+
+fn described(group: &Group, requirement: &Requirement) -> Value {
+    json!({
+        "id": requirement.id,
+        "group": group.name,
+        "kind": requirement.kind.name(),
+        "level": requirement.level.name(),
+        "source": requirement.source,
+        "sentence": requirement.sentence,
+    })
+}

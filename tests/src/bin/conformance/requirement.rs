@@ -1,0 +1,150 @@
+//! What a requirement is.
+
+use std::path::Path;
+
+use runcrust_tests::host;
+
+use crate::scene::Scene;
+
+/// What has to be there for it to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The runtime mounts deferred volumes: one that knows nothing of them doesn't meet it.
+    Deferred,
+    /// Any OCI runtime meets it; one that mounts deferred volumes still has to.
+    Ordinary,
+}
+
+/// As in RFC 2119.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Data is lost or somebody else's, or a pod doesn't start, without it.
+    Must,
+    /// What the protocol says beyond the KEP, or a runtime can have a reason not to do.
+    Should,
+}
+
+/// What a requirement needs of the machine besides an ext4 on a loop device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    /// Its `mkfs` and the kernel's driver, which puts something on the volume beforehand.
+    FileSystem(&'static str),
+}
+
+/// One requirement.
+#[derive(Debug)]
+pub(crate) struct Requirement {
+    /// It keeps it for ever.
+    pub(crate) id: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) level: Level,
+    /// Where it is written: a section of KEP-2857 or of docs/protocol.md.
+    pub(crate) source: &'static str,
+    /// The requirement.
+    pub(crate) sentence: &'static str,
+    pub(crate) needs: Option<Need>,
+    /// Panics, with what it saw, when the requirement isn't met.
+    pub(crate) check: fn(&Scene<'_>),
+}
+
+/// Requirements about one thing.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Names them together.
+    pub(crate) name: &'static str,
+    pub(crate) requirements: &'static [Requirement],
+}
+
+/// A requirement that only a runtime which mounts deferred volumes meets.
+pub(crate) const fn deferred(
+    id: &'static str,
+    source: &'static str,
+    sentence: &'static str,
+    check: fn(&Scene<'_>),
+) -> Requirement {
+    Requirement {
+        id,
+        kind: Kind::Deferred,
+        level: Level::Must,
+        source,
+        sentence,
+        needs: None,
+        check,
+    }
+}
+
+/// A requirement that every OCI runtime meets.
+pub(crate) const fn ordinary(
+    id: &'static str,
+    source: &'static str,
+    sentence: &'static str,
+    check: fn(&Scene<'_>),
+) -> Requirement {
+    Requirement {
+        kind: Kind::Ordinary,
+        ..deferred(id, source, sentence, check)
+    }
+}
+
+impl Requirement {
+    pub(crate) const fn should(self) -> Self {
+        Self {
+            level: Level::Should,
+            ..self
+        }
+    }
+
+    pub(crate) const fn needs(self, need: Need) -> Self {
+        Self {
+            needs: Some(need),
+            ..self
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Deferred => "deferred",
+            Self::Ordinary => "ordinary",
+        }
+    }
+}
+
+impl Level {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+        }
+    }
+}
+
+impl Need {
+    /// What is missing here.
+    pub(crate) fn missing(self) -> Option<String> {
+        let Self::FileSystem(fstype) = self;
+        let mkfs = format!("mkfs.{fstype}");
+        let directories = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
+        if !directories
+            .iter()
+            .any(|directory| Path::new(directory).join(&mkfs).exists())
+        {
+            return Some(format!("there is no {mkfs}"));
+        }
+        let known = host::kernel_mounts(fstype);
+        (!known).then(|| format!("this kernel mounts no {fstype}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = Need::FileSystem("no-such-fs").missing();
+        assert_eq!(missing.as_deref(), Some("there is no mkfs.no-such-fs"));
+        assert_eq!(Need::FileSystem("ext4").missing(), None);
+    }
+}

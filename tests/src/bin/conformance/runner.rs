@@ -1,0 +1,94 @@
+//! Looks at each requirement, several at a time, and none of them can end or hang the others.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::options::{Options, Suite};
+use crate::requirement::{Group, Need, Requirement};
+use crate::scene::{Places, Scene};
+
+/// What came of a requirement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    /// What was seen.
+    Failed(String),
+    /// What this machine lacks.
+    Skipped(String),
+}
+
+/// Whether a volume can be made on this machine; else its failures would be told as the runtime's.
+pub(crate) fn can_run_here(suite: &Suite) -> Result<(), String> {
+    set_hook(Box::new(|_| {}));
+    attempt(|| {
+        let scene = Scene::new(suite);
+        let _ = scene.volume();
+    })
+}
+
+/// Hands on each outcome in the table's order.
+pub(crate) fn run(
+    options: &Options,
+    mut tell: impl FnMut((&'static Group, &'static Requirement), Outcome),
+) {
+    let _places = Places::prepare(&options.suite);
+    let wanted: Vec<_> = options.wanted.requirements().collect();
+    let next = AtomicUsize::new(0);
+    let (sender, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let (sender, next, wanted) = (sender.clone(), &next, &wanted);
+            scope.spawn(move || {
+                while let Some((_, requirement)) = wanted.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let outcome = look_at(requirement, &options.suite);
+                    let _ = sender.send((requirement.id, outcome));
+                }
+            });
+        }
+        drop(sender);
+        let mut early = Vec::new();
+        for wanted in &wanted {
+            let outcome = loop {
+                if let Some(at) = early.iter().position(|(id, _)| *id == wanted.1.id) {
+                    break early.swap_remove(at).1;
+                }
+                early.push(results.recv().expect("each requirement has an outcome"));
+            };
+            tell(*wanted, outcome);
+        }
+    });
+}
+
+fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
+    if let Some(missing) = requirement.needs.and_then(Need::missing) {
+        return Outcome::Skipped(missing);
+    }
+    let scene = match attempt(|| Scene::new(suite)) {
+        Ok(scene) => scene,
+        Err(why) => return Outcome::Failed(why),
+    };
+    match attempt(|| (requirement.check)(&scene)) {
+        Ok(()) => Outcome::Passed,
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// The panic's message in one line, if there was one.
+fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let lines = message(&*panic).lines().map(str::trim);
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        lines.join("; ")
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message")
+}

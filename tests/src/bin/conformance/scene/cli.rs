@@ -1,0 +1,84 @@
+//! The program that answers for a volume in use: the one line of `runtime-cli`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use runcrust_tests::Run;
+use runcrust_tests::node::utf8;
+use serde_json::Value;
+
+use super::{Entry, expect};
+use crate::options::Suite;
+
+/// The runtime's CLI.
+#[derive(Debug)]
+pub(crate) struct Cli {
+    program: PathBuf,
+    limit: Duration,
+}
+
+impl Cli {
+    /// As `crust_ops` finds it.
+    #[track_caller]
+    pub(crate) fn of(entry: &Entry, suite: &Suite) -> Self {
+        let file = entry.runtime_cli();
+        let text = fs::read_to_string(&file);
+        let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let program = PathBuf::from(line);
+        assert!(
+            program.is_absolute() && program.is_file() && !line.contains('\n'),
+            "runtime-cli isn't one line with a program's absolute path: {text:?}"
+        );
+        Self {
+            program,
+            limit: suite.limit,
+        }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        let mut command = Command::new(&self.program);
+        command.env_clear().arg("crust").args(arguments);
+        Run::within(&mut command, self.limit).unwrap_or_else(|| {
+            panic!(
+                "{} crust {}: hasn't ended within {:?}",
+                self.program.display(),
+                arguments.join(" "),
+                self.limit
+            )
+        })
+    }
+
+    pub(crate) fn stats(&self, target: &Path) -> Run {
+        self.run(&["stats", utf8(target)])
+    }
+
+    pub(crate) fn resize(&self, target: &Path, min: u64, max: u64) -> Run {
+        let (min, max) = (min.to_string(), max.to_string());
+        self.run(&["resize", utf8(target), &min, &max])
+    }
+}
+
+/// The one JSON object that a success prints.
+#[track_caller]
+pub(crate) fn answer(run: &Run) -> Value {
+    assert!(run.status.success(), "it failed: {run}");
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+    assert!(answer.is_object(), "its output isn't a JSON object: {run}");
+    answer
+}
+
+/// The code of the error that a failure prints.
+#[track_caller]
+pub(crate) fn is_error(run: &Run, code: &str) {
+    assert!(!run.status.success(), "it didn't fail: {run}");
+    expect("standard output of a failure", &run.stdout, &String::new());
+    let error: Value = serde_json::from_str(&run.stderr).unwrap_or_default();
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert!(
+        error["error"]["code"] == code && !message.is_empty(),
+        "standard error isn't one object with an error {code}: {run}"
+    );
+}

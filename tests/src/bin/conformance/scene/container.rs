@@ -1,0 +1,202 @@
+//! A container, by the OCI command line and nothing else: in a VM it has no processes on the host,
+//! and its runtime's log and files are the runtime's affair.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use runcrust_tests::bundle::Pod;
+use runcrust_tests::cleanup::Cleanup;
+use runcrust_tests::{Bundle, Run, cgroup, comes_true};
+use serde_json::Value;
+
+use crate::options::Suite;
+
+/// A container of a written bundle. Dropped, it is deleted by force.
+#[derive(Debug)]
+pub(crate) struct Container {
+    oci: Oci,
+    id: String,
+    bundle: PathBuf,
+    pod: Option<Pod>,
+    _cleanup: Cleanup,
+}
+
+/// How the runtime is called.
+#[derive(Debug, Clone)]
+struct Oci {
+    suite: Suite,
+    root: PathBuf,
+}
+
+impl Container {
+    /// Nothing is run yet.
+    pub(crate) fn new(suite: &Suite, bundle: &Bundle) -> Self {
+        let oci = Oci {
+            suite: suite.clone(),
+            root: bundle.runtime_root(),
+        };
+        let (id, cgroup) = (bundle.id().to_owned(), bundle.cgroup().to_owned());
+        let owned = (oci.clone(), id.clone());
+        let cleanup = Cleanup::register(move || {
+            let (oci, id) = &owned;
+            // It may never have been created, and the runtime may not be able to.
+            let _ = oci.run(&["delete", "--force", id]);
+            cgroup::kill_and_remove(&cgroup)
+        });
+        Self {
+            bundle: bundle.path().to_owned(),
+            pod: bundle.pod().cloned(),
+            oci,
+            id,
+            _cleanup: cleanup,
+        }
+    }
+
+    /// Creates and starts it.
+    #[track_caller]
+    pub(crate) fn run(&self) {
+        works(&self.create());
+        works(&self.start());
+    }
+
+    #[track_caller]
+    pub(crate) fn create(&self) -> Run {
+        let (bundle, pid_file) = (self.bundle.as_os_str(), self.pid_file());
+        let mut command = self.oci.command(&["create", "--bundle"]);
+        command
+            .arg(bundle)
+            .arg("--pid-file")
+            .arg(pid_file)
+            .arg(&self.id);
+        self.oci.bounded(&mut command)
+    }
+
+    #[track_caller]
+    pub(crate) fn start(&self) -> Run {
+        self.call(&["start", &self.id])
+    }
+
+    /// Runs a program in the container.
+    #[track_caller]
+    pub(crate) fn exec(&self, arguments: &[&str]) -> Run {
+        self.call(&[&["exec", &*self.id], arguments].concat())
+    }
+
+    /// The trimmed output of a shell script in the container, which has to work.
+    #[track_caller]
+    pub(crate) fn sh(&self, script: &str) -> String {
+        let run = self.exec(&["/bin/sh", "-ec", script]);
+        works(&run);
+        run.stdout.trim().to_owned()
+    }
+
+    /// `state`; `None` where the runtime knows no such container.
+    #[track_caller]
+    pub(crate) fn state(&self) -> Option<Value> {
+        let run = self.call(&["state", &self.id]);
+        run.status.success().then(|| {
+            serde_json::from_str(&run.stdout)
+                .unwrap_or_else(|error| panic!("state isn't JSON ({error}): {run}"))
+        })
+    }
+
+    pub(crate) fn status(&self) -> Option<String> {
+        Some(self.state()?["status"].as_str()?.to_owned())
+    }
+
+    /// The process on the host that the runtime named in the pid file: what stands for the
+    /// container there.
+    #[track_caller]
+    pub(crate) fn pid(&self) -> i32 {
+        let file = self.pid_file();
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        text.trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("no pid in {}: {text:?}", file.display()))
+    }
+
+    #[track_caller]
+    pub(crate) fn kill(&self, signal: &str) -> Run {
+        self.call(&["kill", &self.id, signal])
+    }
+
+    #[track_caller]
+    pub(crate) fn delete(&self) -> Run {
+        self.call(&["delete", &self.id])
+    }
+
+    /// Kills it, waits until it has stopped, and deletes it; as containerd does, its bundle with it.
+    #[track_caller]
+    pub(crate) fn end(&self) {
+        works(&self.kill("KILL"));
+        self.wait_for(&["stopped"]);
+        works(&self.delete());
+        fs::remove_dir_all(&self.bundle).expect("rm -r of a bundle");
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for(&self, wanted: &[&str]) {
+        let limit = self.oci.suite.limit;
+        let mut status = None;
+        let came = comes_true(limit, || {
+            status = self.status();
+            status
+                .as_deref()
+                .is_some_and(|status| wanted.contains(&status))
+        });
+        assert!(came, "{} is {status:?}, not {wanted:?}", self.id);
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn pod(&self) -> Option<&Pod> {
+        self.pod.as_ref()
+    }
+
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        self.bundle.join("init.pid")
+    }
+
+    /// Any command of the runtime's.
+    #[track_caller]
+    pub(crate) fn call(&self, arguments: &[&str]) -> Run {
+        self.oci.bounded(&mut self.oci.command(arguments))
+    }
+}
+
+impl Oci {
+    /// With the little environment that containerd gives.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.suite.runtime);
+        command
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .arg("--root")
+            .arg(&self.root)
+            .args(&self.suite.flags)
+            .args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Option<Run> {
+        Run::within(&mut self.command(arguments), self.suite.limit)
+    }
+
+    #[track_caller]
+    fn bounded(&self, command: &mut Command) -> Run {
+        let limit = self.suite.limit;
+        Run::within(command, limit)
+            .unwrap_or_else(|| panic!("{command:?} hasn't ended within {limit:?}"))
+    }
+}
+
+#[track_caller]
+pub(crate) fn works(run: &Run) {
+    assert!(run.status.success(), "{run}");
+}

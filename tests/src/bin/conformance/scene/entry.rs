@@ -1,0 +1,111 @@
+//! The crust directory, as `crust_ops` writes it (docs/protocol.md, The crust directory).
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use runcrust_tests::cleanup::Cleanup;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// A staged volume's entry; two of them where its target path leads over links. Dropped, it is
+/// unstaged.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The given path's.
+    given: PathBuf,
+    /// The resolved path's, where that is another.
+    resolved: Option<PathBuf>,
+    _cleanup: Cleanup,
+}
+
+impl Entry {
+    /// Stages: the resolved path's entry first.
+    pub(crate) fn write(crust_root: &Path, target: &Path, info: &Value) -> Self {
+        let given = crust_root.join(digest(target));
+        let real = target.canonicalize().expect("kubelet has made it");
+        let resolved = (real != target).then(|| crust_root.join(digest(&real)));
+        let both: Vec<PathBuf> = [Some(&given), resolved.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        let owned = both.clone();
+        let cleanup = Cleanup::register(move || {
+            for entry in &owned {
+                let _ = fs::remove_dir_all(entry).or_else(|_| fs::remove_file(entry));
+            }
+            Vec::new()
+        });
+        for entry in both.iter().rev() {
+            make(entry, info.to_string().as_bytes());
+        }
+        Self {
+            given,
+            resolved,
+            _cleanup: cleanup,
+        }
+    }
+
+    /// The given path's directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.given
+    }
+
+    /// All of its directories.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let resolved = self.resolved.as_deref();
+        [Some(self.path()), resolved].into_iter().flatten()
+    }
+
+    pub(crate) fn info(&self) -> PathBuf {
+        self.given.join("mountInfo.json")
+    }
+
+    pub(crate) fn runtime_cli(&self) -> PathBuf {
+        self.given.join("runtime-cli")
+    }
+}
+
+/// The name of a target path's entry.
+fn digest(target: &Path) -> String {
+    let digest = Sha256::digest(target.as_os_str().as_encoded_bytes());
+    let name = digest.iter().map(|byte| format!("{byte:02x}"));
+    name.collect::<String>()
+}
+
+/// Built under a dot-name and renamed: nobody sees half of it.
+fn make(entry: &Path, info: &[u8]) {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let root = entry.parent().expect("the crust directory");
+    let built = root.join(format!(".conformance.{}.{number}", process::id()));
+    let made = DirBuilder::new()
+        .mode(0o700)
+        .create(&built)
+        .and_then(|()| {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create_new(true).mode(0o600);
+            let mut file = file.open(built.join("mountInfo.json"))?;
+            file.write_all(info)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&built, entry))
+        .and_then(|()| File::open(root)?.sync_all());
+    made.unwrap_or_else(|error| panic!("staging {}: {error}", entry.display()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_sha256sums() {
+        let path = Path::new("/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount");
+        let expected = "079c2ccf22e129076d869e165e75554ed5ff77417e1fa584c0415e5e168bf4e5";
+        assert_eq!(digest(path), expected);
+    }
+}

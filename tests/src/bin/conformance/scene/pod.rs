@@ -1,0 +1,231 @@
+//! A pod: kubelet's directory, its volumes, its sandbox and apps.
+
+use std::cell::{OnceCell, RefCell};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use runcrust_tests::cleanup::Cleanup;
+use runcrust_tests::kubelet::SubPath;
+use runcrust_tests::{Bundle, TestDir};
+use serde_json::Value;
+
+use super::{Cli, Container, Entry, Scene, Volume, files_below};
+
+/// One pod. Stage its volumes before anything that needs its sandbox, which is made then.
+#[derive(Debug)]
+pub(crate) struct Pod<'s> {
+    // In the order in which they go.
+    sandbox: OnceCell<Container>,
+    entries: RefCell<Vec<(PathBuf, Entry)>>,
+    _link: Option<Cleanup>,
+    _directory: TestDir,
+    scene: &'s Scene<'s>,
+    uid: String,
+}
+
+impl<'s> Pod<'s> {
+    pub(super) fn new(scene: &'s Scene<'s>) -> Self {
+        let uid = uid();
+        let directory = TestDir::at(&scene.suite().kubelet_dir.join("pods").join(&uid));
+        Self::with(scene, uid, directory, None)
+    }
+
+    /// One whose directory is a link to another place, as a node's /var/lib/kubelet may be.
+    pub(crate) fn behind_a_link(scene: &'s Scene<'s>) -> Self {
+        let uid = uid();
+        let directory = TestDir::at(&scene.dir().join("srv/pods").join(&uid));
+        let link = scene.suite().kubelet_dir.join("pods").join(&uid);
+        let owned = link.clone();
+        let cleanup = Cleanup::register(move || {
+            let _ = fs::remove_file(&owned);
+            Vec::new()
+        });
+        symlink(directory.path(), &link).expect("ln -s in kubelet's directory");
+        Self::with(scene, uid, directory, Some(cleanup))
+    }
+
+    fn with(scene: &'s Scene<'s>, uid: String, directory: TestDir, link: Option<Cleanup>) -> Self {
+        Self {
+            sandbox: OnceCell::new(),
+            entries: RefCell::default(),
+            _link: link,
+            _directory: directory,
+            scene,
+            uid,
+        }
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// A directory in kubelet's directory of the pod, made where it is missing.
+    pub(crate) fn directory(&self, below: &str) -> PathBuf {
+        let pods = self.scene.suite().kubelet_dir.join("pods");
+        let path = pods.join(&self.uid).join(below);
+        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+
+    /// A CSI volume's target path, which kubelet makes; nothing is staged for it.
+    pub(crate) fn target(&self, volume: &str) -> PathBuf {
+        self.directory(&format!("volumes/kubernetes.io~csi/{volume}/mount"))
+    }
+
+    /// Stages the pod's volume, `pv-1`; its target path.
+    pub(crate) fn stage(&self, info: &Value) -> PathBuf {
+        self.stage_as("pv-1", info)
+    }
+
+    /// Stages a volume by name, with its target path in the metadata.
+    pub(crate) fn stage_as(&self, volume: &str, info: &Value) -> PathBuf {
+        let mut info = info.clone();
+        if let Some(metadata) = info.get_mut("metadata").and_then(Value::as_object_mut) {
+            let target = self.target(volume);
+            metadata
+                .entry("targetPath")
+                .or_insert_with(|| target.to_str().expect("UTF-8").into());
+        }
+        self.stage_exactly(volume, &info)
+    }
+
+    /// Stages these very words.
+    pub(crate) fn stage_exactly(&self, volume: &str, info: &Value) -> PathBuf {
+        let target = self.target(volume);
+        let mut entries = self.entries.borrow_mut();
+        // Dropped later, it would remove the new one.
+        entries.retain(|(staged, _)| *staged != target);
+        let entry = Entry::write(&self.scene.suite().crust_root, &target, info);
+        entries.push((target.clone(), entry));
+        target
+    }
+
+    /// What is done with the crust directory's entry of a target path.
+    #[track_caller]
+    pub(crate) fn entry<T>(&self, target: &Path, work: impl FnOnce(&Entry) -> T) -> T {
+        let entries = self.entries.borrow();
+        let found = entries.iter().find(|(staged, _)| staged == target);
+        work(&found.expect("a staged target path").1)
+    }
+
+    /// The runtime's CLI for a volume in use.
+    #[track_caller]
+    pub(crate) fn cli(&self, target: &Path) -> Cli {
+        self.entry(target, |entry| Cli::of(entry, self.scene.suite()))
+    }
+
+    /// The bundle of its sandbox.
+    pub(crate) fn sandbox_bundle(&self) -> Bundle {
+        Bundle::sandbox(self.scene.dir(), &self.uid)
+    }
+
+    /// Its sandbox, which runs.
+    #[track_caller]
+    pub(crate) fn sandbox(&self) -> &Container {
+        if self.sandbox.get().is_none() {
+            let sandbox = self.scene.run(self.sandbox_bundle());
+            let _ = self.sandbox.set(sandbox);
+        }
+        self.sandbox.get().expect("it was just set")
+    }
+
+    /// The bundle of an app, without a volume.
+    #[track_caller]
+    pub(crate) fn bundle(&self) -> Bundle {
+        let sandbox = self.sandbox();
+        let pod = sandbox.pod().expect("a sandbox's pod");
+        Bundle::app_of(self.scene.dir(), pod, sandbox.id(), sandbox.pid())
+    }
+
+    /// The bundle of an app that has something at `/data`.
+    #[track_caller]
+    pub(crate) fn bundle_with(&self, source: &Path) -> Bundle {
+        self.bundle_binding(source, "/data")
+    }
+
+    /// The bundle of an app that has something somewhere. Where there is nothing on the host,
+    /// containerd makes a directory.
+    #[track_caller]
+    pub(crate) fn bundle_binding(&self, source: &Path, at: &str) -> Bundle {
+        if !source.exists() {
+            fs::create_dir_all(source).expect("mkdir of a source");
+        }
+        self.bundle().bind(source, at, &[])
+    }
+
+    /// An app that has something at `/data`, and runs.
+    #[track_caller]
+    pub(crate) fn app(&self, source: &Path) -> Container {
+        self.scene.run(self.bundle_with(source))
+    }
+
+    /// An app that has the volume at `/data`, and was seen to.
+    #[track_caller]
+    pub(crate) fn app_with(&self, volume: &Volume, target: &Path) -> Container {
+        let app = self.app(target);
+        volume.is_at(&app, "/data");
+        app
+    }
+
+    /// No app of the pod's with this source comes to be, because of the sandbox or of itself, and
+    /// nothing is left of it on the host; what the runtime says.
+    #[track_caller]
+    pub(crate) fn refuses(&self, source: &Path) -> String {
+        let refused = match self.sandbox.get() {
+            Some(_) => None,
+            None => self.sandbox_fails(),
+        };
+        let why = refused.unwrap_or_else(|| self.scene.refuses(self.bundle_with(source)));
+        let files = files_below(source);
+        assert!(files.is_empty(), "on the host there is {files:?}");
+        for (target, entry) in self.entries.borrow().iter() {
+            let unused = !entry.runtime_cli().exists() || *target != source;
+            assert!(unused, "there is a runtime-cli, though nothing was created");
+        }
+        why
+    }
+
+    /// Creates the sandbox; where that fails, what the runtime says.
+    fn sandbox_fails(&self) -> Option<String> {
+        let bundle = self.sandbox_bundle().write();
+        let sandbox = Container::new(self.scene.suite(), &bundle);
+        let created = sandbox.create();
+        if !created.status.success() {
+            return Some(created.stderr);
+        }
+        super::container::works(&sandbox.start());
+        let _ = self.sandbox.set(sandbox);
+        None
+    }
+
+    /// Ends the containers, and then the sandbox.
+    #[track_caller]
+    pub(crate) fn end(&self, apps: impl IntoIterator<Item = Container>) {
+        for app in apps {
+            app.end();
+        }
+        self.sandbox().end();
+    }
+
+    /// What a kubelet without the KEP binds for a subPath of a volume's directory on the host.
+    pub(crate) fn stock_subpath(&self, volume: &str, directory: &Path, path: &str) -> PathBuf {
+        let subpath = SubPath {
+            pod_uid: &self.uid,
+            volume,
+            directory,
+            path,
+            index: 0,
+        };
+        subpath.bind(&self.scene.suite().kubelet_dir)
+    }
+}
+
+/// No other pod's, in the shape of a real one.
+fn uid() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:08x}-c0f0-4000-8000-{number:012x}", process::id())
+}

@@ -1,0 +1,114 @@
+//! Block devices with a file system, as CSI drivers give them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::{LoopDevice, MountWatcher, Run, TestDir, volume};
+use serde_json::{Value, json};
+
+use super::{Container, expect};
+
+/// So large an ext4 has room for a journal and a little more.
+const EXT4_MEBIBYTES: u64 = 16;
+
+/// A device, a file system, and a mark on it by which it is known.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    device: LoopDevice,
+    mark: String,
+}
+
+impl Volume {
+    pub(crate) fn new(dir: &TestDir, fstype: &'static str) -> Self {
+        let size = match fstype {
+            "ext4" => EXT4_MEBIBYTES,
+            other => volume::smallest(other),
+        };
+        let device = LoopDevice::made(dir, fstype, size);
+        let mark = format!("the volume on {}", device.file().display());
+        volume::with_mounted(device.path(), |root| {
+            fs::write(root.join("mark"), &mark).expect("write");
+        });
+        Self { device, mark }
+    }
+
+    /// With more on it.
+    #[must_use]
+    pub(crate) fn and(self, work: impl FnOnce(&Path) + Send) -> Self {
+        volume::with_mounted(self.device.path(), work);
+        self
+    }
+
+    pub(crate) fn device(&self) -> &LoopDevice {
+        &self.device
+    }
+
+    /// What is staged of it, where nothing else is asked for.
+    pub(crate) fn info(&self) -> Value {
+        self.staged(&json!({}))
+    }
+
+    /// The same with other fields.
+    pub(crate) fn staged(&self, fields: &Value) -> Value {
+        let mut info = json!({
+            "version": 1,
+            "volume-type": "block",
+            "device": self.device.path(),
+            "fstype": self.device.fstype(),
+            "metadata": {},
+        });
+        for (key, value) in fields.as_object().expect("an object") {
+            info[key] = value.clone();
+        }
+        info
+    }
+
+    /// The same with these keys in `metadata`.
+    pub(crate) fn with(&self, metadata: &Value) -> Value {
+        self.staged(&json!({"metadata": metadata}))
+    }
+
+    /// The container has the volume's root there, and not the host's directory.
+    #[track_caller]
+    pub(crate) fn is_at(&self, container: &Container, at: &str) {
+        let run = container.exec(&["/bin/cat", &format!("{at}/mark")]);
+        assert!(
+            run.status.success() && run.stdout == self.mark,
+            "the volume isn't at {at} in the container: {}{}",
+            run.stdout,
+            run.stderr
+        );
+    }
+
+    /// Notes every mount of it on the host from here on.
+    pub(crate) fn watch(&self) -> MountWatcher {
+        MountWatcher::start(self.device.path())
+    }
+
+    /// No file system on the device is live, anywhere.
+    pub(crate) fn is_free(&self) -> bool {
+        self.device.is_free()
+    }
+
+    /// A file on the volume, which nobody has now.
+    #[track_caller]
+    pub(crate) fn has_file(&self, path: &str, content: &str) {
+        let seen = volume::with_mounted(self.device.path(), |root| {
+            fs::read_to_string(root.join(path)).map_err(|error| error.to_string())
+        });
+        expect(
+            &format!("{path} on the device"),
+            &seen,
+            &Ok(content.to_owned()),
+        );
+    }
+
+    /// It was put away as an unmount puts it away.
+    #[track_caller]
+    pub(crate) fn is_clean(&self) {
+        let mut fsck = Command::new("e2fsck");
+        let run = Run::of(fsck.args(["-f", "-n"]).arg(self.device.path()));
+        assert!(run.status.success(), "the file system isn't clean: {run}");
+    }
+}
