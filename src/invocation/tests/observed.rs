@@ -46,7 +46,7 @@ fn read_by(flavour: Flavour, arguments: &str, there_are: &[OsString]) -> String 
     argv.extend(words(arguments));
     match parse(flavour, &argv).command {
         Err(_) => "refuse".to_owned(),
-        Ok(Command::PassOn | Command::Crust { .. } | Command::Update(_)) => "-".to_owned(),
+        Ok(Command::PassOn | Command::Own(..) | Command::Update(_)) => "-".to_owned(),
         Ok(Command::Start(start)) => {
             let bundles = start.bundle.join("config.json");
             let path = plain(&start.config.unwrap_or(bundles));
