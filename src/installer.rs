@@ -53,7 +53,7 @@ struct Common {
     /// The file to edit; without it the engine's usual one, or a drop-in
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The handler's name, which a `RuntimeClass` names
+    /// The handler's name, as a runtime class has it
     #[arg(long, value_name = "NAME", default_value = "crust")]
     handler: String,
     /// What the handler runs: an absolute path, whose last part selects runcrust's own
@@ -210,20 +210,19 @@ impl Common {
     }
 
     fn restart(&self, node: &Node, plan: &Plan) -> Result<()> {
+        let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
         let Some(service) = Engine::from(self.engine).service() else {
-            return tell("podman reads its configuration at each start: nothing to restart\n");
+            let next = "podman reads its configuration at each start: nothing to restart\n";
+            return if is_changed { tell(next) } else { Ok(()) };
         };
         let command = format!("systemctl {} {}", service.verb, service.unit);
-        let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
         if !self.restart {
             let next = format!("to have it read: {command}\n");
             return if is_changed { tell(&next) } else { Ok(()) };
         }
-        let files: Vec<&Path> = plan
-            .changes
-            .iter()
-            .map(crust_handler::Change::path)
-            .collect();
+        let request = self.request();
+        let mut files: Vec<&Path> = vec![&request.config];
+        files.extend(plan.changes.iter().map(crust_handler::Change::path));
         tell(&match service.restart(node, &files)? {
             Outcome::Done => format!("done: {command}\n"),
             Outcome::Fresh => format!("{} has read it: nothing to restart\n", service.unit),

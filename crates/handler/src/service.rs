@@ -30,7 +30,7 @@ pub enum Outcome {
 }
 
 impl Service {
-    /// Has the daemon read its configuration, if one of these files is newer than its start, or is gone.
+    /// Has the daemon read its configuration, if one of these files is newer than its start.
     /// Where the node isn't this process's own root, this process is in it from then on.
     pub fn restart(self, node: &Node, files: &[&Path]) -> Result<Outcome, HandlerError> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
@@ -99,13 +99,12 @@ impl Service {
     }
 }
 
-/// When a file got its content or its name, in microseconds since the epoch.
+/// When a file got its content or its name, or went, in microseconds since the epoch.
 fn changed_at(path: &Path) -> i128 {
-    match stat(path) {
-        Ok(stat) => i128::from(stat.st_ctime) * 1_000_000 + i128::from(stat.st_ctime_nsec) / 1000,
-        // Nobody knows since when.
-        Err(_) => i128::MAX,
-    }
+    let found = path.ancestors().find_map(|path| stat(path).ok());
+    found.map_or(i128::MAX, |stat| {
+        i128::from(stat.st_ctime) * 1_000_000 + i128::from(stat.st_ctime_nsec) / 1000
+    })
 }
 
 fn now(clock: ClockId) -> i128 {
