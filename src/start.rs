@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
+use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 use rustix::fs::{Access, FileType, access, stat};
 
 use crate::invocation::{Globals, Start, Verb};
 use crate::node::ThisNode;
-use crate::oci::{ConfigFile, Document};
+use crate::oci::Document;
 use crate::plan::{Facts, Plan, SandboxPlan, plan};
 use crate::rewrite::{self, Hooks, Made};
 use crate::role::Role;
@@ -63,9 +64,11 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
 }
 
 impl Job<'_> {
-    fn read(&self) -> Result<Option<ConfigFile>> {
-        let config = self.start.config.as_deref();
-        Ok(ConfigFile::read(&self.start.bundle, config)?)
+    /// The configuration, relative to the caller's directory. `None`: there is none.
+    fn read(&self) -> Result<Option<ForeignFile>> {
+        let config = self.start.config.clone();
+        let config = config.unwrap_or_else(|| self.start.bundle.join("config.json"));
+        Ok(ForeignFile::read(&config)?)
     }
 
     fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {

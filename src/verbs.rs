@@ -87,6 +87,11 @@ impl From<VolumeError> for Failure {
     }
 }
 
+/// The verbs, as a subcommand.
+pub(crate) fn command() -> clap::Command {
+    <Arguments as clap::CommandFactory>::command().name("crust")
+}
+
 /// Runs a verb; `arguments` begins after the word `crust`.
 pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -> ExitCode {
     let name = OsString::from("runcrust crust");

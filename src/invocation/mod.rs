@@ -105,16 +105,41 @@ pub(crate) struct Update {
     pub(crate) after_flags: usize,
 }
 
+/// A subcommand that neither delegate has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// `crust …`, the CLI of volumes.
+    Crust,
+    /// `install …`
+    Install,
+    /// `uninstall …`
+    Uninstall,
+}
+
+impl Own {
+    const ALL: [Self; 3] = [Self::Crust, Self::Install, Self::Uninstall];
+
+    /// The word on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Crust => "crust",
+            Self::Install => "install",
+            Self::Uninstall => "uninstall",
+        }
+    }
+
+    fn from_word(word: &OsStr) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| word == own.name())
+    }
+}
+
 /// What to do with the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     /// A container is about to be made: look at its bundle.
     Start(Start),
-    /// `crust …`, runcrust's own verbs; `at` is the index of the word `crust` in argv.
-    Crust {
-        /// Index in argv.
-        at: usize,
-    },
+    /// One of runcrust's own words, and its index in argv.
+    Own(Own, usize),
     /// A container's resources change.
     Update(Update),
     /// Nothing that could make a container: the delegate gets it untouched.

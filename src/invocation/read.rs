@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::grammar::{Flag, Role, Scope};
 use super::scan::{self, Step, Walk};
 use super::{
-    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Start, Update, Verb, getopt,
+    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Own, Start, Update, Verb, getopt,
     goflag,
 };
 
@@ -37,8 +37,8 @@ pub(super) fn command(
     if help.wanted() {
         return Ok(Command::PassOn);
     }
-    if word == "crust" {
-        return Ok(Command::Crust { at });
+    if let Some(own) = Own::from_word(word) {
+        return Ok(Command::Own(own, at));
     }
     match Verb::from_word(word) {
         Some(verb) => read_start(flavour, verb, walk, globals),

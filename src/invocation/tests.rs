@@ -40,7 +40,7 @@ fn spelled(invocation: &Invocation) -> String {
     let mut out = match &invocation.command {
         Err(_) => return "refuse".into(),
         Ok(Command::PassOn) => vec!["pass".to_owned()],
-        Ok(Command::Crust { at }) => vec![format!("crust {at}")],
+        Ok(Command::Own(own, at)) => vec![format!("{} {at}", own.name())],
         Ok(Command::Update(update)) => {
             let resources = update.resources.display();
             let id = update.id.display();

@@ -5,7 +5,6 @@
 //! unknown fields, odd escapes, numbers beyond f64 and the garbage that Go's decoder tolerates
 //! after the document all stay (docs/design.md, "The config"). oci-spec's types drop or refuse them.
 
-mod config_file;
 mod document;
 mod edit;
 mod error;
@@ -16,7 +15,6 @@ mod splice;
 mod tests;
 mod value;
 
-pub(crate) use config_file::ConfigFile;
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;
 pub(crate) use error::DocumentError;

@@ -2,15 +2,16 @@
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::bundle::BundleRecord;
+use crust_state::foreign::ForeignFile;
 use crust_state::{Config, StateDirectory};
 
-use crate::oci::{ConfigFile, Document};
+use crate::oci::Document;
 use crate::rewrite::{self, Made, Rewrite};
 
 /// A bundle's config, and what is on record of it.
 pub(super) struct Bundle<'a> {
     state: &'a StateDirectory,
-    file: &'a ConfigFile,
+    file: &'a ForeignFile,
     /// What a record says of the create.
     made: Made,
     /// An earlier create has left the config as it is.
@@ -19,7 +20,7 @@ pub(super) struct Bundle<'a> {
 
 impl<'a> Bundle<'a> {
     /// A bundle whose config is as its caller wrote it.
-    pub(super) fn new(state: &'a StateDirectory, file: &'a ConfigFile, made: Made) -> Self {
+    pub(super) fn new(state: &'a StateDirectory, file: &'a ForeignFile, made: Made) -> Self {
         Self {
             state,
             file,
@@ -32,7 +33,7 @@ impl<'a> Bundle<'a> {
     /// from before that.
     pub(super) fn undone(
         state: &'a StateDirectory,
-        file: &'a ConfigFile,
+        file: &'a ForeignFile,
         made: Made,
         document: &Document<'_>,
         config: &Config,
@@ -84,7 +85,7 @@ impl<'a> Bundle<'a> {
 
     /// A rewritten config as it was, on the disk: at no time does a record stand beside a config
     /// that another one was made of.
-    fn brought_back(&self, document: &Document<'_>) -> Result<Option<ConfigFile>> {
+    fn brought_back(&self, document: &Document<'_>) -> Result<Option<ForeignFile>> {
         if !self.rewritten {
             return Ok(None);
         }

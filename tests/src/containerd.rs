@@ -23,6 +23,46 @@ use crate::{Run, Runtime, TestDir};
 /// How long the daemon may take until its CRI answers.
 const START: Duration = Duration::from_secs(60);
 
+/// A configuration, and no daemon yet.
+#[derive(Debug)]
+pub struct Configured {
+    base: PathBuf,
+    handlers: Vec<config::Handler>,
+}
+
+impl Configured {
+    /// One with these handlers, by name.
+    pub fn new(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
+        // A socket's path is short.
+        let base = dir.subdir("c");
+        let handler = |&(name, runtime): &(&str, &Runtime)| config::Handler {
+            name: name.to_owned(),
+            runtime: runtime.clone(),
+            root: base.join("rt").join(name),
+            is_shared: false,
+        };
+        let handlers: Vec<config::Handler> = handlers.iter().map(handler).collect();
+        config::write(&base, &base.join("s"), &handlers);
+        Self { base, handlers }
+    }
+
+    /// Its file.
+    pub fn file(&self) -> PathBuf {
+        self.base.join("config.toml")
+    }
+
+    /// Says that this runtime has been added to it as one more handler, with containerd's own
+    /// `Root`: so that what it leaves is put away.
+    pub fn added(&mut self, name: &str, runtime: &Runtime) {
+        self.handlers.push(config::Handler {
+            name: name.to_owned(),
+            runtime: runtime.clone(),
+            root: "/run/containerd/runc".into(),
+            is_shared: true,
+        });
+    }
+}
+
 /// The daemon and all that it runs. Dropped, its pods are removed through the CRI, and what
 /// doesn't go that way is ended by name: the daemon, its shims, its containers, their cgroups.
 #[derive(Debug)]
@@ -42,19 +82,18 @@ impl Containerd {
     ///
     /// With the end of its log when it doesn't come up.
     pub fn start(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
-        // A socket's path is short.
-        let base = dir.subdir("c");
+        Self::start_from(Configured::new(dir, handlers))
+    }
+
+    /// Starts one from a configuration that is there, whoever edited it since.
+    ///
+    /// # Panics
+    ///
+    /// With the end of its log when it doesn't come up.
+    pub fn start_from(configured: Configured) -> Self {
+        let Configured { base, handlers } = configured;
         let socket = base.join("s");
         let cgroup = format!("/{}", unique("pods"));
-        let handlers: Vec<config::Handler> = handlers
-            .iter()
-            .map(|&(name, runtime)| config::Handler {
-                name: name.to_owned(),
-                runtime: runtime.clone(),
-                root: base.join("rt").join(name),
-            })
-            .collect();
-        config::write(&base, &socket, &handlers);
         let daemon = Daemon::logging_to(&base.join("containerd.log"));
         let leftovers = Leftovers {
             socket: socket.clone(),

@@ -192,12 +192,24 @@ pub enum ConfigError {
 impl Config {
     /// Reads the configuration for a program called `argv0`.
     pub fn load(argv0: Option<&OsString>) -> Result<Self, ConfigError> {
-        for path in candidates(argv0) {
+        for path in Self::files(argv0) {
             if let Some(text) = read(&path)? {
                 return Self::parse(&path, &text);
             }
         }
         Ok(Self::default())
+    }
+
+    /// The files for a program called `argv0`; the first that exists counts.
+    pub fn files(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
+        let directory = Path::new(CONFIG_DIRECTORY);
+        let name = argv0.and_then(|argv0| Path::new(argv0).file_name());
+        let own = name.map(|name| {
+            let mut file_name = name.to_owned();
+            file_name.push(".toml");
+            directory.join(file_name)
+        });
+        own.into_iter().chain([directory.join("config.toml")])
     }
 
     /// Reads only `delegate`, whatever else the file holds: a mistake in it must keep no container
@@ -207,7 +219,7 @@ impl Config {
         struct Only {
             delegate: Option<PathBuf>,
         }
-        for path in candidates(argv0) {
+        for path in Self::files(argv0) {
             if let Some(text) = read(&path)? {
                 return Ok(parse::<Only>(&path, &text)?.delegate);
             }
@@ -281,18 +293,6 @@ impl Config {
     pub fn attach_directory(&self) -> PathBuf {
         self.state_dir.join("attach")
     }
-}
-
-/// The files for a program called `argv0`, the first that exists counts.
-fn candidates(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
-    let directory = Path::new(CONFIG_DIRECTORY);
-    let name = argv0.and_then(|argv0| Path::new(argv0).file_name());
-    let own = name.map(|name| {
-        let mut file_name = name.to_owned();
-        file_name.push(".toml");
-        directory.join(file_name)
-    });
-    own.into_iter().chain([directory.join("config.toml")])
 }
 
 /// A file's text, if there is one; it must be root's alone.

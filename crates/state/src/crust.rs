@@ -100,6 +100,14 @@ impl CrustDirectory {
         Self::with_katas(config, Path::new(kata::ROOT))
     }
 
+    /// The same on a node whose root directory is elsewhere; the configuration's own directories are as
+    /// they are found from here.
+    #[must_use]
+    pub fn below(root: &Path, config: &Config) -> Self {
+        let kata = kata::ROOT.trim_start_matches('/');
+        Self::with_katas(config, &root.join(kata))
+    }
+
     fn with_katas(config: &Config, kata: &Path) -> Self {
         let kata = || KataDirectory::new(kata, &config.kubelet_dirs);
         Self {
@@ -230,6 +238,27 @@ impl CrustDirectory {
             }
         }
         Ok(volumes)
+    }
+
+    /// The records of all entries in the crust directory, and their volumes' names; fails where one
+    /// can't be read.
+    pub fn records(&self) -> Result<Vec<(String, VolumeRecord)>, EntryError> {
+        let Some(root) = self.root.get()? else {
+            return Ok(Vec::new());
+        };
+        let mut records = Vec::new();
+        let names = root.names()?.into_iter();
+        for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
+            let Some(entry) = self.entry_named(&name)? else {
+                continue;
+            };
+            if let Some(record) = entry.record()? {
+                // Whoever has the volume has it, whatever became of what was staged.
+                let target = entry.info().ok().and_then(|info| info.target_path);
+                records.push((target.map_or(name, |target| target.volume_name()), record));
+            }
+        }
+        Ok(records)
     }
 
     /// Removes every entry of a volume, whoever staged it; that there is none is fine.

@@ -12,6 +12,7 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`foreign`] | files that others keep, replaced whole |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
@@ -21,6 +22,7 @@ pub mod crust;
 mod deadline;
 mod device;
 pub mod files;
+pub mod foreign;
 pub mod hooked;
 pub mod info;
 pub mod limits;

@@ -81,6 +81,17 @@ impl StateDirectory {
         Ok(sandboxes)
     }
 
+    /// All records of sandboxes; fails where one can't be read.
+    pub fn every_sandbox(&self) -> Result<Vec<SandboxRecord>, StateError> {
+        let mut sandboxes = Vec::new();
+        for id in self.stems(SANDBOXES)? {
+            if check_id(&id).is_ok() {
+                sandboxes.extend(self.sandbox(&id)?);
+            }
+        }
+        Ok(sandboxes)
+    }
+
     /// Writes the record of a sandbox.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;

@@ -13,6 +13,8 @@ pub(super) struct Handler {
     pub(super) name: String,
     pub(super) runtime: Runtime,
     pub(super) root: PathBuf,
+    /// The root is other daemons' too.
+    pub(super) is_shared: bool,
 }
 
 pub(super) fn write(base: &Path, socket: &Path, handlers: &[Handler]) {

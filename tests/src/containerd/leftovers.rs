@@ -29,9 +29,17 @@ impl Leftovers {
         }
         self.daemon.kill();
         let sockets = self.shim_sockets();
+        let tasks = self.tasks();
         self.kill_shims(&mut errors);
         for handler in &self.handlers {
-            errors.extend(delete_containers(handler));
+            let all = children(&handler.root.join("k8s.io"));
+            let own = |container: &PathBuf| {
+                tasks
+                    .iter()
+                    .any(|it| it.file_name() == container.file_name())
+            };
+            let containers = all.into_iter().filter(|it| !handler.is_shared || own(it));
+            errors.extend(delete_containers(handler, containers));
         }
         errors.extend(cgroup::kill_and_remove(&self.cgroup));
         for socket in sockets {
@@ -58,13 +66,15 @@ impl Leftovers {
         }
     }
 
+    /// The directories of its containers.
+    fn tasks(&self) -> Vec<PathBuf> {
+        children(&self.state.join("io.containerd.runtime.v2.task/k8s.io"))
+    }
+
     /// Shims listen in `/run/containerd/s`, outside of the state directory; a killed one leaves
     /// its socket there.
     fn shim_sockets(&self) -> Vec<PathBuf> {
-        let tasks = self.state.join("io.containerd.runtime.v2.task/k8s.io");
-        let addresses = children(&tasks)
-            .into_iter()
-            .map(|task| task.join("address"));
+        let addresses = self.tasks().into_iter().map(|task| task.join("address"));
         let addresses = addresses.filter_map(|file| fs::read_to_string(file).ok());
         addresses
             .filter_map(|at| Some(at.trim().strip_prefix("unix://")?.into()))
@@ -86,11 +96,14 @@ fn remove_pods(cri: &Cri) -> Vec<String> {
     errors
 }
 
-fn delete_containers(handler: &config::Handler) -> Vec<String> {
+fn delete_containers(
+    handler: &config::Handler,
+    containers: impl Iterator<Item = PathBuf>,
+) -> Vec<String> {
     let root = handler.root.join("k8s.io");
     let delegate = Runtime::bare(handler.runtime.delegate());
     let mut errors = Vec::new();
-    for container in children(&root) {
+    for container in containers {
         let Some(id) = container.file_name() else {
             continue;
         };

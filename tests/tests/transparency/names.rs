@@ -30,15 +30,15 @@ fn live(twins: &Twins) {
 }
 
 on_each_delegate! {
-    /// `crust` as well: it is runcrust's own verb, and only where a verb stands.
+    /// `crust` and `install` as well: they are runcrust's own words, and only where a verb stands.
     fn containers_with_the_names_of_verbs_live_as_any(delegate: Delegate) {
-        for id in ["create", "run", "restore", "crust", "state", "c.r-u_s+t"] {
+        for id in ["create", "run", "restore", "crust", "install", "uninstall", "state", "c.r-u_s+t"] {
             live(&Twins::plain(delegate, |bundle| bundle.with_id(id)));
         }
     }
 
     fn containers_with_the_names_of_verbs_have_their_volume(delegate: Delegate) {
-        for id in ["create", "crust"] {
+        for id in ["create", "crust", "install"] {
             let twins = Twins::apps(delegate, |bundle| bundle.with_id(id));
             live(&twins);
             assert!(twins.has_a_volume());

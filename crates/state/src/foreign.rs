@@ -1,4 +1,5 @@
-//! The bundle's `config.json` as a file: read once, replaced whole.
+//! A file that somebody else keeps, a bundle's `config.json` or a daemon's configuration: read
+//! once, replaced whole.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
@@ -9,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 
-/// A step with a configuration's file that failed.
+/// Why such a file can't be read or replaced.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigFileError {
+pub enum ForeignFileError {
     /// A system call.
     #[error("{call}({path:?})")]
     Call {
@@ -24,18 +25,18 @@ pub(crate) enum ConfigFileError {
         source: io::Error,
     },
     /// A directory, a pipe, a device.
-    #[error("{} is not a regular file; hint: give the container's configuration as a file", .0.display())]
+    #[error("{} is not a regular file; hint: give the configuration as a file", .0.display())]
     NotAFile(PathBuf),
-    /// The delegate follows the link; a replacement would leave its target as it is, for
+    /// Whose file it is follows the link; a replacement would leave its target as it is, for
     /// whoever else uses it, and turn the link into a file.
     #[error(
-        "{} is a symbolic link, and this container's configuration has to be rewritten; \
+        "{} is a symbolic link, and what it leads to would have to be rewritten; \
          hint: put the file itself there", .0.display()
     )]
     Symlink(PathBuf),
     /// Another file is there now.
     #[error(
-        "{} was replaced while it was read; hint: is another program changing the bundle?",
+        "{} was replaced while it was read; hint: is another program changing it?",
         .0.display()
     )]
     Changed(PathBuf),
@@ -44,9 +45,9 @@ pub(crate) enum ConfigFileError {
     NoName(PathBuf),
 }
 
-/// An open configuration, with the bytes that were in it.
+/// An open file, with the bytes that were in it.
 #[derive(Debug)]
-pub(crate) struct ConfigFile {
+pub struct ForeignFile {
     /// For messages only; acts go through `dir`.
     path: PathBuf,
     dir: OwnedFd,
@@ -56,21 +57,13 @@ pub(crate) struct ConfigFile {
     bytes: Vec<u8>,
 }
 
-impl ConfigFile {
-    /// Reads `<bundle>/config.json`, or the file that `config` names (relative to the current
-    /// directory, as in [`Start::config`](crate::invocation::Start)). `None`: there is no such
-    /// file, which the delegate tells in its own words.
-    pub(crate) fn read(
-        bundle: &Path,
-        config: Option<&Path>,
-    ) -> Result<Option<Self>, ConfigFileError> {
-        let (dir, name) = match config {
-            None => (bundle, OsStr::new("config.json")),
-            Some(path) => match (path.parent(), path.file_name()) {
-                (Some(dir), Some(name)) if dir.as_os_str().is_empty() => (Path::new("."), name),
-                (Some(dir), Some(name)) => (dir, name),
-                _ => return Err(ConfigFileError::NotAFile(path.to_path_buf())),
-            },
+impl ForeignFile {
+    /// Reads a file. `None`: there is no such file.
+    pub fn read(path: &Path) -> Result<Option<Self>, ForeignFileError> {
+        let (dir, name) = match (path.parent(), path.file_name()) {
+            (Some(dir), Some(name)) if dir.as_os_str().is_empty() => (Path::new("."), name),
+            (Some(dir), Some(name)) => (dir, name),
+            _ => return Err(ForeignFileError::NotAFile(path.to_path_buf())),
         };
         let path = dir.join(name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -82,7 +75,11 @@ impl ConfigFile {
         Self::read_in(dir_fd, name, path)
     }
 
-    fn read_in(dir: OwnedFd, name: &OsStr, path: PathBuf) -> Result<Option<Self>, ConfigFileError> {
+    fn read_in(
+        dir: OwnedFd,
+        name: &OsStr,
+        path: PathBuf,
+    ) -> Result<Option<Self>, ForeignFileError> {
         // Links are followed, as the delegates do. NONBLOCK: a pipe must not hang us.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = existing(rustix::fs::openat(&dir, name, flags, Mode::empty()))
@@ -92,7 +89,7 @@ impl ConfigFile {
         };
         let stat = rustix::fs::fstat(&fd).map_err(call("fstat", &path))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(ConfigFileError::NotAFile(path));
+            return Err(ForeignFileError::NotAFile(path));
         }
         let mut file = File::from(fd);
         let mut bytes = Vec::new();
@@ -109,18 +106,17 @@ impl ConfigFile {
     }
 
     /// What the file holds.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Puts `bytes` in the file's place, atomically, with its mode, owner and
     /// extended attributes (docs/callers.md). On an error the old file stays.
-    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), ConfigFileError> {
+    pub fn replace(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
         self.check_unchanged()?;
-        let mut temp = Temp::create(self)?;
-        temp.file
-            .write_all(bytes)
-            .map_err(io_call("write", &self.path))?;
+        let temp = Temp::create(&self.dir, &self.name, &self.path)?;
+        temp.write(bytes)?;
         // The owner first: a change of it clears mode bits and security.capability.
         rustix::fs::fchown(
             &temp.file,
@@ -131,27 +127,40 @@ impl ConfigFile {
         self.copy_xattrs(&temp.file)?;
         rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(self.stat.st_mode & 0o7777))
             .map_err(self.failed("fchmod"))?;
-        rustix::fs::fsync(&temp.file).map_err(self.failed("fsync"))?;
-        rustix::fs::renameat(&self.dir, &temp.name, &self.dir, &self.name)
-            .map_err(self.failed("rename"))?;
-        // The directory isn't synced: after a crash of the node either file will do, for its
-        // container is gone.
-        temp.renamed = true;
-        Ok(())
+        // The directory isn't synced: after a crash of the node either file of a bundle will do, for
+        // its container is gone.
+        temp.rename()
+    }
+
+    /// Waits until a replacement, or a removal, will outlive a crash of the node.
+    pub fn sync_directory(&self) -> Result<(), ForeignFileError> {
+        rustix::fs::fsync(&self.dir).map_err(self.failed("fsync"))
+    }
+
+    /// Removes the file, if it is still the one that was read.
+    pub fn remove(&self) -> Result<(), ForeignFileError> {
+        self.check_unchanged()?;
+        rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty()).map_err(self.failed("unlink"))
+    }
+
+    /// Whether nobody but root can have written it.
+    #[must_use]
+    pub fn is_roots_alone(&self) -> bool {
+        self.stat.st_uid == 0 && self.stat.st_mode & 0o022 == 0
     }
 
     /// The file as it is now.
-    pub(crate) fn again(&self) -> Result<Self, ConfigFileError> {
+    pub fn again(&self) -> Result<Self, ForeignFileError> {
         let dir = self.dir.try_clone().map_err(io_call("dup", &self.path))?;
         let file = Self::read_in(dir, &self.name, self.path.clone())?;
-        file.ok_or_else(|| ConfigFileError::Changed(self.path.clone()))
+        file.ok_or_else(|| ForeignFileError::Changed(self.path.clone()))
     }
 
-    fn check_unchanged(&self) -> Result<(), ConfigFileError> {
+    fn check_unchanged(&self) -> Result<(), ForeignFileError> {
         let now = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(self.failed("lstat"))?;
         if FileType::from_raw_mode(now.st_mode) == FileType::Symlink {
-            return Err(ConfigFileError::Symlink(self.path.clone()));
+            return Err(ForeignFileError::Symlink(self.path.clone()));
         }
         let same = (now.st_dev, now.st_ino) == (self.stat.st_dev, self.stat.st_ino)
             && (now.st_size, now.st_mtime, now.st_mtime_nsec)
@@ -163,11 +172,11 @@ impl ConfigFile {
         if same {
             Ok(())
         } else {
-            Err(ConfigFileError::Changed(self.path.clone()))
+            Err(ForeignFileError::Changed(self.path.clone()))
         }
     }
 
-    fn copy_xattrs(&self, to: &File) -> Result<(), ConfigFileError> {
+    fn copy_xattrs(&self, to: &File) -> Result<(), ForeignFileError> {
         for name in xattr_names(&self.file).map_err(self.failed("flistxattr"))? {
             // Digests of the old content: they would make the new one unreadable under IMA.
             if matches!(name.to_bytes(), b"security.ima" | b"security.evm") {
@@ -184,46 +193,76 @@ impl ConfigFile {
         Ok(())
     }
 
-    fn failed(&self, name: &'static str) -> impl FnOnce(Errno) -> ConfigFileError {
+    fn failed(&self, name: &'static str) -> impl FnOnce(Errno) -> ForeignFileError {
         call(name, &self.path)
     }
+}
+
+/// Writes a file of ours where somebody else looks for it, with this mode, root's: whole, and in the
+/// place of one that is there. Whoever has that one open, or runs it, keeps it.
+pub fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFileError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(ForeignFileError::NotAFile(path.to_path_buf()));
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir_fd = rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(call("open", dir))?;
+    let temp = Temp::create(&dir_fd, name, path)?;
+    temp.write(bytes)?;
+    rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(mode)).map_err(call("fchmod", path))?;
+    temp.rename()?;
+    rustix::fs::fsync(&dir_fd).map_err(call("fsync", dir))
 }
 
 /// The new file until it has its name; removed when that doesn't come about.
 struct Temp<'a> {
     dir: &'a OwnedFd,
-    name: OsString,
+    temporary: OsString,
+    name: &'a OsStr,
+    path: &'a Path,
     file: File,
     renamed: bool,
 }
 
 impl<'a> Temp<'a> {
-    fn create(config: &'a ConfigFile) -> Result<Self, ConfigFileError> {
+    fn create(dir: &'a OwnedFd, name: &'a OsStr, path: &'a Path) -> Result<Self, ForeignFileError> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let owner_only = Mode::RUSR | Mode::WUSR;
         for attempt in 0..1024_u32 {
-            let mut name = OsString::from(".");
-            name.push(&config.name);
-            name.push(format!(".{}.{attempt}.runcrust", std::process::id()));
-            match rustix::fs::openat(&config.dir, &name, flags, owner_only) {
+            let mut temporary = OsString::from(".");
+            temporary.push(name);
+            temporary.push(format!(".{}.{attempt}.runcrust", std::process::id()));
+            match rustix::fs::openat(dir, &temporary, flags, owner_only) {
                 Ok(fd) => {
                     return Ok(Self {
-                        dir: &config.dir,
+                        dir,
+                        temporary,
                         name,
+                        path,
                         file: File::from(fd),
                         renamed: false,
                     });
                 }
                 // Left by a process of this id that was killed.
                 Err(Errno::EXIST) => {}
-                Err(errno) => {
-                    let path = config.path.with_file_name(&name);
-                    return Err(call("open", &path)(errno));
-                }
+                Err(errno) => return Err(call("open", &path.with_file_name(&temporary))(errno)),
             }
         }
-        Err(ConfigFileError::NoName(config.path.clone()))
+        Err(ForeignFileError::NoName(path.to_path_buf()))
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
+        let mut file = &self.file;
+        file.write_all(bytes).map_err(io_call("write", self.path))
+    }
+
+    /// Gives it its name, once it is on the disk.
+    fn rename(mut self) -> Result<(), ForeignFileError> {
+        rustix::fs::fsync(&self.file).map_err(call("fsync", self.path))?;
+        rustix::fs::renameat(self.dir, &self.temporary, self.dir, self.name)
+            .map_err(call("rename", self.path))?;
+        self.renamed = true;
+        Ok(())
     }
 }
 
@@ -231,7 +270,7 @@ impl Drop for Temp<'_> {
     fn drop(&mut self) {
         if !self.renamed {
             // The error that brought us here is the one to tell.
-            let _ = rustix::fs::unlinkat(self.dir, &self.name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.dir, &self.temporary, AtFlags::empty());
         }
     }
 }
@@ -277,18 +316,18 @@ fn existing(opened: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-fn call(name: &'static str, path: &Path) -> impl FnOnce(Errno) -> ConfigFileError {
+fn call(name: &'static str, path: &Path) -> impl FnOnce(Errno) -> ForeignFileError {
     let path = path.to_path_buf();
-    move |errno| ConfigFileError::Call {
+    move |errno| ForeignFileError::Call {
         call: name,
         path,
         source: errno.into(),
     }
 }
 
-fn io_call(name: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConfigFileError {
+fn io_call(name: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ForeignFileError {
     let path = path.to_path_buf();
-    move |source| ConfigFileError::Call {
+    move |source| ForeignFileError::Call {
         call: name,
         path,
         source,
@@ -308,8 +347,10 @@ mod tests {
         dir
     }
 
-    fn read(bundle: &Path) -> ConfigFile {
-        ConfigFile::read(bundle, None).unwrap().unwrap()
+    fn read(bundle: &Path) -> ForeignFile {
+        ForeignFile::read(&bundle.join("config.json"))
+            .unwrap()
+            .unwrap()
     }
 
     fn names(dir: &Path) -> Vec<OsString> {
@@ -328,28 +369,30 @@ mod tests {
         symlink("nowhere", at("b/config.json")).unwrap();
         for bundle in [dir.path(), &at("none"), &at("file"), &at("b")] {
             assert!(
-                ConfigFile::read(bundle, None).unwrap().is_none(),
+                ForeignFile::read(&bundle.join("config.json"))
+                    .unwrap()
+                    .is_none(),
                 "{}",
                 bundle.display()
             );
         }
-        assert!(
-            ConfigFile::read(dir.path(), Some(&at("no/such")))
-                .unwrap()
-                .is_none()
-        );
+        assert!(ForeignFile::read(&at("no/such")).unwrap().is_none());
     }
 
     #[test]
-    fn another_file_than_config_json_can_be_named() {
-        let dir = bundle("default");
-        let other = dir.path().join("other");
-        fs::write(&other, "other").unwrap();
-        let file = ConfigFile::read(dir.path(), Some(&other)).unwrap().unwrap();
-        assert_eq!(file.bytes(), b"other");
-        file.replace(b"new").unwrap();
-        assert_eq!(fs::read(other).unwrap(), b"new");
-        assert_eq!(read(dir.path()).bytes(), b"default");
+    fn a_file_that_is_put_somewhere_replaces_what_is_there_and_not_what_runs() {
+        let dir = bundle("old");
+        let path = dir.path().join("config.json");
+        let mut before = fs::File::open(&path).unwrap();
+        put(&path, b"new", 0o755).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
+        let mut kept = String::new();
+        before.read_to_string(&mut kept).unwrap();
+        assert_eq!(kept, "old");
+        assert_eq!(names(dir.path()), ["config.json"]);
+        let nowhere = put(&dir.path().join("no/x"), b"", 0o755).unwrap_err();
+        assert!(nowhere.to_string().contains("no"), "{nowhere}");
     }
 
     #[test]
@@ -357,12 +400,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-        let error = ConfigFile::read(dir.path(), None).unwrap_err();
-        assert!(matches!(error, ConfigFileError::NotAFile(_)), "{error}");
+        let error = ForeignFile::read(&path).unwrap_err();
+        assert!(matches!(error, ForeignFileError::NotAFile(_)), "{error}");
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let error = ConfigFile::read(dir.path(), None).unwrap_err();
-        assert!(matches!(error, ConfigFileError::NotAFile(_)), "{error}");
+        let error = ForeignFile::read(&path).unwrap_err();
+        assert!(matches!(error, ForeignFileError::NotAFile(_)), "{error}");
     }
 
     #[test]
@@ -415,7 +458,7 @@ mod tests {
         let file = read(link.path());
         assert_eq!(file.bytes(), b"text");
         let error = file.replace(b"new").unwrap_err();
-        assert!(matches!(error, ConfigFileError::Symlink(_)), "{error}");
+        assert!(matches!(error, ForeignFileError::Symlink(_)), "{error}");
         assert_eq!(fs::read(dir.path().join("config.json")).unwrap(), b"text");
         assert_eq!(names(link.path()), ["config.json"]);
     }
@@ -428,7 +471,7 @@ mod tests {
         fs::write(dir.path().join("x"), "else").unwrap();
         fs::rename(dir.path().join("x"), &path).unwrap();
         let error = file.replace(b"new").unwrap_err();
-        assert!(matches!(error, ConfigFileError::Changed(_)), "{error}");
+        assert!(matches!(error, ForeignFileError::Changed(_)), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"else");
     }
 
@@ -448,7 +491,7 @@ mod tests {
     fn a_failure_before_the_rename_leaves_the_old_file_alone() {
         let dir = bundle("text");
         let file = read(dir.path());
-        let temp = Temp::create(&file).unwrap();
+        let temp = Temp::create(&file.dir, &file.name, &file.path).unwrap();
         assert_eq!(names(dir.path()).len(), 2);
         drop(temp);
         assert_eq!(names(dir.path()), ["config.json"]);

@@ -1,0 +1,105 @@
+//! A file's old and new text.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::HandlerError;
+use crate::lines;
+use crate::node::{Kept, Node};
+
+/// The first line of a file that is all ours, and what stands above a table that is.
+/// Begins as [`lines::OURS`] does.
+pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
+
+/// A file as it is.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Where its daemon finds it.
+    pub(crate) path: PathBuf,
+    /// `None` where there is none.
+    pub(crate) text: Option<String>,
+}
+
+/// A file as it is and as it is to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) path: PathBuf,
+    pub(crate) before: Option<String>,
+    /// `None` where it is to go.
+    pub(crate) after: Option<String>,
+}
+
+impl Edit {
+    pub(crate) fn new(path: &Path, before: Option<&str>, after: String) -> Self {
+        Self::maybe(path, before, Some(after))
+    }
+
+    pub(crate) fn maybe(path: &Path, before: Option<&str>, after: Option<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            before: before.map(str::to_owned),
+            after,
+        }
+    }
+}
+
+/// What is to be done to a node's files.
+#[derive(Debug)]
+pub struct Plan {
+    /// The files; those that stay as they are, too.
+    pub changes: Vec<Change>,
+    /// What an operator should know besides.
+    pub note: Option<String>,
+    /// The program that the handler runs, or ran; `None` where there was no handler to remove.
+    pub program: Option<PathBuf>,
+}
+
+/// One file of a node, and what becomes of it.
+#[derive(Debug)]
+pub struct Change {
+    edit: Edit,
+    kept: Option<Kept>,
+}
+
+impl Change {
+    pub(crate) fn new(edit: Edit, kept: Option<Kept>) -> Self {
+        Self { edit, kept }
+    }
+
+    /// Where its daemon finds it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.edit.path
+    }
+
+    /// Whether it stays as it is.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.edit.before == self.edit.after
+    }
+
+    /// As `diff -u` shows it.
+    #[must_use]
+    pub fn diff(&self) -> String {
+        let Edit {
+            path,
+            before,
+            after,
+        } = &self.edit;
+        let path = path.display().to_string();
+        lines::unified(&path, before.as_deref(), after.as_deref())
+    }
+
+    /// Writes it: whole, with the mode, owner and attributes that it has. One that has changed since
+    /// it was read stays.
+    pub fn apply(&self, node: &Node) -> Result<(), HandlerError> {
+        if self.is_nothing() {
+            return Ok(());
+        }
+        match (&self.kept, &self.edit.after) {
+            (Some(kept), Some(text)) => kept.replace(text),
+            (Some(kept), None) => kept.remove(),
+            (None, Some(text)) => node.create(&self.edit.path, text),
+            (None, None) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use super::*;
+
+const PROGRAM: &str = "/usr/local/bin/runcrust";
+const WANTED: Wanted<'_> = Wanted {
+    handler: "crust",
+    program: PROGRAM,
+    systemd_cgroup: None,
+};
+const UNWANTED: Unwanted<'_> = Unwanted {
+    handler: "crust",
+    program: None,
+};
+
+fn source(text: Option<&str>) -> Source {
+    Source {
+        path: "/etc/docker/daemon.json".into(),
+        text: text.map(str::to_owned),
+    }
+}
+
+fn installed(text: Option<&str>) -> String {
+    install(&source(text), WANTED).unwrap().after.unwrap()
+}
+
+fn uninstalled(text: &str) -> String {
+    let (edit, program) = uninstall(&source(Some(text)), UNWANTED).unwrap().unwrap();
+    assert_eq!(program, PathBuf::from(PROGRAM));
+    edit.after.unwrap()
+}
+
+#[test]
+fn the_runtime_is_added_in_the_files_own_form_and_taken_back() {
+    for (text, expected) in [
+        (
+            "{}\n",
+            "{\n    \"runtimes\": {\n        \"crust\": {\n            \"path\": \"/usr/local/bin/runcrust\"\n        }\n    }\n}\n",
+        ),
+        (
+            "{\n  \"exec-opts\": [\"native.cgroupdriver=systemd\"],\n  \"log-level\": \"warn\"\n}\n",
+            "{\n  \"exec-opts\": [\"native.cgroupdriver=systemd\"],\n  \"log-level\": \"warn\",\n  \"runtimes\": {\n    \"crust\": {\n      \"path\": \"/usr/local/bin/runcrust\"\n    }\n  }\n}\n",
+        ),
+        (
+            "{\"debug\":true}",
+            "{\"debug\":true,\"runtimes\":{\"crust\":{\"path\":\"/usr/local/bin/runcrust\"}}}",
+        ),
+        (
+            "{\n\t\"runtimes\": {\n\t\t\"kata\": { \"runtimeType\": \"io.containerd.kata.v2\" }\n\t},\n\t\"debug\": true\n}",
+            "{\n\t\"runtimes\": {\n\t\t\"kata\": { \"runtimeType\": \"io.containerd.kata.v2\" },\n\t\t\"crust\": {\n\t\t\t\"path\": \"/usr/local/bin/runcrust\"\n\t\t}\n\t},\n\t\"debug\": true\n}",
+        ),
+        (
+            "{\r\n  \"debug\": true\r\n}\r\n",
+            "{\r\n  \"debug\": true,\r\n  \"runtimes\": {\r\n    \"crust\": {\r\n      \"path\": \"/usr/local/bin/runcrust\"\r\n    }\r\n  }\r\n}\r\n",
+        ),
+        (
+            "{ \"a\": 1, \"b\": 1.50 }",
+            "{ \"a\": 1, \"b\": 1.50, \"runtimes\":{\"crust\":{\"path\":\"/usr/local/bin/runcrust\"}} }",
+        ),
+    ] {
+        let once = installed(Some(text));
+        assert_eq!(once, expected);
+        assert_eq!(installed(Some(&once)), once);
+        assert_eq!(uninstalled(&once), text);
+        let parsed: serde_json::Value = serde_json::from_str(&once).unwrap();
+        assert_eq!(parsed["runtimes"]["crust"]["path"], PROGRAM);
+    }
+    for nothing in [None, Some(""), Some("\n")] {
+        assert_eq!(installed(nothing), installed(Some("{}\n")));
+    }
+}
+
+#[test]
+fn a_runtime_is_removed_from_anywhere_among_others() {
+    let ours = format!("\"crust\": {{\"path\": \"{PROGRAM}\"}}");
+    for (text, expected) in [
+        (
+            format!("{{\"runtimes\": {{{ours}, \"b\": {{}}}}}}"),
+            "{\"runtimes\": { \"b\": {}}}",
+        ),
+        (
+            format!("{{\"runtimes\": {{\"a\": {{}}, {ours}, \"b\": {{}}}}}}"),
+            "{\"runtimes\": {\"a\": {}, \"b\": {}}}",
+        ),
+        (
+            format!("{{\"runtimes\": {{{ours}}}, \"x\": 1}}"),
+            "{ \"x\": 1}",
+        ),
+    ] {
+        assert_eq!(uninstalled(&text), expected);
+    }
+    assert!(
+        uninstall(&source(Some("{\"runtimes\": {}}")), UNWANTED)
+            .unwrap()
+            .is_none()
+    );
+    assert!(uninstall(&source(None), UNWANTED).unwrap().is_none());
+}
+
+#[test]
+fn an_older_path_is_replaced_with_what_the_operator_added() {
+    let text = "{\"runtimes\": {\"crust\": {\"runtimeArgs\": [\"--debug\"], \"path\": \"/opt/runcrust\"}}}";
+    assert_eq!(
+        installed(Some(text)),
+        text.replace("/opt/runcrust", PROGRAM)
+    );
+}
+
+#[test]
+fn mistakes_and_somebody_elses_runtime_are_refused() {
+    for (text, words) in [
+        ("{\n  \"debug\": tru\n}", "daemon.json:3: "),
+        ("{\n  // comment\n}", "daemon.json:2: "),
+        ("[]", "the file isn't an object"),
+        ("{\"runtimes\": []}", "runtimes isn't an object"),
+        (
+            "{\"runtimes\": {\"crust\": 1}}",
+            "runtimes.crust isn't an object",
+        ),
+        (
+            "{\"runtimes\": {\"crust\": {\"path\": \"/usr/bin/crun\"}}}",
+            "it runs \"/usr/bin/crun\"",
+        ),
+        (
+            "{\"runtimes\": {\"crust\": {\"runtimeType\": \"x\"}}}",
+            "it has no `path`",
+        ),
+    ] {
+        let error = install(&source(Some(text)), WANTED)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Whether an entry of the handler's name is runcrust's.
+
+use std::path::Path;
+
+/// What a handler is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Its name.
+    pub(crate) handler: &'a str,
+    /// What it runs.
+    pub(crate) program: &'a str,
+    /// Whether its containers' cgroups are systemd's, where that is asked for.
+    pub(crate) systemd_cgroup: Option<bool>,
+}
+
+/// What of a handler is to be removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unwanted<'a> {
+    /// Its name.
+    pub(crate) handler: &'a str,
+    /// A program that is runcrust whatever its name.
+    pub(crate) program: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// Whether a program is runcrust, perhaps an older one at another place.
+    pub(crate) fn is_ours(&self, program: &str) -> bool {
+        is_ours(program, Some(self.program))
+    }
+}
+
+impl Unwanted<'_> {
+    /// Whether a program is runcrust.
+    pub(crate) fn is_ours(&self, program: &str) -> bool {
+        is_ours(program, self.program)
+    }
+}
+
+/// runcrust is called by several names, and its name selects its configuration.
+fn is_ours(program: &str, own: Option<&str>) -> bool {
+    let name = Path::new(program).file_name();
+    let is_runcrust = name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"runcrust"));
+    is_runcrust || own == Some(program)
+}

@@ -1,0 +1,142 @@
+//! Why a handler isn't installed or removed.
+
+use std::io;
+use std::path::PathBuf;
+
+use crust_state::config::ConfigError;
+use crust_state::crust::EntryError;
+use crust_state::files::FileError;
+use crust_state::foreign::ForeignFileError;
+use crust_state::state_directory::StateError;
+
+/// Why a handler isn't installed or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlerError {
+    /// A file isn't what its daemon reads.
+    #[error("{}:{line}: {message}; hint: the daemon can't read it either, unless it is a template: correct it, or name another file with --config", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A file isn't text.
+    #[error("{}: isn't UTF-8; hint: is it the daemon's configuration?", .0.display())]
+    NotText(PathBuf),
+    /// A key isn't a table, or not of the type that its daemon reads.
+    #[error("{}: {key} isn't {kind}; hint: the daemon can't read it either: correct it", path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// The key, dotted.
+        key: String,
+        /// What it should be.
+        kind: &'static str,
+    },
+    /// containerd's first form, which knows plugins by other names.
+    #[error(
+        "{}: is a configuration of version 1 (it has no `version`), and handlers are added to \
+         version 2 and later; hint: `containerd config migrate` of containerd 1.7 and later prints \
+         it anew; where only `disabled_plugins` and the like are set, add a first line `version = 2` \
+         and write plugins' full names, \"io.containerd.grpc.v1.cri\" for \"cri\"", .0.display()
+    )]
+    Version1(PathBuf),
+    /// A form that is newer than this program.
+    #[error("{}: version {version} isn't one of 2, 3 and 4, which are known; hint: use a newer runcrust, or add the handler by hand", path.display())]
+    UnknownVersion {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        version: i64,
+    },
+    /// The name is taken.
+    #[error("{}: handler {handler} is there and isn't runcrust's: {what}; hint: choose another name with --handler", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The handler's name.
+        handler: String,
+        /// What it is instead.
+        what: String,
+    },
+    /// A name that no runtime class could have.
+    #[error(
+        "{0:?} can't be a handler's name: small letters, digits and `-` only, as in a RuntimeClass"
+    )]
+    Name(String),
+    /// A handler's program must be found by a daemon.
+    #[error("{}: isn't an absolute path in UTF-8; hint: --program takes what the daemon is to run", .0.display())]
+    ProgramPath(PathBuf),
+    /// Every container would fail to start.
+    #[error("{} isn't a program on the node; hint: install runcrust there first, with --copy-to DIR, or name it with --program", .0.display())]
+    NoProgram(PathBuf),
+    /// It would be run as root.
+    #[error("{}: isn't root's alone; hint: chown root:root and chmod go-w", .0.display())]
+    Untrusted(PathBuf),
+    /// A file can't be read or replaced.
+    #[error(transparent)]
+    File(#[from] ForeignFileError),
+    /// A system call.
+    #[error("{call} {}: {source}", path.display())]
+    Call {
+        /// Its name.
+        call: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Somebody needs the handler.
+    #[error("{}; hint: end these pods first (kubectl drain), and keep new ones away", .0.join(", "))]
+    InUse(Vec<String>),
+    /// Whether somebody needs it can't be told.
+    #[error("it can't be told whether volumes are in use: {0}")]
+    Records(String),
+    /// The service manager.
+    #[error("systemctl {arguments}: {reason}; hint: restart {unit} by hand")]
+    Service {
+        /// What it was asked.
+        arguments: String,
+        /// What it answered.
+        reason: String,
+        /// The daemon.
+        unit: &'static str,
+    },
+}
+
+impl HandlerError {
+    pub(crate) fn call(
+        call: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        let (path, source) = (path.into(), source.into());
+        Self::Call { call, path, source }
+    }
+}
+
+impl From<ConfigError> for HandlerError {
+    fn from(error: ConfigError) -> Self {
+        Self::Records(error.to_string())
+    }
+}
+
+impl From<EntryError> for HandlerError {
+    fn from(error: EntryError) -> Self {
+        Self::Records(error.to_string())
+    }
+}
+
+impl From<FileError> for HandlerError {
+    fn from(error: FileError) -> Self {
+        Self::Records(error.to_string())
+    }
+}
+
+impl From<StateError> for HandlerError {
+    fn from(error: StateError) -> Self {
+        Self::Records(error.to_string())
+    }
+}

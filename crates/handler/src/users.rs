@@ -1,0 +1,80 @@
+//! Who would miss the handler.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crust_state::record::VolumeRecord;
+use crust_state::{Config, CrustDirectory, Process, StateDirectory};
+
+use crate::error::HandlerError;
+use crate::node::Node;
+
+/// Fails where a live sandbox or container has a volume, or a sandbox lives that was made for volumes.
+/// `program` is what the handler runs: its name selects the configuration that says where the records
+/// are. What can't be read may be in use.
+pub fn check_unused(node: &Node, program: &Path) -> Result<(), HandlerError> {
+    let config = config(node, program)?;
+    let mut in_use = volumes(node, &config)?;
+    in_use.extend(sandboxes(&config)?);
+    in_use.dedup();
+    if in_use.is_empty() {
+        return Ok(());
+    }
+    Err(HandlerError::InUse(in_use))
+}
+
+/// The configuration that the program would read on the node, with its directories as found from
+/// here.
+fn config(node: &Node, program: &Path) -> Result<Config, HandlerError> {
+    let name: OsString = program.into();
+    let mut config = Config::default();
+    for file in Config::files(Some(&name)) {
+        let file = node.find(&file);
+        if file.exists() {
+            config = Config::load_file(&file)?;
+            break;
+        }
+    }
+    config.crust_root = node.find(&config.crust_root);
+    config.state_dir = node.find(&config.state_dir);
+    Ok(config)
+}
+
+fn volumes(node: &Node, config: &Config) -> Result<Vec<String>, HandlerError> {
+    let crust = CrustDirectory::below(node.root(), config);
+    let mut found = crust.records()?;
+    // Of volumes that were staged for Kata there is no list but this.
+    if let Some(state) = StateDirectory::open(&config.state_dir)? {
+        for device in state.owned_devices()? {
+            for target in state.owners_of(device)? {
+                let record = crust.record(&target)?;
+                found.extend(record.map(|record| (target.volume_name(), record)));
+            }
+        }
+    }
+    let mut in_use: Vec<String> = found
+        .iter()
+        .flat_map(|(name, record)| users(name, record))
+        .collect();
+    in_use.sort();
+    in_use.dedup();
+    Ok(in_use)
+}
+
+fn users(volume: &str, record: &VolumeRecord) -> Vec<String> {
+    let live = record.users.iter().filter(|user| user.process.is_alive());
+    live.map(|user| format!("volume {volume} is in use by {user}"))
+        .collect()
+}
+
+/// One that was made for volumes takes more of them, and is to be released at its end.
+fn sandboxes(config: &Config) -> Result<Vec<String>, HandlerError> {
+    let Some(state) = StateDirectory::open(&config.state_dir)? else {
+        return Ok(Vec::new());
+    };
+    let live = |process: &Process| process.is_alive();
+    let sandboxes = state.every_sandbox()?.into_iter();
+    let sandboxes = sandboxes.filter(|sandbox| live(&sandbox.process));
+    let told = sandboxes.map(|it| format!("sandbox {} of pod {} lives", it.id, it.pod_uid));
+    Ok(told.collect())
+}

@@ -1,0 +1,257 @@
+//! `runcrust install` and `runcrust uninstall`: the handler in a container engine's configuration.
+//!
+//! What is done is told on standard output, the files' differences first. Exit 0: it is done, or there
+//! is nothing to do; 1: it isn't, and one sentence on standard error says why; 2: a mistake on the
+//! command line.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use crust_handler::{
+    Engine, HandlerError, Node, Outcome, Plan, Request, check_unused, copy_programs,
+};
+use crust_state::sentence;
+
+/// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
+#[derive(Debug, Parser)]
+#[command(name = "runcrust", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Add runcrust to a container engine's configuration, as a handler
+    Install(Install),
+    /// Remove what install added, unless volumes are in use
+    Uninstall(Common),
+}
+
+#[derive(Debug, clap::Args)]
+struct Install {
+    #[command(flatten)]
+    common: Common,
+    /// containerd's `SystemdCgroup` for the handler; without it, as `runc` has it
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
+    systemd_cgroup: Option<bool>,
+    /// First copy runcrust and crust-mount-hook into this directory of the node; the handler runs
+    /// that copy
+    #[arg(long, value_name = "DIR", conflicts_with = "program")]
+    copy_to: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Whose configuration it is
+    engine: EngineName,
+    /// The file to edit; without it the engine's usual one, or a drop-in
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The handler's name, as a runtime class has it
+    #[arg(long, value_name = "NAME", default_value = "crust")]
+    handler: String,
+    /// What the handler runs: an absolute path, whose last part selects runcrust's own
+    /// configuration; without it, what this program was called by
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The node's root directory, where this runs in a container
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// Have systemd restart (docker: reload) the engine, if it hasn't read the file as it is
+    #[arg(long)]
+    restart: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum EngineName {
+    Containerd,
+    Crio,
+    Podman,
+    Docker,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Containerd => Self::Containerd,
+            EngineName::Crio => Self::Crio,
+            EngineName::Podman => Self::Podman,
+            EngineName::Docker => Self::Docker,
+        }
+    }
+}
+
+/// The verbs.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the verb that is at `at` in argv.
+pub(crate) fn run(argv: &[OsString], at: usize) -> ExitCode {
+    const USAGE: u8 = 2;
+    if at != 1 {
+        let flags = "flags of install and uninstall come after the word";
+        let _ = writeln!(std::io::stderr(), "runcrust: {flags}");
+        return ExitCode::from(USAGE);
+    }
+    let name = OsString::from("runcrust");
+    let arguments = match Arguments::try_parse_from(std::iter::once(&name).chain(&argv[at..])) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            return ExitCode::from(code);
+        }
+    };
+    let done = match &arguments.verb {
+        Verb::Install(install) => self::install(install),
+        Verb::Uninstall(common) => uninstall(common),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "runcrust: {}", sentence(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn install(arguments: &Install) -> Result<()> {
+    let common = &arguments.common;
+    let node = common.node()?;
+    let program = match &arguments.copy_to {
+        Some(directory) => copy(&node, directory, common.dry_run)?,
+        None => common.program()?,
+    };
+    let is_only_shown = common.dry_run && arguments.copy_to.is_some();
+    if !is_only_shown && !node.has_program(&program) {
+        return Err(HandlerError::NoProgram(program).into());
+    }
+    let request = Request {
+        program: Some(program),
+        systemd_cgroup: arguments.systemd_cgroup,
+        ..common.request()
+    };
+    let plan = crust_handler::install(&node, &request)?;
+    tell(&shown(&plan))?;
+    common.carry_out(&node, &plan)?;
+    tell(&format!("RuntimeClass handler: {}\n", common.handler))
+}
+
+fn copy(node: &Node, directory: &Path, is_dry_run: bool) -> Result<PathBuf> {
+    for copied in copy_programs(node, directory, is_dry_run)? {
+        let what = match (copied.is_same, is_dry_run) {
+            (true, _) => "is there",
+            (false, true) => "would be copied",
+            (false, false) => "copied",
+        };
+        tell(&format!("{}: {what}\n", copied.path.display()))?;
+    }
+    Ok(directory.join("runcrust"))
+}
+
+fn uninstall(common: &Common) -> Result<()> {
+    let node = common.node()?;
+    let plan = crust_handler::uninstall(&node, &common.request())?;
+    let in_use = match &plan.program {
+        Some(program) => check_unused(&node, program),
+        None => Ok(()),
+    };
+    tell(&shown(&plan))?;
+    let what = || format!("handler {} stays", common.handler);
+    in_use.with_context(what)?;
+    common.carry_out(&node, &plan)
+}
+
+impl Common {
+    fn node(&self) -> Result<Node> {
+        let root = self.root.canonicalize();
+        let root = root.with_context(|| format!("--root: realpath {}", self.root.display()))?;
+        Ok(Node::new(&root))
+    }
+
+    fn program(&self) -> Result<PathBuf> {
+        match &self.program {
+            Some(program) => Ok(program.clone()),
+            None => crate::start::own_path(std::env::args_os().next().as_ref()),
+        }
+    }
+
+    fn request(&self) -> Request {
+        let engine = Engine::from(self.engine);
+        let config = self.config.clone();
+        Request {
+            engine,
+            config: config.unwrap_or_else(|| engine.default_file().to_owned()),
+            handler: self.handler.clone(),
+            program: self.program.clone(),
+            systemd_cgroup: None,
+        }
+    }
+
+    /// Does what was shown, unless that was all.
+    fn carry_out(&self, node: &Node, plan: &Plan) -> Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        for change in &plan.changes {
+            change.apply(node)?;
+        }
+        self.restart(node, plan)
+    }
+
+    fn restart(&self, node: &Node, plan: &Plan) -> Result<()> {
+        let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
+        let Some(service) = Engine::from(self.engine).service() else {
+            let next = "podman reads its configuration at each start: nothing to restart\n";
+            return if is_changed { tell(next) } else { Ok(()) };
+        };
+        let command = format!("systemctl {} {}", service.verb, service.unit);
+        if !self.restart {
+            let next = format!("to have it read: {command}\n");
+            return if is_changed { tell(&next) } else { Ok(()) };
+        }
+        let request = self.request();
+        let mut files: Vec<&Path> = vec![&request.config];
+        files.extend(plan.changes.iter().map(crust_handler::Change::path));
+        tell(&match service.restart(node, &files)? {
+            Outcome::Done => format!("done: {command}\n"),
+            Outcome::Fresh => format!("{} has read it: nothing to restart\n", service.unit),
+            Outcome::Stopped => format!("{} doesn't run: nothing to restart\n", service.unit),
+        })
+    }
+}
+
+fn shown(plan: &Plan) -> String {
+    let mut text = String::new();
+    for change in &plan.changes {
+        if change.is_nothing() {
+            let _ = writeln!(text, "{}: nothing to change", change.path().display());
+        }
+        text.push_str(&change.diff());
+    }
+    if plan.changes.is_empty() {
+        text.push_str("nothing to remove\n");
+    }
+    if let Some(note) = &plan.note {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// What nobody hears isn't done.
+fn tell(text: &str) -> Result<()> {
+    if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
+        bail!("write to standard output: {error}");
+    }
+    Ok(())
+}

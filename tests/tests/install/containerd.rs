@@ -1,0 +1,200 @@
+//! The real containerd, with a configuration that `runcrust install` has edited.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{
+    Configured, Containerd, Delegate, MountWatcher, Node, Run, Runtime, on_each_delegate,
+};
+
+use crate::scene::run;
+
+const POD: &str = "cccccccc-1111-2222-3333-444444444444";
+
+/// `runcrust install|uninstall containerd` of the node's handler, for a file.
+fn call(node: &Node, verb: &str, file: &Path) -> Run {
+    run(
+        node.handler().path(),
+        &[verb, "containerd", "--config", utf8(file)],
+    )
+}
+
+/// What containerd makes of a configuration, but for the list of its files.
+fn dump(file: &Path) -> Vec<String> {
+    let mut containerd = Command::new("containerd");
+    let run = Run::of(
+        containerd
+            .arg("--config")
+            .arg(file)
+            .args(["config", "dump"]),
+    )
+    .success();
+    let lines = run
+        .stdout
+        .lines()
+        .filter(|line| !line.starts_with("imports = "));
+    lines.map(str::to_owned).collect()
+}
+
+/// The lines that say something: in containerd's runtimes what is zero is as if it weren't said.
+fn said(dump: Vec<String>) -> Vec<String> {
+    let zeros = [" = \"\"", " = 0", " = false", " = []"];
+    let says = |line: &String| !zeros.iter().any(|zero| line.ends_with(zero));
+    dump.into_iter().filter(says).collect()
+}
+
+/// All lines of `before` are in `after`, in their order; the lines that are new.
+#[track_caller]
+fn added(before: &[String], after: &[String]) -> Vec<String> {
+    let mut rest = before.iter().peekable();
+    let new = after.iter().filter(|line| rest.next_if_eq(line).is_none());
+    let new = new.cloned().collect();
+    assert_eq!(rest.next(), None, "a line of the operator's is gone");
+    new
+}
+
+/// The lines of one runtime in a dump.
+fn runtime(dump: &[String], name: &str) -> Vec<String> {
+    let header = format!("containerd.runtimes.{name}");
+    let starts = |line: &&String| line.trim_start().starts_with('[');
+    let mut lines = Vec::new();
+    let mut inside = false;
+    for line in dump {
+        if starts(&line) {
+            let own = line.trim_end().trim_end_matches(']');
+            inside = own.ends_with(&header) || own.contains(&format!("{header}."));
+        }
+        if inside {
+            lines.push(line.trim().to_owned());
+        }
+    }
+    lines
+}
+
+on_each_delegate! {
+    fn a_pod_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let file = configured.file();
+        let before = fs::read_to_string(&file).unwrap();
+        let dumped = dump(&file);
+
+        let installed = call(&node, "install", &file).success();
+        assert!(installed.stdout.contains("+BinaryName = "), "{installed}");
+        assert!(installed.stdout.contains("systemctl restart containerd.service"), "{installed}");
+        assert!(installed.stdout.contains("RuntimeClass handler: crust"), "{installed}");
+        let new = added(&dumped, &dump(&file));
+        let crust = runtime(&dump(&file), "crust");
+        assert!(new.iter().all(|line| line.trim().is_empty() || crust.contains(&line.trim().to_owned())), "{new:?}");
+        assert!(crust.contains(&format!("BinaryName = {:?}", node.handler().path())), "{crust:?}");
+
+        configured.added("crust", &node.handler().runtime());
+        let containerd = Containerd::start_from(configured);
+        let cri = containerd.cri();
+        let watcher = MountWatcher::start(device.path());
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let app = containerd.app("app").mount(utf8(&target), "/data");
+        let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
+        let _ = cri.sh(&app, "echo hello > /data/file");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+
+        let text = fs::read_to_string(&file).unwrap();
+        let refused = call(&node, "uninstall", &file).failure();
+        for word in ["pv-1", POD, &app, "hint: "] {
+            assert!(refused.stderr.contains(word), "{word}: {refused}");
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused, and nothing changed");
+
+        cri.stop_pod(&pod).unwrap();
+        cri.remove_pod(&pod).unwrap();
+        watcher.assert_never_mounted();
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        let _ = call(&node, "uninstall", &file).success();
+        assert_eq!(fs::read_to_string(&file).unwrap(), before);
+        assert_eq!(dump(&file), dumped);
+    }
+
+    /// containerd 1.x takes a plugin's section whole from the last file that has one.
+    fn where_the_plugin_is_set_in_an_imported_file_the_handler_is_added_there(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let file = configured.file();
+        let text = fs::read_to_string(&file).unwrap();
+        let section = text.find("[plugins.\"io.containerd.grpc.v1.cri\"]").unwrap();
+        let drop_ins = node.dir().subdir("conf.d");
+        let imports = format!("imports = [{:?}]\n", drop_ins.join("*.toml"));
+        fs::write(&file, format!("{imports}{}", &text[..section])).unwrap();
+        let cri_file = drop_ins.join("50-cri.toml");
+        fs::write(&cri_file, format!("version = 2\n{}", &text[section..])).unwrap();
+        fs::write(drop_ins.join("60-other.toml"), "version = 2\noom_score = -999\n").unwrap();
+        let before = dump(&file);
+
+        let installed = call(&node, "install", &file).success();
+        assert!(installed.stdout.contains(utf8(&cri_file)), "{installed}");
+        let new = added(&before, &dump(&file));
+        assert!(new.iter().any(|line| line.contains("runtimes.crust")), "{new:?}");
+
+        configured.added("crust", &node.handler().runtime());
+        let containerd = Containerd::start_from(configured);
+        let cri = containerd.cri();
+        let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
+        let app = containerd.app("app").mount(utf8(&target), "/data");
+        let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
+        let _ = cri.sh(&app, "echo hello > /data/file");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        cri.stop_pod(&pod).unwrap();
+        cri.remove_pod(&pod).unwrap();
+        let _ = call(&node, "uninstall", &file).success();
+        assert_eq!(dump(&file), before);
+    }
+}
+
+/// Without it containerd 1.x would have no runtime but ours, and no CRI.
+#[test]
+fn a_drop_in_leaves_containerds_own_default_runtime() {
+    let node = Node::new(Delegate::Runc);
+    let drop_ins = node.dir().subdir("conf.d");
+    let file = node.dir().join("config.toml");
+    let imports = format!("version = 2\nimports = [{:?}]\n", drop_ins.join("*.toml"));
+    fs::write(&file, &imports).unwrap();
+    let before = said(dump(&file));
+    let _ = call(&node, "install", &file).success();
+    let drop_in = drop_ins.join("runcrust.toml");
+    assert!(drop_in.exists());
+    assert_eq!(fs::read_to_string(&file).unwrap(), imports);
+    let after = said(dump(&file));
+    assert_eq!(
+        runtime(&after, "runc"),
+        runtime(&before, "runc"),
+        "{after:?}"
+    );
+    assert!(!runtime(&after, "crust").is_empty());
+    let again = call(&node, "install", &file).success();
+    assert!(again.stdout.contains("nothing to change"), "{again}");
+    let _ = call(&node, "uninstall", &file).success();
+    assert!(!drop_in.exists());
+    assert_eq!(said(dump(&file)), before);
+}
+
+#[test]
+fn without_a_file_one_is_made_that_containerd_reads_and_the_rest_is_its_default() {
+    let node = Node::new(Delegate::Runc);
+    let file = node.dir().join("etc/containerd/config.toml");
+    let empty = node.dir().join("empty.toml");
+    fs::write(&empty, "version = 2\n").unwrap();
+    let _ = call(&node, "install", &file).success();
+    let new = added(&said(dump(&empty)), &said(dump(&file)));
+    assert!(
+        new.iter().any(|line| line.contains("runtimes.crust")),
+        "{new:?}"
+    );
+    let _ = call(&node, "uninstall", &file).success();
+    assert!(!file.exists());
+}

@@ -1,0 +1,94 @@
+//! A node's root directory, and calls of runcrust for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Run, TestDir, binary};
+
+/// A directory that stands for a node's root.
+pub(crate) struct Scene {
+    pub(crate) dir: TestDir,
+}
+
+impl Scene {
+    /// One with runcrust at `/usr/local/bin/runcrust`.
+    pub(crate) fn new() -> Self {
+        let scene = Self::empty();
+        scene.write("usr/local/bin/runcrust", "#!/bin/sh\n", 0o755);
+        scene
+    }
+
+    pub(crate) fn empty() -> Self {
+        let dir = TestDir::new();
+        let _ = dir.subdir("node");
+        Self { dir }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.join("node")
+    }
+
+    /// Where a path of the node's stands here.
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        let file = self.at(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    /// `runcrust install|uninstall … --root <the node>`.
+    pub(crate) fn call(&self, line: &str) -> Run {
+        let root = self.root();
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        words.extend(["--root", utf8(&root)]);
+        run(&binary("runcrust"), &words)
+    }
+
+    /// The same, of the program that the node has.
+    pub(crate) fn installed(&self, line: &str) -> Run {
+        self.call(&format!("{line} --program /usr/local/bin/runcrust"))
+    }
+}
+
+/// Calls a program with containerd's environment.
+pub(crate) fn run(program: &Path, words: &[&str]) -> Run {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+    Run::of(command.args(words))
+}
+
+/// What stands below a directory: paths, modes and contents.
+pub(crate) fn tree(directory: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let content = if metadata.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
+        all.push(format!(
+            "{} {:o} {content:?}",
+            path.display(),
+            metadata.mode()
+        ));
+        if metadata.is_dir() {
+            all.extend(tree(&path));
+        }
+    }
+    all.sort();
+    all
+}

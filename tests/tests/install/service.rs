@@ -1,0 +1,111 @@
+//! `--restart`. No systemd runs where the suites do: a script takes note of what it is asked, in the
+//! node's root directory, which is where systemctl has to be run.
+
+use std::fs;
+
+use crate::scene::Scene;
+
+const SYSTEMCTL: &str = "#!/bin/sh\necho \"$@\" >> /calls\n[ \"$1\" != show ] || cat /answer\n";
+const ASKED: &str = "show --property=ExecMainStartTimestampMonotonic,ActiveState";
+
+/// A node whose daemon is in this state, and started that many microseconds after the node.
+fn node(state: &str, started: &str) -> Scene {
+    let scene = Scene::new();
+    scene.write("usr/bin/systemctl", SYSTEMCTL, 0o755);
+    for applet in ["sh", "cat"] {
+        let file = scene.at(&format!("bin/{applet}"));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::copy("/bin/busybox", file).unwrap();
+    }
+    // A process's standard input.
+    scene.write("dev/null", "", 0o644);
+    let answer = format!("ActiveState={state}\nExecMainStartTimestampMonotonic={started}\n");
+    scene.write("answer", &answer, 0o644);
+    scene
+}
+
+/// What systemctl was asked since the last time.
+fn calls(scene: &Scene) -> Vec<String> {
+    let text = fs::read_to_string(scene.at("calls")).unwrap_or_default();
+    let _ = fs::remove_file(scene.at("calls"));
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_daemon_that_started_before_the_file_was_changed_is_restarted() {
+    let scene = node("active", "1");
+    for (engine, asked) in [
+        ("containerd", "restart containerd.service"),
+        ("crio", "restart crio.service"),
+        ("docker", "reload docker.service"),
+    ] {
+        let unit = asked.split_once(' ').unwrap().1;
+        let expected = vec![format!("{ASKED} {unit}"), asked.to_owned()];
+        let done = scene
+            .installed(&format!("install {engine} --restart"))
+            .success();
+        assert!(
+            done.stdout.contains(&format!("done: systemctl {asked}")),
+            "{done}"
+        );
+        assert_eq!(calls(&scene), expected);
+        // One whose restart failed, or was killed before it, isn't forgotten.
+        let _ = scene
+            .installed(&format!("install {engine} --restart"))
+            .success();
+        assert_eq!(calls(&scene), expected);
+        let _ = scene
+            .call(&format!("uninstall {engine} --restart"))
+            .success();
+        assert_eq!(calls(&scene), expected);
+        let _ = scene.installed(&format!("install {engine}")).success();
+        assert_eq!(calls(&scene), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_daemon_that_has_read_the_file_or_does_not_run_is_left_alone() {
+    // In thirty years.
+    let scene = node("active", "1000000000000000");
+    let done = scene.installed("install containerd --restart").success();
+    assert!(
+        done.stdout.contains("containerd.service has read it"),
+        "{done}"
+    );
+    assert_eq!(calls(&scene), [format!("{ASKED} containerd.service")]);
+    let scene = node("inactive", "0");
+    let done = scene.installed("install containerd --restart").success();
+    assert!(done.stdout.contains("doesn't run"), "{done}");
+    assert_eq!(calls(&scene).len(), 1);
+    let done = scene.installed("install podman --restart").success();
+    assert!(done.stdout.contains("nothing to restart"), "{done}");
+    assert_eq!(calls(&scene), Vec::<String>::new());
+}
+
+#[test]
+fn a_restart_that_fails_is_told_and_the_configuration_stays() {
+    let scene = node("active", "1");
+    let failing =
+        format!("{SYSTEMCTL}[ \"$1\" = show ] || {{ echo 'Job failed.' >&2; exit 1; }}\n");
+    scene.write("usr/bin/systemctl", &failing, 0o755);
+    let failed = scene.installed("install containerd --restart").failure();
+    assert!(
+        failed
+            .stderr
+            .contains("systemctl restart containerd.service: Job failed"),
+        "{failed}"
+    );
+    assert!(
+        scene
+            .read("etc/containerd/config.toml")
+            .contains("runtimes.crust]")
+    );
+    fs::remove_file(scene.at("usr/bin/systemctl")).unwrap();
+    let failed = scene.installed("install containerd --restart").failure();
+    assert!(
+        failed
+            .stderr
+            .contains("hint: restart containerd.service by hand"),
+        "{failed}"
+    );
+}
