@@ -1,5 +1,7 @@
 //! The pages name what the programs read, and roff has nothing to say about them.
 
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
