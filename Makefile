@@ -15,7 +15,7 @@ CARGO_NEXTEST_VERSION := 0.9.143
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
-TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd
+TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd groff-base
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
 # Only what is missing is installed, so that nothing is upgraded under anybody's hands.
@@ -113,6 +113,12 @@ demo: build ## Show a deferred volume end to end
 	$(call debian,$(RUN_PACKAGES))
 	cargo build --quiet --locked --package runcrust-tests --bin demo
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
+
+.PHONY: manuals
+manuals: ## Write the manual pages and the shells' completions into target/manuals
+	$(call debian,$(BUILD_PACKAGES))
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
+		cargo run --quiet --locked --package crust-manuals -- $(CURDIR)/target/manuals
 
 .PHONY: install
 install: build install-units ## Install the programs and systemd's units below PREFIX (/usr/local)

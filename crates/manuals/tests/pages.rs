@@ -1,0 +1,139 @@
+//! The pages name what the programs read, and roff has nothing to say about them.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crust_manuals::{commands, completions, pages};
+
+const DATE: &str = "2026-01-31";
+
+/// A page as it is read, in one line.
+fn rendered(roff: &str) -> String {
+    let mut groff = Command::new("groff");
+    // Wide, and without justification or hyphenation: words stay whole and beside each other.
+    let arguments = ["-man", "-Tascii", "-P-cbou", "-ww", "-rLL=1000n", "-rHY=0"];
+    let mut child = groff
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("groff (Debian's groff-base)");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(roff.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && warnings.is_empty(),
+        "{warnings}\n{roff}"
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn pages_render_without_a_warning_and_are_whole() {
+    for page in pages(DATE).unwrap() {
+        let text = rendered(&page.text);
+        let name = page.name.trim_end_matches(".8");
+        assert!(text.starts_with(&format!("{name}(8)")), "{text}");
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "SEE ALSO"] {
+            assert!(text.contains(section), "{name} has no {section}: {text}");
+        }
+        assert!(text.contains(DATE), "{text}");
+        assert!(!text.contains('`'), "{text}");
+    }
+}
+
+/// Each command's page names its options, and each verb's has a page of its own.
+fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
+    let file = format!("{path}.8");
+    let page = pages.iter().find(|page| page.name == file);
+    let page = page.unwrap_or_else(|| panic!("no {file}"));
+    let text = rendered(&page.text);
+    for argument in command.get_arguments() {
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        let shown = long.or_else(|| Some(argument.get_value_names()?.first()?.to_string()));
+        let shown = shown.expect("an argument has a name");
+        assert!(text.contains(&shown), "{file} has no {shown}: {text}");
+        let is_claps = ["help", "version"].contains(&argument.get_id().as_str());
+        if let Some(help) = argument.get_help().filter(|_| !is_claps) {
+            let help = help.to_string().replace('`', "");
+            let first = help.split_whitespace().next().unwrap();
+            assert!(
+                text.contains(first),
+                "{file} has no help of {shown}: {text}"
+            );
+        }
+    }
+    for verb in command.get_subcommands() {
+        assert!(
+            text.contains(verb.get_name()),
+            "{file} doesn't name {}",
+            verb.get_name()
+        );
+        check(verb, &format!("{path}-{}", verb.get_name()), pages);
+    }
+}
+
+#[test]
+fn every_verb_and_flag_has_its_place() {
+    let pages = pages(DATE).unwrap();
+    for mut command in commands() {
+        command.build();
+        let name = command.get_name().to_owned();
+        check(&command, &name, &pages);
+    }
+    let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+    for name in [
+        "runcrust.8",
+        "runcrust-install.8",
+        "runcrust-uninstall.8",
+        "runcrust-crust.8",
+        "runcrust-crust-stage.8",
+        "crust_ops.8",
+        "crust-mount-hook.8",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
+
+#[test]
+fn pages_without_a_date_are_the_same_each_time() {
+    let text = |file: &crust_manuals::File| file.text.clone();
+    let (one, two) = (pages("").unwrap(), pages("").unwrap());
+    assert!(one.iter().map(text).eq(two.iter().map(text)));
+}
+
+#[test]
+fn each_shell_completes_verbs_and_flags() {
+    let files = completions();
+    for (name, words) in [
+        ("runcrust", ["uninstall", "--copy-to", "crust"]),
+        ("_runcrust", ["uninstall", "--copy-to", "crust"]),
+        ("runcrust.fish", ["uninstall", "copy-to", "crust"]),
+        ("crust_ops", ["--config", "--check", "--version"]),
+        ("_crust_ops", ["--config", "--check", "--version"]),
+        ("crust_ops.fish", ["config", "check", "version"]),
+    ] {
+        let file = files.iter().find(|file| file.name == name).unwrap();
+        for word in words {
+            assert!(file.text.contains(word), "{name}: {word}");
+        }
+    }
+}
+
+#[test]
+fn bash_takes_its_completions() {
+    for file in completions() {
+        if file.name.contains('.') || file.name.starts_with('_') {
+            continue;
+        }
+        let mut bash = Command::new("bash");
+        let status = bash.args(["-n", "-c", &file.text]).status().unwrap();
+        assert!(status.success(), "{}", file.name);
+    }
+}
