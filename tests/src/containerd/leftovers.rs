@@ -33,7 +33,7 @@ impl Leftovers {
         for handler in &self.handlers {
             errors.extend(delete_containers(handler));
         }
-        errors.extend(cgroup::kill_and_remove(&self.cgroup));
+        errors.extend(cgroup::remove_parent(&self.cgroup));
         for socket in sockets {
             let _ = fs::remove_file(socket);
         }
