@@ -8,18 +8,24 @@ use std::time::Duration;
 
 use crate::dir::unique;
 use crate::wait::comes_true;
-use crate::{Run, process};
+use crate::{Delegate, Run, process};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// What a runtime that is called with `--systemd-cgroup` reads as a group: a scope of this name in the
-/// slice `runcrust_tests.slice`, and where that is.
-pub fn scope(name: &str) -> (String, String) {
+/// slice `runcrust_tests.slice`, and the group that its processes are in.
+pub fn scope(name: &str, delegate: Delegate) -> (String, String) {
     let slice = "runcrust_tests.slice";
-    (
-        format!("{slice}:runcrust:{name}"),
-        format!("/{slice}/runcrust-{name}.scope"),
-    )
+    let scope = format!("/{slice}/runcrust-{name}.scope");
+    (format!("{slice}:runcrust:{name}"), within(&scope, delegate))
+}
+
+/// Where processes of a scope are: crun makes a group in it.
+pub(crate) fn within(scope: &str, delegate: Delegate) -> String {
+    match delegate {
+        Delegate::Runc => scope.to_owned(),
+        Delegate::Crun => format!("{scope}/container"),
+    }
 }
 
 /// Whether v2 alone is mounted.

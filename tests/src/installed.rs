@@ -11,9 +11,9 @@ use crate::cleanup::Cleanup;
 use crate::containerd::import_images;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::dir::unique;
-use crate::node::utf8;
+use crate::node::{PATIENCE, utf8};
 use crate::ops::{Clients, stage_request_of};
-use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup};
+use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup, wait_until};
 
 /// containerd's, as it has it by itself.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
@@ -26,7 +26,7 @@ const KUBELET: &str = "/var/lib/kubelet";
 pub struct Installed {
     cri: Cri,
     ops: Clients,
-    handler: &'static str,
+    delegate: Delegate,
     uid: String,
     target: PathBuf,
     _cleanup: Cleanup,
@@ -43,17 +43,16 @@ impl Installed {
     pub fn new(delegate: Delegate) -> Self {
         let dir = TestDir::new();
         let cri = Cri::new(Path::new(CONTAINERD));
-        import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
+        wait_until("containerd's CRI", PATIENCE, || cri.is_ready());
+        let there = import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
+        assert!(there, "the CRI doesn't see the imported images");
         let uid = unique("pod");
         let directory = Path::new(KUBELET).join("pods").join(&uid);
         let target = directory.join("volumes/kubernetes.io~csi/pv-1/mount");
         fs::create_dir_all(&target).expect("mkdir of a target path");
         let (owned, volume) = (uid.clone(), target.clone());
         Self {
-            handler: match delegate {
-                Delegate::Runc => "crust",
-                Delegate::Crun => "crust-crun",
-            },
+            delegate,
             cri,
             ops: Clients::of(Path::new(CRUST_OPS), Path::new(CRUST)),
             uid,
@@ -87,7 +86,11 @@ impl Installed {
     /// Runs the sandbox; its id.
     #[track_caller]
     pub fn run(&self) -> String {
-        let run = self.cri.run_pod(&self.config(), self.handler);
+        let handler = match self.delegate {
+            Delegate::Runc => "crust",
+            Delegate::Crun => "crust-crun",
+        };
+        let run = self.cri.run_pod(&self.config(), handler);
         run.unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
     }
 
@@ -110,7 +113,8 @@ impl Installed {
     /// The control group of one of its containers, below the mount of them.
     pub fn scope(&self, container: &str) -> String {
         let pods = format!("/kubepods.slice/{}", slice(&self.uid));
-        format!("{pods}/cri-containerd-{container}.scope")
+        let scope = format!("{pods}/cri-containerd-{container}.scope");
+        cgroup::within(&scope, self.delegate)
     }
 
     /// As kubelet has it under its systemd driver.

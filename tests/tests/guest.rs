@@ -37,7 +37,7 @@ fn stage(node: &Node, pod: &str, fstype: &str, disk: &Disk) -> PathBuf {
 /// A running container that systemd has made the group for, and where that is.
 #[track_caller]
 fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
-    let (path, group) = cgroup::scope(bundle.id());
+    let (path, group) = cgroup::scope(bundle.id(), node.handler().delegate());
     bundle.spec_mut()["linux"]["cgroupsPath"] = path.into();
     let container = node.container(&bundle.write());
     // The shim never gives the flag to `delete`.

@@ -97,6 +97,20 @@ fn the_journal_has_a_calls_fields() {
     assert_eq!(failed["CRUST_CODE"], "InvalidArgument");
 }
 
+#[test]
+#[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+fn its_check_finds_the_packages_runtime() {
+    let check = Run::of(Command::new("crust_ops").arg("--check")).success();
+    for program in ["/usr/bin/runcrust", "/usr/local/bin/runcrust-crun"] {
+        let line = format!("ok    runtime-cli: {program}");
+        assert!(check.stdout.lines().any(|it| it == line), "{check}");
+    }
+    assert!(
+        check.stdout.contains("hook: /usr/bin/crust-mount-hook\n"),
+        "{check}"
+    );
+}
+
 /// Of a process's status.
 fn field(pid: i32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
