@@ -5,8 +5,10 @@ ARCH   := $(shell uname -m)
 TARGET ?= $(shell rustup target add $(ARCH)-unknown-linux-musl >/dev/null 2>&1 \
 	&& echo $(ARCH)-unknown-linux-musl || echo $(ARCH)-unknown-linux-gnu)
 PREFIX ?= /usr/local
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 BIN     = $(CURDIR)/target/$(TARGET)/release
 VM      = $(CURDIR)/target/vm
+MANUALS = $(CURDIR)/target/manuals
 TORTURE = 500
 
 CARGO_DENY_VERSION    := 0.20.2
@@ -17,6 +19,10 @@ RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-li
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd groff-base
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
+
+# When what is released was made: at the last commit, or where that isn't known, at the last release.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null \
+	|| date --utc --date "$$(sed -n 's/^## \[.*\] - //p' CHANGELOG.md | head -n 1)" +%s)
 
 # Only what is missing is installed, so that nothing is upgraded under anybody's hands.
 define debian
@@ -44,6 +50,13 @@ endif
 # A `$` in a filterset is no variable.
 override export VM_FILTER := $(value VM_FILTER)
 
+# Static; and the same bytes wherever the sources, cargo's home and the toolchain are: paths get into
+# panics' messages. Of prefixes that hold each other the last one counts.
+RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
+	--remap-path-prefix=$(shell rustc --print sysroot)=/rust \
+	--remap-path-prefix=$(abspath $(or $(CARGO_HOME),$(HOME)/.cargo))=/cargo \
+	--remap-path-prefix=$(CURDIR)=/runcrust
+
 # Mounts in a namespace of its own, as a systemd host has them.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 
@@ -54,7 +67,7 @@ help: ## Show this list
 .PHONY: build
 build: ## Build runcrust, crust-mount-hook and crust_ops, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --release \
+	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
 		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops
 
 .PHONY: check
@@ -94,12 +107,30 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 	cargo build --quiet --locked --package runcrust-tests --bin grammar
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
 
-# The programs as `make install` installs them, and tests as `make test` has built them.
+# The node has the programs from their packages; the tests are those that `make test` has built.
+.PHONY: vm-image
+vm-image: deb ## Build the e2e node, a Debian image for QEMU, into target/vm/
+	$(call debian,$(VM_PACKAGES))
+	@mkdir -p $(VM)
+	sh vm-image/node.sh $(VM) target/deb/*.deb
+
 .PHONY: vm-test
-vm-test: build ## Run what cgroup v2 and another kernel matter to, in QEMU; VM_FILTER=… for other tests
+vm-test: deb ## Run what an init, cgroup v2 and another kernel matter to, on the node; VM_FILTER=… for other tests
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/test.sh $(VM)
+	sh vm-image/run.sh test $(VM) target/deb/*.deb
+
+# But what is run by hand alone.
+.PHONY: vm-test-all
+vm-test-all: override export VM_FILTER = all() - test(a_delegate_that_has_pivoted_already)
+vm-test-all: export VM_TIMEOUT ?= 28800
+vm-test-all: vm-test ## Run all tests on the node: hours
+
+.PHONY: vm-shell
+vm-shell: deb ## Give root's shell on the node, with the tests at hand
+	$(call debian,$(VM_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	sh vm-image/run.sh shell $(VM) target/deb/*.deb
 
 # Of runcrust as it is built here, or of any other runtime: docs/conformance.md.
 .PHONY: conformance
@@ -121,10 +152,13 @@ manuals: ## Write the manual pages and the shells' completions into target/manua
 		cargo run --quiet --locked --package crust-manuals -- $(CURDIR)/target/manuals
 
 .PHONY: install
-install: build install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
+install: build manuals install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
 	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
 	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
+	@if [ -d $(MANUALS) ]; then \
+		mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share; \
+	fi
 
 .PHONY: install-units
 install-units:
@@ -132,6 +166,31 @@ install-units:
 		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit \
 			| install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
+
+# What goes below PREFIX/share: man/man8/…, bash-completion/completions/….
+.PHONY: manuals
+manuals:
+
+.PHONY: licenses
+licenses:
+	@mkdir -p target && sh deploy/licenses.sh $(TARGET) >target/licenses
+
+.PHONY: deb
+deb: build manuals licenses ## Build the Debian packages runcrust and crust-ops into target/deb/
+	rm -rf --one-file-system target/deb
+	@$(MAKE) --silent install PREFIX=/usr DESTDIR=$(CURDIR)/target/deb/tree
+	@install -D -m 0644 -t target/deb/tree/etc/runcrust deploy/etc/*.toml
+	@sh deploy/deb/build.sh target/deb/tree target/licenses target/deb
+
+.PHONY: dist
+dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the same bytes everywhere
+	@$(MAKE) --silent install PREFIX=/usr/local DESTDIR=$(CURDIR)/target/deb/prefix
+	@sh deploy/dist.sh target/deb/prefix/usr/local target/licenses target/deb \
+		runcrust-$(VERSION)-$(ARCH)-linux target/dist
+
+.PHONY: reproducible
+reproducible: ## Build what is released twice, in different directories, and compare
+	sh deploy/reproducible.sh $(CURDIR)/target/reproducible
 
 .PHONY: clean
 clean: ## Remove what was built

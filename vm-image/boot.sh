@@ -1,16 +1,15 @@
 #!/bin/sh
 # Boots the guest, shows what it says, and ends as its payload ended:
 #
-#   sh vm-image/boot.sh ROOT PAYLOAD LOG COUNTED
+#   sh vm-image/boot.sh NODE PAYLOAD LOG COUNTED
 #
-# ROOT is what root.sh printed, PAYLOAD is payload.sh's image, COUNTED is a line to show before the
-# runner's last. VM_ACCEL=kvm uses the processor's virtualisation (by default it isn't even looked for:
-# there are machines where opening /dev/kvm hangs). VM_TIMEOUT is how many seconds the guest may take.
+# NODE is what node.sh printed, PAYLOAD is payload.sh's image, COUNTED is a line to show before the
+# runner's last. VM_TIMEOUT is how many seconds the guest may take.
 set -eu
 
-root=$1 payload=$2 log=$3 counted=$4
-accel=${VM_ACCEL:-tcg}
+node=$1 payload=$2 log=$3 counted=$4
 limit=${VM_TIMEOUT:-1800}
+here=$(dirname "$0")
 
 guest=
 scratch=$(mktemp --directory "$log.XXXXXX")
@@ -24,34 +23,19 @@ end() {
 }
 trap end EXIT
 trap 'exit 1' HUP INT TERM
-truncate --size 512M "$scratch/one" "$scratch/two"
 mkfifo "$scratch/console"
-
-disk() {
-    echo "if=virtio,format=raw,cache=unsafe,file=$1"
-}
 
 fail() {
     echo "$0: $*; the guest's console is in $log" >&2
     exit 1
 }
 
-append='root=/dev/vda rw init=/sbin/guest-init console=ttyS0 quiet loglevel=2 panic=-1'
-append="$append norandmaps mitigations=off"
 tee "$log" <"$scratch/console" | sed --unbuffered -e 's/\r$//' \
     -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted" &
 shown=$!
 # In the background: a shell acts on a signal at once while it waits, and not while a program runs.
-# Nothing that the guest writes to its root file system is kept. norandmaps: what QEMU has translated
-# of a program serves its next run too.
-TMPDIR=$scratch timeout --foreground --kill-after=10 "$limit" \
-    qemu-system-x86_64 -accel "$accel" -cpu max -smp 2 -m 2048 -nodefaults -no-reboot \
-    -display none -serial stdio -nic none \
-    -kernel "$root/vmlinuz" -initrd "$root/initrd.img" \
-    -append "$append" \
-    -drive "$(disk "$root/root.img"),snapshot=on" \
-    -drive "$(disk "$payload"),readonly=on" \
-    -drive "$(disk "$scratch/one")" -drive "$(disk "$scratch/two")" \
+timeout --foreground --kill-after=10 "$limit" \
+    sh "$here/qemu.sh" "$node" "$payload" "$scratch" runcrust.payload -serial stdio \
     </dev/null >"$scratch/console" 2>&1 &
 guest=$!
 status=0

@@ -3,16 +3,66 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::process;
+use crate::dir::unique;
 use crate::wait::comes_true;
+use crate::{Delegate, Run, process};
 
 const MOUNT: &str = "/sys/fs/cgroup";
+
+/// What a runtime that is called with `--systemd-cgroup` reads as a group: a scope of this name in the
+/// slice `runcrust_tests.slice`, and the group that its processes are in.
+pub fn scope(name: &str, delegate: Delegate) -> (String, String) {
+    let slice = "runcrust_tests.slice";
+    let scope = format!("/{slice}/runcrust-{name}.scope");
+    (format!("{slice}:runcrust:{name}"), within(&scope, delegate))
+}
+
+/// Where processes of a scope are: crun makes a group in it.
+pub(crate) fn within(scope: &str, delegate: Delegate) -> String {
+    match delegate {
+        Delegate::Runc => scope.to_owned(),
+        Delegate::Crun => format!("{scope}/container"),
+    }
+}
 
 /// Whether v2 alone is mounted.
 pub(crate) fn is_unified() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").exists()
+}
+
+/// Whether containerd is to leave control groups to systemd, where that is the init: `systemd` in
+/// `RUNCRUST_TEST_CGROUPS`.
+pub fn are_systemds() -> bool {
+    match std::env::var("RUNCRUST_TEST_CGROUPS") {
+        Ok(driver) if driver == "systemd" => true,
+        Ok(driver) => panic!("RUNCRUST_TEST_CGROUPS={driver}: `systemd` is the only one to name"),
+        Err(_) => false,
+    }
+}
+
+/// A new name for the group that a kubelet would put pods in.
+pub(crate) fn parent() -> String {
+    let name = unique("pods");
+    if are_systemds() {
+        // A dash would be a level.
+        format!("/{}.slice", name.replace('-', "_"))
+    } else {
+        format!("/{name}")
+    }
+}
+
+/// The same as [`kill_and_remove`] for a group of [`parent`]'s.
+pub(crate) fn remove_parent(name: &str) -> Vec<String> {
+    let errors = kill_and_remove(name);
+    let unit = Path::new(name);
+    if unit.extension().is_some_and(|kind| kind == "slice") {
+        // systemd made it of itself, and keeps it otherwise.
+        let _ = Run::of(Command::new("systemctl").arg("stop").args(unit.file_name()));
+    }
+    errors
 }
 
 /// Where the group `/name` is in each hierarchy: every v1 controller's, or the one of v2.

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub(crate) use self::image::import as import_images;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 use self::leftovers::Leftovers;
 use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::daemon::Daemon;
-use crate::dir::unique;
 use crate::wait::comes_true;
-use crate::{Run, Runtime, TestDir};
+use crate::{Runtime, TestDir, cgroup};
 
 /// How long the daemon may take until its CRI answers.
 const START: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ impl Containerd {
     pub fn start_from(configured: Configured) -> Self {
         let Configured { base, handlers } = configured;
         let socket = base.join("s");
-        let cgroup = format!("/{}", unique("pods"));
+        let cgroup = cgroup::parent();
         let daemon = Daemon::logging_to(&base.join("containerd.log"));
         let leftovers = Leftovers {
             socket: socket.clone(),
@@ -188,24 +188,7 @@ impl Containerd {
     }
 
     fn import_images(&self) {
-        let archive = self.base.join("images.tar");
-        image::write_archive(&archive);
-        let mut import = Command::new("ctr");
-        import
-            .arg("--address")
-            .arg(self.socket())
-            .args(["--namespace", "k8s.io"]);
-        import
-            .args(["images", "import", "--no-unpack"])
-            .arg(&archive);
-        let _ = Run::of(&mut import).success();
-        let _ = fs::remove_file(archive);
-        // The CRI's own list follows containerd's by events.
-        let there = comes_true(START, || {
-            [APP_IMAGE, PAUSE_IMAGE]
-                .iter()
-                .all(|image| self.cri.has_image(image))
-        });
+        let there = import_images(&self.socket(), &self.cri, &self.base.join("images.tar"));
         assert!(
             there,
             "the CRI doesn't see the imported images: {}",

@@ -9,7 +9,8 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck, mkfs};
 use runcrust_tests::{
-    Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate, wait_until,
+    Bundle, Container, Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate,
+    wait_until,
 };
 
 const POD: &str = "99999999-2222-1111-4444-555555555555";
@@ -31,6 +32,30 @@ fn stage(node: &Node, pod: &str, fstype: &str, disk: &Disk) -> PathBuf {
         .try_stage_as(fstype, &target, disk.path(), &[])
         .success();
     target
+}
+
+/// A running container that systemd has made the group for, and where that is.
+#[track_caller]
+fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
+    let (path, group) = cgroup::scope(bundle.id(), node.handler().delegate());
+    bundle.spec_mut()["linux"]["cgroupsPath"] = path.into();
+    let container = node.container(&bundle.write());
+    // The shim never gives the flag to `delete`.
+    let pid_file = container.bundle().join("init.pid");
+    let create = [
+        "--systemd-cgroup",
+        "create",
+        "--bundle",
+        utf8(container.bundle()),
+    ];
+    let create = [
+        &create[..],
+        &["--pid-file", utf8(&pid_file), container.id()],
+    ]
+    .concat();
+    let _ = container.create_with(container.command(&create)).success();
+    let _ = container.start().success();
+    (container, group)
 }
 
 /// A container writes, another one of another pod reads.
@@ -76,6 +101,25 @@ on_each_delegate! {
             let groups = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
             assert_eq!(groups, format!("0::{}\n", container.cgroup()));
         }
+    }
+
+    #[ignore = "needs systemd as the init; runs in the guest: make vm-test"]
+    fn containers_are_scopes_where_systemd_is_asked_for_them(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (disk, target) = staged(&node, "ext4");
+        let (sandbox, _) = scope(&node, node.sandbox_bundle(POD));
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let (app, group) = scope(&node, bundle.all_capabilities());
+        let _ = app.sh("echo kept > /data/file");
+        assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", app.pid())).unwrap(), format!("0::{group}\n"));
+        let (major, minor) = disk.number().split_once(':').unwrap();
+        let _ = app.sh(&format!("mknod /raw b {major} {minor}"));
+        let refused = app.exec(&["/bin/dd", "if=/raw", "of=/dev/null", "count=1"]).failure();
+        assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
+        end([app, sandbox]);
+        let _ = node.unstage(&target).success();
+        assert!(disk.is_free());
+        assert_eq!(node.records(), Vec::<PathBuf>::new());
     }
 
     /// There is no `devices` controller in v2: a program that is attached to the group refuses.

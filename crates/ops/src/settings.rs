@@ -33,7 +33,8 @@ pub(crate) struct Settings {
     pub(crate) crust_listen: PathBuf,
     /// Where metrics are told: an address of the loopback, or a socket's path; empty, nowhere.
     pub(crate) metrics_listen: String,
-    /// The runtime, whose configuration says where volumes are staged.
+    /// The runtime, whose configuration says where volumes are staged; unset, `runcrust` beside the
+    /// real path of `crust_ops`.
     pub(crate) runtime: PathBuf,
     /// Further programs that a `runtime-cli` may name: runtimes by other names.
     pub(crate) allowed_clis: Vec<PathBuf>,
@@ -73,7 +74,7 @@ impl Default for Settings {
             listen: "/run/crust_ops/crust_ops.sock".into(),
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
-            runtime: "/usr/local/bin/runcrust".into(),
+            runtime: beside(std::env::current_exe().ok()),
             allowed_clis: Vec::new(),
             cli_timeout: 30,
             unstage_timeout: 30,
@@ -85,6 +86,15 @@ impl Default for Settings {
             log_level: LogLevel::default(),
         }
     }
+}
+
+/// Where the runtime is installed together with this program, which `/proc` names by its real path:
+/// with ` (deleted)` at its end when another version has taken its place, which is in the directory
+/// all the same.
+fn beside(program: Option<PathBuf>) -> PathBuf {
+    program
+        .unwrap_or_else(|| "/usr/bin/crust_ops".into())
+        .with_file_name("runcrust")
 }
 
 /// Where metrics are told.
@@ -221,7 +231,7 @@ mod tests {
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
-        assert_eq!(rows.lines().count(), 13, "{rows}");
+        assert_eq!(rows.lines().count(), 12, "{rows}");
         assert_eq!(checked(&rows).unwrap(), settings);
     }
 
@@ -235,6 +245,21 @@ mod tests {
         // Only a key has a value that is TOML.
         let rows = rows.filter(|row| toml::from_str::<toml::Table>(row).is_ok());
         rows.collect()
+    }
+
+    #[test]
+    fn the_installed_file_shows_the_defaults() {
+        let installed = include_str!("../../../deploy/etc/crust_ops.toml");
+        let settings = Settings::default();
+        assert_eq!(checked(installed).unwrap(), settings);
+        // Prose has a space after its `#`.
+        let shown = installed.lines().filter_map(|line| line.strip_prefix('#'));
+        let shown: Vec<&str> = shown.filter(|line| !line.starts_with(' ')).collect();
+        let shown = shown.join("\n");
+        assert_eq!(checked(&shown).unwrap(), settings);
+        let documented = documented_defaults(include_str!("../../../docs/crust_ops.md"));
+        let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
+        assert_eq!(table(&shown), table(&documented));
     }
 
     #[test]
@@ -299,6 +324,15 @@ mod tests {
         assert_eq!(metrics("[::1]:9"), Ok(Some(tcp)));
         let unix = MetricsAddress::Unix("/run/m".into());
         assert_eq!(metrics("/run/m"), Ok(Some(unix)));
+    }
+
+    #[test]
+    fn the_runtime_is_beside_the_daemon_also_after_an_upgrade() {
+        for program in ["/opt/bin/crust_ops", "/opt/bin/crust_ops (deleted)"] {
+            assert_eq!(beside(Some(program.into())), Path::new("/opt/bin/runcrust"));
+        }
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(checked("").unwrap().runtime, own.with_file_name("runcrust"));
     }
 
     #[test]

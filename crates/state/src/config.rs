@@ -386,6 +386,30 @@ mod tests {
         );
     }
 
+    /// A line that isn't prose has no space after its `#`.
+    #[test]
+    fn the_installed_file_shows_the_defaults() {
+        let installed = include_str!("../../../deploy/etc/config.toml");
+        assert_eq!(parse(installed).unwrap(), parse("").unwrap());
+        let shown = installed.lines().filter_map(|line| line.strip_prefix('#'));
+        let shown: Vec<&str> = shown.filter(|line| line.contains(" = ")).collect();
+        let defaults = shown.iter().filter(|line| !line.starts_with(' '));
+        let defaults: Vec<&str> = defaults.copied().collect();
+        assert_eq!(parse(&defaults.join("\n")).unwrap(), parse("").unwrap());
+        let all = shown.join("\n").replace("\n ", "\n");
+        let keys = toml::from_str::<toml::Table>(all.trim()).unwrap();
+        let documented = include_str!("../../../docs/configuration.md");
+        let documented = documented
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"));
+        let documented = documented.filter_map(|row| row.split_once("` | "));
+        let mut documented: Vec<&str> = documented.map(|(key, _)| key).collect();
+        documented.sort_unstable();
+        let mut keys: Vec<&str> = keys.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, documented);
+    }
+
     #[test]
     fn keys_are_read() {
         let config = parse(

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::PAUSE_IMAGE;
-use crate::{Runtime, host};
+use crate::{Runtime, cgroup, host};
 
 /// One `runtimes.<name>` of the CRI plugin.
 #[derive(Debug)]
@@ -67,9 +67,10 @@ default_runtime_name = {first:?}
         write!(
             text,
             "\n[{section}]\nruntime_type = \"io.containerd.runc.v2\"\n\
-             \n[{section}.options]\nBinaryName = {:?}\nRoot = {:?}\n",
+             \n[{section}.options]\nBinaryName = {:?}\nRoot = {:?}\nSystemdCgroup = {}\n",
             handler.runtime.program(),
             handler.root,
+            cgroup::are_systemds(),
         )
         .expect("writing to a string");
     }

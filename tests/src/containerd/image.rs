@@ -2,12 +2,17 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
+use crate::Run;
 use crate::bundle::{IDLE, rootfs};
+use crate::cri::Cri;
+use crate::wait::comes_true;
 
 /// The image of apps: busybox; its program sleeps.
 pub const APP_IMAGE: &str = "runcrust.test/app:1";
@@ -15,8 +20,25 @@ pub const APP_IMAGE: &str = "runcrust.test/app:1";
 /// The image of sandboxes: the same.
 pub const PAUSE_IMAGE: &str = "runcrust.test/pause:1";
 
+/// How long the CRI may take to see them.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Imports both images into the containerd that listens there; false, its CRI doesn't see them. The
+/// archive is only there meanwhile.
+pub(crate) fn import(socket: &Path, cri: &Cri, archive: &Path) -> bool {
+    write_archive(archive);
+    let mut import = Command::new("ctr");
+    import.arg("--address").arg(socket);
+    import.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]);
+    let _ = Run::of(import.arg(archive)).success();
+    let _ = fs::remove_file(archive);
+    // The CRI's own list follows containerd's by events.
+    let images = [APP_IMAGE, PAUSE_IMAGE];
+    comes_true(PATIENCE, || images.iter().all(|image| cri.has_image(image)))
+}
+
 /// Writes an archive of both images, which share their layer.
-pub(super) fn write_archive(path: &Path) {
+fn write_archive(path: &Path) {
     let mut archive = Builder::new(File::create(path).expect("create the images' archive"));
     let layer = layer();
     let mut manifests = Vec::new();

@@ -41,7 +41,7 @@ impl Leftovers {
             let containers = all.into_iter().filter(|it| !handler.is_shared || own(it));
             errors.extend(delete_containers(handler, containers));
         }
-        errors.extend(cgroup::kill_and_remove(&self.cgroup));
+        errors.extend(cgroup::remove_parent(&self.cgroup));
         for socket in sockets {
             let _ = fs::remove_file(socket);
         }

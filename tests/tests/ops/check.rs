@@ -2,13 +2,13 @@
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Delegate, Node, Ops, Run, binary, wait_until};
+use runcrust_tests::{Delegate, Node, Ops, Run, TestDir, binary, wait_until};
 
 /// A node as `make install` leaves it: the hook stands beside the runtime, where only root can change
 /// anything.
@@ -75,6 +75,23 @@ fn a_node_where_all_is_right_is_told_so() {
         !ops.socket().exists() && !node.handler().crust_root().exists(),
         "it makes nothing"
     );
+}
+
+/// It isn't run, as it is where others could replace it.
+#[test]
+fn the_runtime_is_the_one_beside_its_real_path() {
+    let dir = TestDir::new();
+    for program in ["crust_ops", "runcrust"] {
+        fs::copy(binary(program), dir.subdir("bin").join(program)).unwrap();
+    }
+    let link = dir.subdir("elsewhere").join("crust_ops");
+    symlink(dir.join("bin/crust_ops"), &link).unwrap();
+    let config = dir.join("crust_ops.toml");
+    fs::write(&config, "").unwrap();
+    let mut check = Command::new(link);
+    check.arg("--config").arg(config).arg("--check");
+    let runtime = dir.join("bin/runcrust");
+    fails(Run::of(&mut check), "runtime-cli", utf8(&runtime));
 }
 
 #[test]

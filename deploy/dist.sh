@@ -1,0 +1,31 @@
+#!/bin/sh
+# Makes what is released, with its SHA256SUMS:
+#
+#   sh deploy/dist.sh TREE LICENSES PACKAGES NAME OUT
+#
+# TREE is what `make install` made below its PREFIX, LICENSES a file with those of what is linked in,
+# PACKAGES the directory of the Debian packages. NAME is the archive's, and its only directory's.
+set -eu
+
+tree=$1 licenses=$2 packages=$3 name=$4 out=$5
+root=$(dirname "$0")/..
+
+umask 022
+rm -rf --one-file-system "$out"
+mkdir -p "$out"
+scratch=$(mktemp --directory "$out/new.XXXXXX")
+trap 'rm -rf --one-file-system "$scratch"' EXIT
+trap 'exit 1' HUP INT TERM
+
+cp --recursive "$tree" "$scratch/$name"
+cp "$root/LICENSE" "$root/README.md" "$root/CHANGELOG.md" "$scratch/$name"
+cp "$licenses" "$scratch/$name/THIRD-PARTY-LICENSES"
+mkdir "$scratch/$name/etc"
+cp "$root"/deploy/etc/*.toml "$scratch/$name/etc"
+tar --create --directory "$scratch" --sort=name --format=gnu --mode=go=rX,u+rw,a-s \
+    --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner "$name" |
+    gzip -9 --no-name >"$out/$name.tar.gz"
+cp "$packages"/*.deb "$out"
+chmod 0644 "$out"/*.*
+(cd "$out" && sha256sum -- *.tar.gz *.deb >SHA256SUMS)
+cat "$out/SHA256SUMS"

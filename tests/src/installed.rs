@@ -1,0 +1,172 @@
+//! A pod on a node where runcrust and `crust_ops` are installed from their packages and containerd
+//! is configured, with the defaults of all of them: the e2e node's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tonic::Status;
+
+use crate::cleanup::Cleanup;
+use crate::containerd::import_images;
+use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
+use crate::dir::unique;
+use crate::node::{PATIENCE, utf8};
+use crate::ops::{Clients, stage_request_of};
+use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup, wait_until};
+
+/// containerd's, as it has it by itself.
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
+const CRUST_OPS: &str = "/run/crust_ops/crust_ops.sock";
+const CRUST: &str = "/run/runcrust/crust.sock";
+const KUBELET: &str = "/var/lib/kubelet";
+
+/// A pod to be run. Dropped, it and its volume are put away.
+#[derive(Debug)]
+pub struct Installed {
+    cri: Cri,
+    ops: Clients,
+    delegate: Delegate,
+    uid: String,
+    target: PathBuf,
+    _cleanup: Cleanup,
+    dir: TestDir,
+}
+
+impl Installed {
+    /// A pod of the handler that has this delegate.
+    ///
+    /// # Panics
+    ///
+    /// When containerd doesn't take the images of pods.
+    #[track_caller]
+    pub fn new(delegate: Delegate) -> Self {
+        let dir = TestDir::new();
+        let cri = Cri::new(Path::new(CONTAINERD));
+        wait_until("containerd's CRI", PATIENCE, || cri.is_ready());
+        let there = import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
+        assert!(there, "the CRI doesn't see the imported images");
+        let uid = unique("pod");
+        let directory = Path::new(KUBELET).join("pods").join(&uid);
+        let target = directory.join("volumes/kubernetes.io~csi/pv-1/mount");
+        fs::create_dir_all(&target).expect("mkdir of a target path");
+        let (owned, volume) = (uid.clone(), target.clone());
+        Self {
+            delegate,
+            cri,
+            ops: Clients::of(Path::new(CRUST_OPS), Path::new(CRUST)),
+            uid,
+            target,
+            _cleanup: Cleanup::register(move || remove(&owned, &volume, &directory)),
+            dir,
+        }
+    }
+
+    /// containerd's CRI.
+    pub fn cri(&self) -> &Cri {
+        &self.cri
+    }
+
+    /// The daemon's clients.
+    pub fn ops(&self) -> &Clients {
+        &self.ops
+    }
+
+    /// The volume's target path.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Stages the disk through the daemon.
+    pub fn stage(&self, disk: &Disk) -> Result<(), Status> {
+        self.ops
+            .stage(stage_request_of(&self.target, disk.path(), "ext4"))
+    }
+
+    /// Runs the sandbox; its id.
+    #[track_caller]
+    pub fn run(&self) -> String {
+        let handler = match self.delegate {
+            Delegate::Runc => "crust",
+            Delegate::Crun => "crust-crun",
+        };
+        let run = self.cri.run_pod(&self.config(), handler);
+        run.unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
+    }
+
+    /// Runs an app with the volume at `/data`; its id.
+    #[track_caller]
+    pub fn app(&self, sandbox: &str, name: &str) -> String {
+        let app = ContainerConfig::new(name, APP_IMAGE).mount(&self.target, "/data");
+        let run = self.cri.run(sandbox, &app, &self.config());
+        run.unwrap_or_else(|error| panic!("app {name}: {error}"))
+    }
+
+    /// Ends the sandbox and what is in it.
+    #[track_caller]
+    pub fn end(&self, sandbox: &str) {
+        let ended = self.cri.stop_pod(sandbox);
+        let ended = ended.and_then(|()| self.cri.remove_pod(sandbox));
+        ended.unwrap_or_else(|error| panic!("pod {sandbox}: {error}"));
+    }
+
+    /// The control group of one of its containers, below the mount of them.
+    pub fn scope(&self, container: &str) -> String {
+        let pods = format!("/kubepods.slice/{}", slice(&self.uid));
+        let scope = format!("{pods}/cri-containerd-{container}.scope");
+        cgroup::within(&scope, self.delegate)
+    }
+
+    /// As kubelet has it under its systemd driver.
+    fn config(&self) -> PodSandboxConfig {
+        let parent = format!("/kubepods.slice/{}", slice(&self.uid));
+        PodSandboxConfig::new(&self.uid, &self.uid, &parent, &self.dir.join("logs"))
+    }
+}
+
+fn slice(uid: &str) -> String {
+    // A dash is a level.
+    format!("kubepods-pod{}.slice", uid.replace('-', "_"))
+}
+
+/// `systemctl`, which must succeed; what it printed.
+#[track_caller]
+pub fn systemctl(arguments: &[&str]) -> String {
+    let run = Run::of(Command::new("systemctl").args(arguments)).success();
+    run.stdout.trim().to_owned()
+}
+
+/// A property of a unit's.
+#[track_caller]
+pub fn property(unit: &str, name: &str) -> String {
+    systemctl(&["show", "--property", name, "--value", unit])
+}
+
+fn remove(uid: &str, target: &Path, directory: &Path) -> Vec<String> {
+    let cri = Cri::new(Path::new(CONTAINERD));
+    let mut errors = Vec::new();
+    match cri.pods() {
+        Err(error) => errors.push(format!("ListPodSandbox: {error}")),
+        Ok(pods) => {
+            let is_ours = |of: &str| of == uid;
+            for pod in pods {
+                if is_ours(&pod.metadata.unwrap_or_default().uid) {
+                    let result = cri.stop_pod(&pod.id).and_then(|()| cri.remove_pod(&pod.id));
+                    errors.extend(result.err().map(|error| format!("pod {uid}: {error}")));
+                }
+            }
+        }
+    }
+    let unstage = Run::of(Command::new("runcrust").args(["crust", "unstage", utf8(target)]));
+    if !unstage.status.success() {
+        errors.push(unstage.to_string());
+    }
+    errors.extend(cgroup::remove_parent(&format!(
+        "/kubepods.slice/{}",
+        slice(uid)
+    )));
+    if let Err(error) = fs::remove_dir_all(directory) {
+        errors.push(format!("{}: {error}", directory.display()));
+    }
+    errors
+}

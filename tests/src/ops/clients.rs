@@ -1,0 +1,118 @@
+//! Blocking clients for a `crust_ops`, whoever has started it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_client::RuntimeAssistedStorageManagementClient as StorageClient;
+use crust_proto::v1::runtime_client::RuntimeClient;
+use crust_proto::v1::{
+    CapacityRange, RuntimeExpandVolumeRequest, RuntimeGetVolumeStatsRequest,
+    RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest,
+};
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::node::utf8;
+use crate::wait::on_this_machine;
+
+/// For one call.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Clients of both sockets.
+#[derive(Debug)]
+pub struct Clients {
+    socket: PathBuf,
+    crust_socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Clients {
+    /// Of the daemon that listens there. Nothing is connected yet.
+    pub fn of(socket: &Path, crust_socket: &Path) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Self {
+            socket: socket.to_owned(),
+            crust_socket: crust_socket.to_owned(),
+            runtime: runtime.expect("a tokio runtime"),
+        }
+    }
+
+    /// The socket of `crust.v1.Runtime`.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The socket of the CRUST interface.
+    pub fn crust_socket(&self) -> &Path {
+        &self.crust_socket
+    }
+
+    /// A channel to one of the sockets, connected when it is first used.
+    pub fn channel(&self, socket: &Path) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+        let endpoint = endpoint
+            .expect("a socket's path")
+            .timeout(on_this_machine(DEADLINE));
+        let _inside = self.runtime.enter();
+        endpoint.connect_lazy()
+    }
+
+    /// Runs a client's future.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// A call of `crust.v1.Runtime`.
+    pub fn call<T, F>(&self, work: impl FnOnce(RuntimeClient<Channel>) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let client = RuntimeClient::new(self.channel(&self.socket));
+        Ok(self.block_on(work(client))?.into_inner())
+    }
+
+    /// A call of the CRUST interface.
+    pub fn crust<T, F>(&self, work: impl FnOnce(StorageClient<Channel>) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let client = StorageClient::new(self.channel(&self.crust_socket));
+        Ok(self.block_on(work(client))?.into_inner())
+    }
+
+    /// `RuntimeStageVolume`.
+    pub fn stage(&self, request: RuntimeStageVolumeRequest) -> Result<(), Status> {
+        self.call(|mut client| async move { client.runtime_stage_volume(request).await })?;
+        Ok(())
+    }
+
+    /// `RuntimeUnstageVolume`.
+    pub fn unstage(&self, target: &Path) -> Result<(), Status> {
+        let volume_target_path = utf8(target).to_owned();
+        let request = RuntimeUnstageVolumeRequest { volume_target_path };
+        self.call(|mut client| async move { client.runtime_unstage_volume(request).await })?;
+        Ok(())
+    }
+
+    /// `RuntimeGetVolumeStats`.
+    pub fn stats(&self, target: &Path) -> Result<RuntimeGetVolumeStatsResponse, Status> {
+        let volume_target_path = utf8(target).to_owned();
+        let request = RuntimeGetVolumeStatsRequest { volume_target_path };
+        self.call(|mut client| async move { client.runtime_get_volume_stats(request).await })
+    }
+
+    /// `RuntimeExpandVolume`; in bytes, 0 is no limit.
+    pub fn expand(&self, target: &Path, least: i64, most: i64) -> Result<i64, Status> {
+        let request = RuntimeExpandVolumeRequest {
+            volume_target_path: utf8(target).to_owned(),
+            capacity_range: Some(CapacityRange {
+                required_bytes: least,
+                limit_bytes: most,
+            }),
+        };
+        let call =
+            self.call(|mut client| async move { client.runtime_expand_volume(request).await });
+        Ok(call?.capacity_bytes)
+    }
+}

@@ -1,0 +1,86 @@
+//! A pod's volume, from stage to unstage.
+
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::installed::systemctl;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::fsck_ext4;
+use runcrust_tests::{Disk, Installed, MountWatcher, Run, on_each_delegate, process, wait_until};
+use tonic::Code;
+
+use crate::{MIB, staged};
+
+on_each_delegate! {
+    #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+    fn a_disk_that_was_staged_by_the_daemon_is_the_pods_volume(delegate: Delegate) {
+        let pod = Installed::new(delegate);
+        let disk = staged(&pod);
+        let watcher = MountWatcher::start(disk.path());
+        let sandbox = pod.run();
+        let app = pod.app(&sandbox, "one");
+        let _ = pod.cri().sh(&app, "echo kept > /data/file");
+        let mounted = pod.cri().sh(&app, "grep ' /data ' /proc/self/mountinfo");
+        assert!(mounted.contains(&format!(" - ext4 {} ", utf8(disk.path()))), "{mounted}");
+        for (id, pid) in [(&sandbox, pod.cri().pod_pid(&sandbox)), (&app, pod.cri().pid(&app))] {
+            let group = fs::read_to_string(format!("/proc/{}/cgroup", pid.unwrap())).unwrap();
+            assert_eq!(group, format!("0::{}\n", pod.scope(id)), "systemd has made it");
+        }
+        let usage = pod.ops().stats(pod.target()).unwrap().usage;
+        assert!(usage.iter().any(|one| one.total > 400 * MIB && one.used > 0), "{usage:?}");
+        assert_eq!(pod.ops().unstage(pod.target()).unwrap_err().code(), Code::FailedPrecondition);
+
+        pod.end(&sandbox);
+        pod.ops().unstage(pod.target()).unwrap();
+        watcher.assert_never_mounted();
+        assert!(disk.is_free());
+        fsck_ext4(disk.path());
+        assert_eq!(pod.ops().stats(pod.target()).unwrap_err().code(), Code::NotFound);
+    }
+
+    /// ext4 wants `CAP_SYS_RESOURCE`, which the unit leaves to the programs that the daemon runs.
+    #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+    fn a_volume_grows_while_it_is_written(delegate: Delegate) {
+        let pod = Installed::new(delegate);
+        let disk = Disk::take();
+        let mut mkfs = Command::new("mkfs.ext4");
+        let _ = Run::of(mkfs.args(["-q", "-F"]).arg(disk.path()).arg("64M")).success();
+        pod.stage(&disk).unwrap();
+        let sandbox = pod.run();
+        let app = pod.app(&sandbox, "one");
+        let blocks = || -> i64 {
+            let words = pod.cri().sh(&app, "stat -f -c '%S %b' /data");
+            words.split_whitespace().map(|word| word.parse::<i64>().unwrap()).product()
+        };
+        assert!(blocks() < 64 * MIB);
+        // Its streams are closed: the call would wait for it.
+        let script = "(while date >> /data/log; do :; done) > /dev/null 2>&1 &";
+        let _ = pod.cri().sh(&app, script);
+        assert_eq!(pod.ops().expand(pod.target(), 256 * MIB, 0).unwrap(), 512 * MIB);
+        assert!(blocks() > 400 * MIB);
+        let size = || pod.cri().sh(&app, "stat -c %s /data/log");
+        let before = size();
+        wait_until("the writer to go on", PATIENCE, || size() != before);
+        pod.end(&sandbox);
+        pod.ops().unstage(pod.target()).unwrap();
+        fsck_ext4(disk.path());
+    }
+
+    #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+    fn a_pod_outlives_a_restart_of_containerd(delegate: Delegate) {
+        let pod = Installed::new(delegate);
+        let _disk = staged(&pod);
+        let sandbox = pod.run();
+        let app = pod.app(&sandbox, "one");
+        let _ = pod.cri().sh(&app, "echo kept > /data/file");
+        let pid = pod.cri().pid(&app).unwrap();
+        let _ = systemctl(&["restart", "containerd.service"]);
+        wait_until("containerd's CRI", PATIENCE, || pod.cri().is_ready());
+        assert!(process::is_alive(pid));
+        assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
+        let another = pod.app(&sandbox, "two");
+        assert_eq!(pod.cri().sh(&another, "cat /data/file").trim(), "kept");
+        pod.end(&sandbox);
+        pod.ops().unstage(pod.target()).unwrap();
+    }
+}

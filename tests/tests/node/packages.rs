@@ -1,0 +1,95 @@
+//! The packages are installed again, and removed.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, thread};
+
+use runcrust_tests::installed::{property, systemctl};
+use runcrust_tests::ops::Clients;
+use runcrust_tests::{Installed, Run, on_each_delegate, process};
+use tonic::Code;
+
+use crate::{SERVICE, SOCKET, daemon, staged};
+
+/// The files that the node was made with.
+fn packages() -> Vec<PathBuf> {
+    let directory = std::env::var_os("RUNCRUST_TEST_PACKAGES");
+    let directory = directory.expect("RUNCRUST_TEST_PACKAGES; the guest has some: make vm-test");
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[track_caller]
+fn dpkg(arguments: &[&str], files: &[PathBuf]) {
+    let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
+}
+
+/// Calls until it is told to end. A caller that comes while the daemon ends is told to try again.
+fn call_on(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
+    let (socket, crust) = ("/run/crust_ops/crust_ops.sock", "/run/runcrust/crust.sock");
+    let clients = Clients::of(Path::new(socket), Path::new(crust));
+    let mut errors = Vec::new();
+    while !end.load(Ordering::Relaxed) {
+        errors.extend(clients.stats(target).err());
+    }
+    errors.retain(|status| status.code() != Code::Unavailable);
+    errors
+}
+
+on_each_delegate! {
+    #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+    fn a_pod_and_its_callers_outlive_an_installation_over_them(delegate: Delegate) {
+        let pod = Installed::new(delegate);
+        let _disk = staged(&pod);
+        let sandbox = pod.run();
+        let app = pod.app(&sandbox, "one");
+        let _ = pod.cri().sh(&app, "echo kept > /data/file");
+        let pid = pod.cri().pid(&app).unwrap();
+        let (before, since) = (daemon(), property(SOCKET, "ActiveEnterTimestampMonotonic"));
+        let program = fs::metadata("/usr/bin/runcrust").unwrap();
+
+        let end = AtomicBool::new(false);
+        let errors = thread::scope(|scope| {
+            let calls = scope.spawn(|| call_on(pod.target(), &end));
+            dpkg(&["--install"], &packages());
+            end.store(true, Ordering::Relaxed);
+            calls.join().unwrap()
+        });
+        assert!(errors.is_empty(), "{errors:?}");
+        let replaced = fs::metadata("/usr/bin/runcrust").unwrap();
+        assert_ne!(program.ino(), replaced.ino(), "it is another file");
+        assert_ne!(daemon(), before, "the daemon is the new one");
+        assert_eq!(property(SOCKET, "ActiveEnterTimestampMonotonic"), since, "it listened on");
+
+        assert!(process::is_alive(pid));
+        assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
+        let again = pod.app(&sandbox, "two");
+        assert_eq!(pod.cri().sh(&again, "cat /data/file").trim(), "kept");
+        pod.end(&sandbox);
+        pod.ops().unstage(pod.target()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
+    let changed = "/etc/runcrust/crust_ops.toml";
+    let configuration = fs::read_to_string(changed).unwrap();
+    dpkg(&["--remove", "crust-ops"], &[]);
+    for unit in [SERVICE, SOCKET] {
+        assert_eq!(property(unit, "ActiveState"), "inactive", "{unit}");
+    }
+    assert!(!Path::new("/run/crust_ops/crust_ops.sock").exists());
+    dpkg(&["--install"], &packages());
+    for unit in [SERVICE, SOCKET] {
+        assert_eq!(systemctl(&["is-enabled", unit]), "enabled", "{unit}");
+        assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
+    }
+    assert_eq!(
+        fs::read_to_string(changed).unwrap(),
+        configuration,
+        "the operator's"
+    );
+}

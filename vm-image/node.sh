@@ -1,0 +1,70 @@
+#!/bin/sh
+# Makes the node's root file system, of the lower layer, our packages and the files in node/:
+#
+#   sh vm-image/node.sh CACHE PACKAGE.deb…
+#
+# Prints the directory below CACHE that holds root.img, vmlinuz and initrd.img. Its name is the digest
+# of what they were made from; while that stays the same, so do they.
+set -eu
+
+cache=$1
+shift
+here=$(dirname "$0")
+
+mkdir -p "$cache"
+# One at a time; the second finds what the first has made.
+exec 8>"$cache/cache.lock"
+flock 8
+# Of runs that were killed.
+rm -rf --one-file-system "$cache"/new.*
+
+base=$(sh "$here/base.sh" "$cache")
+# The tree's names, modes and links count too.
+tree=$(tar --create --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --directory "$here/node" . | sha256sum)
+key=$({
+    echo "$base $tree"
+    cat "$0" "$@"
+} | sha256sum | cut -c 1-16)
+node=$cache/node-$key
+
+if [ -d "$node" ]; then
+    echo "$node"
+    exit
+fi
+
+new=$(mktemp --directory "$cache/new.XXXXXX")
+trap 'rm -rf --one-file-system "$new"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# What nobody waits for, or asks for here.
+masked='apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer
+    e2scrub_reap.service fstrim.timer getty@tty1.service serial-getty@ttyS0.service
+    podman.service podman.socket podman-auto-update.service podman-auto-update.timer
+    podman-restart.service podman-clean-transient.service systemd-hwdb-update.service
+    systemd-update-utmp.service systemd-update-utmp-runlevel.service'
+
+cp --archive --reflink=auto "$base/root" "$new/root"
+# As on any node: no service is started before there is a systemd, and all that are to be are enabled.
+dpkg --root="$new/root" --force-not-root --install "$@" >&2
+# Then, as by an operator: what dpkg knows of is a configuration that was changed.
+cp --recursive --no-dereference --preserve=mode,links "$here/node/." "$new/root"
+for unit in $masked; do
+    ln -sf /dev/null "$new/root/etc/systemd/system/$unit"
+done
+for unit in payload.mount payload.service console.service; do
+    ln -sf "../$unit" "$new/root/etc/systemd/system/multi-user.target.wants/$unit"
+done
+sed -i 's/^root:[^:]*:/root::/' "$new/root/etc/shadow"
+# Nothing is made up for at boot.
+touch "$new/root/etc/.updated" "$new/root/var/.updated"
+
+truncate --size 6G "$new/root.img"
+mke2fs -q -t ext4 -d "$new/root" "$new/root.img"
+rm -rf --one-file-system "$new/root"
+ln "$base/vmlinuz" "$base/initrd.img" "$new"
+# The name is believed by all later runs.
+sync --file-system "$new"
+
+rm -rf --one-file-system "$cache"/node-*
+mv "$new" "$node"
+echo "$node"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Becomes the QEMU of a node:
+#
+#   exec sh vm-image/qemu.sh NODE PAYLOAD SCRATCH WORDS [ARGUMENT…]
+#
+# NODE is what node.sh printed, PAYLOAD is payload.sh's image, and what the guest writes is kept in the
+# directory SCRATCH: two disks for volumes, and all that changes on its root file system. WORDS are added
+# to the kernel's command line, ARGUMENTs to QEMU's. VM_ACCEL=kvm uses the processor's virtualisation (by
+# default it isn't even looked for: there are machines where opening /dev/kvm hangs).
+set -eu
+
+node=$1 payload=$2 scratch=$3 words=$4
+shift 4
+
+disk() {
+    echo "if=virtio,format=raw,cache=unsafe,file=$1"
+}
+
+truncate --size 512M "$scratch/one" "$scratch/two"
+# norandmaps: what QEMU has translated of a program serves its next run too.
+append="root=/dev/vda rw console=ttyS0 quiet loglevel=2 panic=-1 norandmaps mitigations=off"
+append="$append fsck.mode=skip systemd.show_status=false $words"
+TMPDIR=$scratch exec qemu-system-x86_64 -accel "${VM_ACCEL:-tcg}" -cpu max -smp 2 -m 3072 \
+    -nodefaults -no-reboot -display none -nic none "$@" \
+    -kernel "$node/vmlinuz" -initrd "$node/initrd.img" -append "$append" \
+    -drive "$(disk "$node/root.img"),snapshot=on" \
+    -drive "$(disk "$payload"),readonly=on" \
+    -drive "$(disk "$scratch/one")" -drive "$(disk "$scratch/two")"
