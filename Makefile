@@ -10,6 +10,7 @@ BIN     = $(CURDIR)/target/$(TARGET)/release
 VM      = $(CURDIR)/target/vm
 MANUALS = $(CURDIR)/target/manuals
 TORTURE = 500
+BARE    = demo test
 
 CARGO_DENY_VERSION    := 0.20.2
 CARGO_NEXTEST_VERSION := 0.9.143
@@ -139,26 +140,29 @@ conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RU
 	cargo build --quiet --locked --package runcrust-tests --bin conformance
 	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
 
+.PHONY: bare
+bare: ## Run `make demo test` of what is committed in a bare Debian; BARE=… for other targets
+	$(call debian,mmdebstrap git)
+	sh tests/bare.sh $(CURDIR)/target/bare $(BARE)
+
 .PHONY: demo
 demo: build ## Show a deferred volume end to end
 	$(call debian,$(RUN_PACKAGES))
 	cargo build --quiet --locked --package runcrust-tests --bin demo
 	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
 
+# What goes below PREFIX/share: man/man8/…, bash-completion/completions/….
 .PHONY: manuals
 manuals: ## Write the manual pages and the shells' completions into target/manuals
 	$(call debian,$(BUILD_PACKAGES))
-	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
-		cargo run --quiet --locked --package crust-manuals -- $(CURDIR)/target/manuals
+	cargo run --quiet --locked --package crust-manuals -- $(MANUALS)
 
 .PHONY: install
 install: build manuals install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
 	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
 	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
-	@if [ -d $(MANUALS) ]; then \
-		mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share; \
-	fi
+	@mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share
 
 .PHONY: install-units
 install-units:
@@ -166,10 +170,6 @@ install-units:
 		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit \
 			| install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
-
-# What goes below PREFIX/share: man/man8/…, bash-completion/completions/….
-.PHONY: manuals
-manuals:
 
 .PHONY: licenses
 licenses:
@@ -187,6 +187,11 @@ dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the
 	@$(MAKE) --silent install PREFIX=/usr/local DESTDIR=$(CURDIR)/target/deb/prefix
 	@sh deploy/dist.sh target/deb/prefix/usr/local target/licenses target/deb \
 		runcrust-$(VERSION)-$(ARCH)-linux target/dist
+
+.PHONY: image
+image: build ## Build the DaemonSet's image into target/image/
+	$(call debian,podman)
+	sh deploy/image/build.sh $(BIN) $(VERSION) target/image/runcrust-$(VERSION).tar
 
 .PHONY: reproducible
 reproducible: ## Build what is released twice, in different directories, and compare
