@@ -48,6 +48,10 @@ cp --archive --reflink=auto "$base/root" "$new/root"
 dpkg --root="$new/root" --force-not-root --install "$@" >&2
 # Then, as by an operator: what dpkg knows of is a configuration that was changed.
 cp --recursive --no-dereference --preserve=mode,links "$here/node/." "$new/root"
+for handler in crust:/usr/bin/runcrust crust-crun:/usr/local/bin/runcrust-crun; do
+    chroot "$new/root" "${handler#*:}" install containerd --handler "${handler%%:*}" \
+        --systemd-cgroup true >&2
+done
 for unit in $masked; do
     ln -sf /dev/null "$new/root/etc/systemd/system/$unit"
 done

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-pub(crate) use self::image::import as import_images;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
+pub(crate) use self::image::{import as import_images, import_archive};
 use self::leftovers::Leftovers;
 use crate::cleanup::Cleanup;
 use crate::cri::Cri;

@@ -8,7 +8,7 @@ use std::process::Command;
 use tonic::Status;
 
 use crate::cleanup::Cleanup;
-use crate::containerd::import_images;
+use crate::containerd::{import_archive, import_images};
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::dir::unique;
 use crate::node::{PATIENCE, utf8};
@@ -75,6 +75,17 @@ impl Installed {
     /// The volume's target path.
     pub fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// Has containerd take an image from an archive.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't.
+    #[track_caller]
+    pub fn import(&self, archive: &Path, image: &str) {
+        let there = import_archive(Path::new(CONTAINERD), &self.cri, archive, &[image]);
+        assert!(there, "the CRI doesn't see {image}");
     }
 
     /// Stages the disk through the daemon.

@@ -27,13 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// archive is only there meanwhile.
 pub(crate) fn import(socket: &Path, cri: &Cri, archive: &Path) -> bool {
     write_archive(archive);
+    let there = import_archive(socket, cri, archive, &[APP_IMAGE, PAUSE_IMAGE]);
+    let _ = fs::remove_file(archive);
+    there
+}
+
+/// Imports an archive with these images; false, the CRI doesn't see them.
+pub(crate) fn import_archive(socket: &Path, cri: &Cri, archive: &Path, images: &[&str]) -> bool {
     let mut import = Command::new("ctr");
     import.arg("--address").arg(socket);
     import.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]);
     let _ = Run::of(import.arg(archive)).success();
-    let _ = fs::remove_file(archive);
     // The CRI's own list follows containerd's by events.
-    let images = [APP_IMAGE, PAUSE_IMAGE];
     comes_true(PATIENCE, || images.iter().all(|image| cri.has_image(image)))
 }
 

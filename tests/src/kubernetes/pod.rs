@@ -10,6 +10,7 @@ use crate::cri::runtime_v1::{
     ContainerConfig, ContainerState, LinuxSandboxSecurityContext, MountPropagation, NamespaceMode,
     PodSandboxConfig,
 };
+use crate::node::PATIENCE;
 use crate::{Cri, CriError, wait};
 
 /// The part of kubelet that manifests of ours need: host paths and config maps.
@@ -61,7 +62,7 @@ impl<'a> Kubelet<'a> {
             let id = self
                 .cri
                 .run(&sandbox, &self.container(spec, container), &pod)?;
-            self.wait_for_the_end(&id, &pod, &container.name)?;
+            self.wait_for_the_end(&id, &pod, &container.name);
         }
         let mut containers = BTreeMap::new();
         for container in &spec.containers {
@@ -92,24 +93,22 @@ impl<'a> Kubelet<'a> {
         fs::read_to_string(path).unwrap_or_default()
     }
 
-    fn wait_for_the_end(
-        &self,
-        id: &str,
-        pod: &PodSandboxConfig,
-        name: &str,
-    ) -> Result<(), CriError> {
-        let mut status = self.cri.status(id)?;
-        wait::wait_until("an init container to end", crate::node::PATIENCE, || {
-            status = self.cri.status(id).expect("ContainerStatus");
-            status.state() == ContainerState::ContainerExited
+    fn wait_for_the_end(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
+        let mut exit_code = 0;
+        // It may restart the runtime, which doesn't answer meanwhile.
+        wait::wait_until("an init container to end", PATIENCE, || {
+            let status = self.cri.status(id);
+            status.is_ok_and(|status| {
+                exit_code = status.exit_code;
+                status.state() == ContainerState::ContainerExited
+            })
         });
         let pod = pod
             .metadata
             .as_ref()
             .map(|metadata| metadata.name.as_str())
             .unwrap_or_default();
-        assert_eq!(status.exit_code, 0, "{name}: {}", self.log(pod, name));
-        Ok(())
+        assert_eq!(exit_code, 0, "{name}: {}", self.log(pod, name));
     }
 
     fn sandbox_config(&self, name: &str, spec: &PodSpec) -> PodSandboxConfig {

@@ -3,6 +3,7 @@
 //! services the others would notice: they are run one at a time.
 
 mod daemon;
+mod daemonset;
 mod life;
 mod packages;
 

@@ -1,0 +1,117 @@
+//! The `DaemonSet` on the node, as kubelet would run it: it makes a handler and a daemon of their own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::PodSpec;
+use runcrust_tests::cleanup::Cleanup;
+use runcrust_tests::installed::{property, systemctl};
+use runcrust_tests::kubernetes::{Kubelet, document, manifests, strictly};
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Delegate, Installed, Run, TestDir, process, wait_until};
+
+use crate::{SERVICE, SOCKET, staged};
+
+const CONFIGURATION: &str = "/etc/containerd/config.toml";
+const INSTALLED: [&str; 2] = ["/usr/local/bin/runcrust", "/usr/local/bin/crust-mount-hook"];
+
+/// The `DaemonSet`'s pod.
+fn spec() -> PodSpec {
+    let set: DaemonSet = strictly(&document(&manifests().join("daemonset.yaml"))).unwrap();
+    set.spec.unwrap().template.spec.unwrap()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Run {
+    Run::of(Command::new(program).args(arguments))
+}
+
+/// The image that its pods name, of the programs that the packages have installed.
+fn import_image(pod: &Installed, dir: &TestDir) {
+    let script = manifests().join("../image/build.sh");
+    let archive = dir.join("image.tar");
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = run("sh", &[utf8(&script), "/usr/bin", version, utf8(&archive)]).success();
+    pod.import(&archive, &format!("localhost/runcrust:{version}"));
+}
+
+/// A node without a handler and without a daemon; put back, it has those of the packages again.
+fn bared() -> Cleanup {
+    let put_back = Cleanup::register(|| {
+        let steps: [(&str, &[&str]); 3] = [
+            (
+                "runcrust",
+                &["install", "containerd", "--systemd-cgroup", "true"],
+            ),
+            ("systemctl", &["restart", "containerd.service"]),
+            ("systemctl", &["start", SOCKET, SERVICE]),
+        ];
+        for file in INSTALLED {
+            let _ = fs::remove_file(file);
+        }
+        let runs = steps.map(|(program, arguments)| run(program, arguments));
+        let failed = runs.into_iter().filter(|run| !run.status.success());
+        failed.map(|run| run.to_string()).collect()
+    });
+    let _ = systemctl(&["stop", SOCKET, SERVICE]);
+    let _ = run("runcrust", &["uninstall", "containerd", "--restart"]).success();
+    assert!(
+        !fs::read_to_string(CONFIGURATION)
+            .unwrap()
+            .contains("runtimes.crust]")
+    );
+    put_back
+}
+
+#[test]
+#[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+fn it_installs_the_handler_and_serves_drivers() {
+    let pod = Installed::new(Delegate::Runc);
+    let dir = TestDir::new();
+    import_image(&pod, &dir);
+    let _put_back = bared();
+    let settings = fs::read_to_string(manifests().join("crust_ops.toml")).unwrap();
+    let kubelet = Kubelet::new(pod.cri(), dir.subdir("kubelet"))
+        .config_map("crust-ops", &[("crust_ops.toml", &settings)]);
+
+    let before = property("containerd.service", "MainPID");
+    let set = kubelet.run("runcrust-1", &spec()).unwrap();
+    let restarted = property("containerd.service", "MainPID");
+    assert_ne!(before, restarted, "containerd has read its configuration");
+    let configuration = fs::read_to_string(CONFIGURATION).unwrap();
+    assert!(
+        configuration.contains("BinaryName = \"/usr/local/bin/runcrust\""),
+        "{configuration}"
+    );
+    wait_until("crust_ops to listen", PATIENCE, || {
+        Path::new("/run/crust_ops/crust_ops.sock").exists()
+    });
+
+    let _disk = staged(&pod);
+    let sandbox = pod.run();
+    let app = pod.app(&sandbox, "one");
+    let _ = pod.cri().sh(&app, "echo kept > /data/file");
+    assert!(!pod.ops().stats(pod.target()).unwrap().usage.is_empty());
+
+    // Replaced, as by an update of its template, it finds nothing to do, and the pod lives on.
+    kubelet.remove(&set).unwrap();
+    let set = kubelet.run("runcrust-2", &spec()).unwrap();
+    let log = kubelet.log("runcrust-2", "install");
+    assert!(
+        log.contains("nothing to change") && log.contains("nothing to restart"),
+        "{log}"
+    );
+    assert_eq!(property("containerd.service", "MainPID"), restarted);
+    assert!(process::is_alive(pod.cri().pid(&app).unwrap()));
+    wait_until("crust_ops to answer", PATIENCE, || {
+        pod.ops().stats(pod.target()).is_ok()
+    });
+    let refused = run("runcrust", &["uninstall", "containerd", "--dry-run"]).failure();
+    assert!(refused.stderr.contains("pv-1"), "{refused}");
+
+    assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
+    pod.end(&sandbox);
+    pod.ops().unstage(pod.target()).unwrap();
+    kubelet.remove(&set).unwrap();
+}
