@@ -3,6 +3,9 @@
 //!
 //! argv → [`invocation`] → bundle ([`oci`]) → [`plan`] → [`rewrite`] → exec of the [`delegate`].
 
+// A program's library: who reads its documentation sees the private rooms too.
+#![allow(rustdoc::private_intra_doc_links)]
+
 mod delegate;
 mod installer;
 mod invocation;

@@ -11,6 +11,8 @@
 //! | [`programs`], [`users`], [`service`] | what else an installation takes: the programs, nobody who uses them, the daemon |
 
 #![forbid(unsafe_code)]
+// Who reads the documentation sees the private rooms too.
+#![allow(rustdoc::private_intra_doc_links)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod change;

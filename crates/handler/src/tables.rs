@@ -80,8 +80,7 @@ impl<'a> Toml<'a> {
         Ok(item)
     }
 
-    /// Removes a key, and the parents of it that are left with nothing and have no header of their
-    /// own. True if it was there.
+    /// Removes a key; a parent that has no header of its own goes with its last. True if it was there.
     pub(crate) fn remove(&mut self, keys: &[&str]) -> bool {
         remove(self.document.as_item_mut(), keys)
     }
@@ -153,22 +152,7 @@ fn remove(item: &mut Item, keys: &[&str]) -> bool {
         give_room(table, removed.as_ref());
         return removed.is_some();
     }
-    let Some(child) = table.get_mut(key) else {
-        return false;
-    };
-    let removed = remove(child, rest);
-    if removed && is_nothing(child) {
-        table.remove(key);
-    }
-    removed
-}
-
-/// A parent of dotted keys, or of headers below it, that isn't written itself.
-fn is_nothing(item: &Item) -> bool {
-    let Item::Table(table) = item else {
-        return false;
-    };
-    table.is_empty() && (table.is_implicit() || table.is_dotted())
+    table.get_mut(key).is_some_and(|child| remove(child, rest))
 }
 
 /// Gives a table a header of its own, with what stands before it.

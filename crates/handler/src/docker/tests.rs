@@ -104,6 +104,18 @@ fn an_older_path_is_replaced_with_what_the_operator_added() {
     );
 }
 
+/// Go's decoder reads one after the other into the same place.
+#[test]
+fn of_a_name_that_stands_twice_the_last_counts() {
+    let text = "{\"runtimes\":{\"a\":{}},\"runtimes\":{\"b\":{}}}";
+    let once = installed(Some(text));
+    assert!(
+        once.starts_with("{\"runtimes\":{\"a\":{}},\"runtimes\":{\"b\":{},\"crust\""),
+        "{once}"
+    );
+    assert_eq!(uninstalled(&once), text);
+}
+
 #[test]
 fn mistakes_and_somebody_elses_runtime_are_refused() {
     for (text, words) in [
