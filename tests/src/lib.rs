@@ -49,7 +49,7 @@ pub mod xattr;
 
 pub use bundle::Bundle;
 pub use container::Container;
-pub use containerd::{APP_IMAGE, Containerd, PAUSE_IMAGE};
+pub use containerd::{APP_IMAGE, Containerd, CriPod, PAUSE_IMAGE};
 pub use cri::{Cri, CriError};
 pub use delegate::Delegate;
 pub use dir::TestDir;
