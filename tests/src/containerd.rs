@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub(crate) use self::image::app_layer;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 use self::leftovers::Leftovers;
 pub use self::pod::CriPod;

@@ -59,7 +59,7 @@ pub use loopdev::LoopDevice;
 pub use node::Node;
 pub use ops::Ops;
 pub use pod::Pod;
-pub use podman::Podman;
+pub use podman::{PODMAN_IMAGE, Podman};
 pub use run::Run;
 pub use runtime::Runtime;
 pub use wait::{until, wait_until};

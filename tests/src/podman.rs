@@ -1,11 +1,31 @@
 //! podman, with storage and state of its own.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bundle::rootfs;
+use crate::bundle::{IDLE, rootfs};
 use crate::cleanup::Cleanup;
+use crate::containerd::app_layer;
+use crate::dir::unique;
+use crate::node::utf8;
 use crate::{Run, Runtime, TestDir};
+
+/// The image of [`Podman::import_image`].
+pub const PODMAN_IMAGE: &str = "localhost/app:1";
+
+/// What every container gets. Limits are some that one without privileges may set.
+const CONFIGURATION: &str = r#"
+[containers]
+default_ulimits = ["nofile=512:512", "nproc=512:512"]
+log_driver = "k8s-file"
+netns = "none"
+
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+infra_image = "localhost/app:1"
+"#;
 
 /// podman with a runtime. Dropped, its containers and volumes are removed.
 #[derive(Debug)]
@@ -19,6 +39,7 @@ impl Podman {
     /// podman with its files below the test's directory.
     pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
         let base = dir.subdir("podman");
+        fs::write(configuration(&base), CONFIGURATION).expect("podman's configuration");
         let owned = (base.clone(), runtime.program().to_owned());
         Self {
             base,
@@ -33,15 +54,33 @@ impl Podman {
     }
 
     /// Starts a container that sleeps, detached, in a rootfs of its own whose root is the host's
-    /// user `owner`. Limits are some that a container without privileges may set.
+    /// user `owner`.
     pub fn start(&self, name: &str, flags: &[&str], owner: u32) -> Run {
         let root = self.rootfs(name, owner);
-        let mut podman = command(&self.base, &self.runtime);
-        podman.args(["run", "--detach", "--name", name, "--network", "none"]);
-        podman.args(["--log-driver", "k8s-file"]);
-        podman.args(["--ulimit", "nofile=512:512", "--ulimit", "nproc=512:512"]);
-        podman.args(flags).arg("--rootfs").arg(root);
-        Run::of(podman.args(crate::bundle::IDLE))
+        let run = ["run", "--detach", "--name", name];
+        self.run(&[&run, flags, &["--rootfs", utf8(&root)], &IDLE].concat())
+    }
+
+    /// Runs a script in the foreground, in a container that is removed then.
+    pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
+        let root = self.rootfs(&unique("foreground"), 0);
+        let shell = ["--rootfs", utf8(&root), "/bin/sh", "-ec", script];
+        self.run(&[&["run", "--rm"], flags, &shell].concat())
+    }
+
+    /// Makes the image [`PODMAN_IMAGE`], which sleeps: of pods' own containers, and for
+    /// `play kube`.
+    ///
+    /// # Panics
+    ///
+    /// When podman doesn't take it.
+    pub fn import_image(&self) {
+        let archive = self.base.join("image.tar");
+        fs::write(&archive, app_layer()).expect("an image's layer");
+        let command = format!("CMD {IDLE:?}");
+        let import = ["import", "--quiet", "--change", &command, utf8(&archive)];
+        let _ = self.run(&[&import[..], &[PODMAN_IMAGE]].concat()).success();
+        let _ = fs::remove_file(archive);
     }
 
     /// The trimmed output of a shell script in a container.
@@ -76,6 +115,7 @@ impl Podman {
 
 fn command(base: &Path, runtime: &Path) -> Command {
     let mut podman = Command::new("podman");
+    podman.env("CONTAINERS_CONF", configuration(base));
     for (flag, name) in [
         ("--root", "root"),
         ("--runroot", "run"),
@@ -83,14 +123,18 @@ fn command(base: &Path, runtime: &Path) -> Command {
     ] {
         podman.arg(flag).arg(base.join(name));
     }
-    podman.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]);
-    podman.args(["--events-backend", "none", "--runtime"]);
+    podman.args(["--storage-driver", "vfs", "--runtime"]);
     podman.arg(runtime);
     podman
 }
 
+fn configuration(base: &Path) -> PathBuf {
+    base.join("containers.conf")
+}
+
 fn remove(base: &Path, runtime: &Path) -> Vec<String> {
-    let steps: [&[&str]; 2] = [
+    let steps: [&[&str]; 3] = [
+        &["pod", "rm", "--all", "--force", "--time", "0"],
         &["rm", "--all", "--force", "--time", "0"],
         &["volume", "prune", "--force"],
     ];

@@ -18,7 +18,7 @@ pub const PAUSE_IMAGE: &str = "runcrust.test/pause:1";
 /// Writes an archive of both images, which share their layer.
 pub(super) fn write_archive(path: &Path) {
     let mut archive = Builder::new(File::create(path).expect("create the images' archive"));
-    let layer = layer();
+    let layer = app_layer();
     let mut manifests = Vec::new();
     for name in [APP_IMAGE, PAUSE_IMAGE] {
         let config = json!({
@@ -55,7 +55,7 @@ pub(super) fn write_archive(path: &Path) {
 }
 
 /// The same tree as a bundle's rootfs.
-fn layer() -> Vec<u8> {
+pub(crate) fn app_layer() -> Vec<u8> {
     let mut layer = Builder::new(Vec::new());
     for directory in rootfs::DIRECTORIES {
         let mut header = Header::new_gnu();
