@@ -54,7 +54,7 @@ pub use cri::{Cri, CriError};
 pub use delegate::Delegate;
 pub use dir::TestDir;
 pub use disk::Disk;
-pub use handler::{Handler, binary};
+pub use handler::{Handler, Version, binary};
 pub use loopdev::LoopDevice;
 pub use node::Node;
 pub use ops::Ops;
