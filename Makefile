@@ -7,6 +7,7 @@ TARGET ?= $(shell rustup target add $(ARCH)-unknown-linux-musl >/dev/null 2>&1 \
 PREFIX ?= /usr/local
 BIN     = $(CURDIR)/target/$(TARGET)/release
 VM      = $(CURDIR)/target/vm
+OLD     = $(CURDIR)/target/old
 TORTURE = 500
 
 CARGO_DENY_VERSION    := 0.20.2
@@ -86,6 +87,16 @@ torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `ma
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
 		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
+
+# A revision from before crust_ops has none to replace.
+.PHONY: upgrade-test
+upgrade-test: build ## Replace the programs of FROM=<revision> by these under running pods, and back
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	TARGET='$(TARGET)' sh tests/old-programs.sh '$(FROM)' '$(OLD)'
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_OLD_BIN_DIR='$(OLD)/bin' $(HOST) \
+		cargo nextest run --locked --package runcrust-tests --test upgrade \
+		$$(test -e '$(OLD)/bin/crust_ops' || echo '-E not(test(crust_ops))')
 
 .PHONY: grammar
 grammar: build ## Write down anew how the installed runc and crun read command lines

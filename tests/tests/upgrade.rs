@@ -112,50 +112,80 @@ fn cri(delegate: Delegate, versions: Versions) {
     pod.end_with(&node, &[&target]);
 }
 
-/// `crust_ops` of one version unstages what another one's has staged, counts and grows what runs,
-/// and a resize that was asked of one is carried out by the other's runtime.
+/// crust_ops of whichever version, over one node's volumes.
+struct Daemon<'a> {
+    node: &'a Node,
+    ops: Ops,
+}
+
+impl<'a> Daemon<'a> {
+    fn new(node: &'a Node, version: Version) -> Self {
+        let ops = Ops::stopped(node, "");
+        let daemon = Self { node, ops };
+        daemon.replace(version);
+        daemon
+    }
+
+    fn replace(&self, version: Version) {
+        self.ops.kill();
+        let mut daemon = Command::new(self.node.handler().install_ops(version));
+        daemon.args(self.ops.command().get_args());
+        self.ops.spawn(daemon);
+    }
+
+    fn size(&self, target: &Path) -> i64 {
+        self.ops.stats(target).expect("RuntimeGetVolumeStats").usage[0].total
+    }
+}
+
+/// One version of it counts, grows and unstages what the other one's has staged.
 fn ops(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
-    let ops = Ops::stopped(&node, "");
-    let start = |version| {
-        ops.kill();
-        let mut daemon = Command::new(node.handler().install_ops(version));
-        daemon.args(ops.command().get_args());
-        ops.spawn(daemon);
-    };
-    start(from);
+    let daemon = Daemon::new(&node, from);
     let device = LoopDevice::made(node.dir(), "xfs", 320);
     let target = node.target(POD, "pv-1");
-    ops.stage(stage_request(&target, &device)).unwrap();
-    device.set_size(400 << 20);
+    daemon.ops.stage(stage_request(&target, &device)).unwrap();
+    let sandbox = node.sandbox(POD);
+    let before = daemon.size(&target);
+    node.handler().install(to);
     assert_eq!(
-        ops.expand(&target, 0, 0).unwrap(),
-        400 << 20,
-        "noted for the mount"
+        daemon.size(&target),
+        before,
+        "the first daemon, the second runtime"
     );
+    let app = node.app(&sandbox, &target, "/data");
+    daemon.replace(to);
+    assert_eq!(daemon.size(&target), before);
+    let again = daemon.ops.stage(stage_request(&target, &device));
+    again.expect("the same again");
+    device.set_size(512 << 20);
+    assert_eq!(daemon.ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+    assert!(daemon.size(&target) > before);
+    let error = daemon.ops.unstage(&target).unwrap_err();
+    assert!(error.message().contains("in use"), "{error}");
+    end([app, sandbox]);
+    daemon.ops.unstage(&target).unwrap();
+    assert!(device.is_free() && !node.entry(&target).exists());
+}
+
+/// A growth that one version's crust_ops has noted is carried out by the other's runtime.
+fn noted_growth(delegate: Delegate, from: Version, to: Version) {
+    let node = Node::installed(delegate, from, "");
+    let daemon = Daemon::new(&node, from);
+    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let target = node.target(POD, "pv-1");
+    daemon.ops.stage(stage_request(&target, &device)).unwrap();
+    device.set_size(512 << 20);
+    assert_eq!(daemon.ops.expand(&target, 0, 0).unwrap(), 512 << 20);
     node.handler().install(to);
     let sandbox = node.sandbox(POD);
     let app = node.app(&sandbox, &target, "/data");
-    let size = |daemon: &str| {
-        let stats = ops
-            .stats(&target)
-            .unwrap_or_else(|error| panic!("{daemon}: {error}"));
-        stats.usage[0].total
-    };
-    let before = size("the first daemon");
-    assert!(before > 300 << 20, "it has grown before it was mounted");
-    start(to);
-    assert_eq!(size("the second daemon"), before);
-    ops.stage(stage_request(&target, &device))
-        .expect("the same again");
-    device.set_size(512 << 20);
-    assert_eq!(ops.expand(&target, 0, 0).unwrap(), 512 << 20);
-    assert!(size("the second daemon") > before);
-    let error = ops.unstage(&target).unwrap_err();
-    assert!(error.message().contains("in use"), "{error}");
+    assert!(
+        daemon.size(&target) > 400 << 20,
+        "it has grown before it was mounted"
+    );
     end([app, sandbox]);
-    ops.unstage(&target).unwrap();
-    assert!(device.is_free() && !node.entry(&target).exists());
+    daemon.ops.unstage(&target).unwrap();
 }
 
 on_each_delegate! {
@@ -189,6 +219,14 @@ on_each_delegate! {
 
     fn crust_ops_is_downgraded(delegate: Delegate) {
         ops(delegate, New, Old);
+    }
+
+    fn a_growth_that_crust_ops_noted_is_carried_out_after_an_upgrade(delegate: Delegate) {
+        noted_growth(delegate, Old, New);
+    }
+
+    fn a_growth_that_crust_ops_noted_is_carried_out_after_a_downgrade(delegate: Delegate) {
+        noted_growth(delegate, New, Old);
     }
 
     /// It has its file no more, and goes on.
