@@ -112,7 +112,7 @@ fn cri(delegate: Delegate, versions: Versions) {
     pod.end_with(&node, &[&target]);
 }
 
-/// crust_ops of whichever version, over one node's volumes.
+/// `crust_ops` of whichever version, over one node's volumes.
 struct Daemon<'a> {
     node: &'a Node,
     ops: Ops,
@@ -168,7 +168,7 @@ fn ops(delegate: Delegate, from: Version, to: Version) {
     assert!(device.is_free() && !node.entry(&target).exists());
 }
 
-/// A growth that one version's crust_ops has noted is carried out by the other's runtime.
+/// A growth that one version's `crust_ops` has noted is carried out by the other's runtime.
 fn noted_growth(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
     let daemon = Daemon::new(&node, from);

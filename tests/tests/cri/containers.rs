@@ -44,7 +44,7 @@ on_each_delegate! {
         let id = pod.start(&talks);
         assert_eq!(cri.wait(&id).exit_code, 42);
         let log = fs::read_to_string(pod.log_of(&talks)).unwrap();
-        let lines = log.lines().map(|line| line.splitn(2, ' ').nth(1).unwrap());
+        let lines = log.lines().map(|line| line.split_once(' ').unwrap().1);
         let mut lines: Vec<&str> = lines.collect();
         lines.sort_unstable();
         assert_eq!(lines, ["stderr F err", "stdout F out"]);

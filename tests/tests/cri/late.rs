@@ -1,4 +1,4 @@
-//! Volumes that come when the pod is there already, and what crust_ops does for one that runs.
+//! Volumes that come when the pod is there already, and what `crust_ops` does for one that runs.
 
 use std::fs;
 
