@@ -9,6 +9,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 BIN     = $(CURDIR)/target/$(TARGET)/release
 VM      = $(CURDIR)/target/vm
 MANUALS = $(CURDIR)/target/manuals
+OLD     = $(CURDIR)/target/old
 TORTURE = 500
 BARE    = demo test
 
@@ -101,6 +102,16 @@ torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `ma
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
 		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
+
+# A revision from before crust_ops has none to replace.
+.PHONY: upgrade-test
+upgrade-test: build ## Replace the programs of FROM=<revision> by these under running pods, and back
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	TARGET='$(TARGET)' sh tests/old-programs.sh '$(FROM)' '$(OLD)'
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_OLD_BIN_DIR='$(OLD)/bin' $(HOST) \
+		cargo nextest run --locked --package runcrust-tests --test upgrade \
+		$$(test -e '$(OLD)/bin/crust_ops' || echo '-E not(test(crust_ops))')
 
 .PHONY: grammar
 grammar: build ## Write down anew how the installed runc and crun read command lines

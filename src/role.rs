@@ -99,7 +99,12 @@ impl Role {
         kind: &str,
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
-        let pod_uid = labelled_uid(annotation(CRIO_LABELS)?.as_deref());
+        let labels = annotation(CRIO_LABELS)?;
+        if labels.is_none() && kind == "container" {
+            // podman's: it says so of a pod's containers, for Kata's sake. CRI-O labels all.
+            return Ok(Self::Standalone);
+        }
+        let pod_uid = labelled_uid(labels.as_deref());
         if let Some(labelled) = &pod_uid {
             let flat = annotation(LABEL_UID)?.ok_or(RoleError::NoUid)?;
             if *flat != **labelled {
@@ -250,6 +255,16 @@ mod tests {
             let none = pod(labels, "mine");
             assert!(matches!(none, Err(RoleError::NoUid)), "{none:?}");
         }
+    }
+
+    #[test]
+    fn a_container_of_podmans_pod_is_no_crios() {
+        let pod = [
+            ("io.container.manager", "libpod"),
+            ("io.kubernetes.cri-o.ContainerType", "container"),
+            ("io.kubernetes.cri-o.SandboxID", "abc"),
+        ];
+        assert_eq!(role(&pod).unwrap(), Role::Standalone);
     }
 
     #[test]

@@ -5,7 +5,9 @@ mod bundle;
 mod container;
 mod lend;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -205,6 +207,16 @@ pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
 }
 
 fn real_path() -> Result<PathBuf> {
-    let own = Path::new("/proc/self/exe");
-    own.canonicalize().context("readlink(\"/proc/self/exe\")")
+    let own = fs::read_link("/proc/self/exe").context("readlink(\"/proc/self/exe\")")?;
+    if own.exists() {
+        return Ok(own);
+    }
+    Ok(in_its_place(own))
+}
+
+/// Of a program that was replaced while it runs, as by an upgrade: what stands in its place.
+fn in_its_place(own: PathBuf) -> PathBuf {
+    let place = own.as_os_str().as_bytes().strip_suffix(b" (deleted)");
+    let place = place.map(|place| Path::new(OsStr::from_bytes(place)).to_owned());
+    place.unwrap_or(own)
 }

@@ -54,7 +54,7 @@ fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Valu
     let state = StateDirectory::open(&config.state_dir).ok()??;
     let container = BundleRecord::container(globals.root.as_deref(), id);
     let mut records = state.bundles().ok()?;
-    records.retain(|(_, record)| record.containers.contains(&container));
+    records.retain(|(_, record)| record.containers.0.contains(&container));
     let crust = CrustDirectory::new(config);
     let context = Context {
         config,

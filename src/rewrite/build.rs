@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::TargetPath;
-use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
+use crust_state::bundle::{AddedElement, BundleRecord, Containers, RemovedMount, ReplacedSource};
 use crust_state::limits::HookLimits;
 use crust_state::record::Version;
 use oci_spec::runtime::{Hook, HookBuilder};
@@ -75,7 +75,7 @@ impl Rewrite {
         let record = BundleRecord {
             version: Version,
             config: made.config,
-            containers: made.containers,
+            containers: Containers(made.containers),
             sources: self.sources,
             added: self.added,
             removed: self.removed,

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use crust_mount::volume::Need;
-use crust_state::bundle::BundleRecord;
+use crust_state::bundle::{BundleRecord, Containers};
 use crust_state::config::MountMode;
 use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
@@ -206,7 +206,7 @@ fn an_attached_source_without_its_record_is_refused() {
     let record = BundleRecord {
         version: Version,
         config: "/b/config.json".into(),
-        containers: vec![],
+        containers: Containers::default(),
         sources: vec![],
         added: vec![],
         removed: vec![],

@@ -49,7 +49,7 @@ impl<'a> Bundle<'a> {
         let text = document.apply(&rewrite::undo(document, &record, config)?)?;
         let mut bundle = Self::new(state, file, made);
         bundle.rewritten = true;
-        bundle.made.containers = together(record.containers, bundle.made.containers);
+        bundle.made.containers = together(record.containers.0, bundle.made.containers);
         Ok((bundle, text))
     }
 

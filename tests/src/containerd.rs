@@ -3,6 +3,7 @@
 mod config;
 mod image;
 mod leftovers;
+mod pod;
 
 use std::fs;
 use std::io::{Write as _, stderr};
@@ -10,15 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub(crate) use self::image::app_layer;
 pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 pub(crate) use self::image::{import as import_images, import_archive};
 use self::leftovers::Leftovers;
+pub use self::pod::CriPod;
 use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::daemon::Daemon;
 use crate::wait::comes_true;
-use crate::{Runtime, TestDir, cgroup};
+use crate::{Runtime, TestDir, cgroup, process};
 
 /// How long the daemon may take until its CRI answers.
 const START: Duration = Duration::from_secs(60);
@@ -162,6 +165,28 @@ impl Containerd {
     /// The `--root` that a handler's runtime is called with.
     pub fn runtime_root(&self, handler: &str) -> PathBuf {
         self.base.join("rt").join(handler).join("k8s.io")
+    }
+
+    /// The shims that run, of all pods: one a pod, which has the pod's id in its command line.
+    pub fn shims(&self) -> Vec<i32> {
+        leftovers::shims(&self.socket())
+    }
+
+    /// The shim of a pod.
+    ///
+    /// # Panics
+    ///
+    /// When there isn't exactly one.
+    #[track_caller]
+    pub fn shim(&self, pod: &str) -> i32 {
+        let of_the_pod =
+            process::with_command_line(|line| line.split('\0').any(|word| word == pod));
+        let mut shims = self.shims();
+        shims.retain(|pid| of_the_pod.contains(pid));
+        let [shim] = shims[..] else {
+            panic!("pod {pod} has the shims {shims:?}");
+        };
+        shim
     }
 
     /// The cgroup that all its pods are in.

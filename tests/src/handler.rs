@@ -18,10 +18,29 @@ const CONFIGURATIONS: &str = "/etc/runcrust";
 pub struct Handler {
     name: String,
     path: PathBuf,
+    hook: PathBuf,
     base: PathBuf,
     delegate: Delegate,
     home: Option<Cleanup>,
     _cleanup: Cleanup,
+}
+
+/// Which build a program is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The one in `RUNCRUST_OLD_BIN_DIR`; where that isn't set, the same as the other.
+    Old,
+    /// The one under test.
+    New,
+}
+
+impl Version {
+    fn program(self, name: &str) -> PathBuf {
+        match (self, std::env::var_os("RUNCRUST_OLD_BIN_DIR")) {
+            (Self::Old, Some(directory)) => Path::new(&directory).join(name),
+            _ => binary(name),
+        }
+    }
 }
 
 impl Handler {
@@ -32,30 +51,62 @@ impl Handler {
         let name = unique("runcrust");
         let path = dir.join(&name);
         symlink(binary("runcrust"), &path).expect("a link to the built runcrust");
-        Self::at(name, path, dir, delegate, extra)
+        Self::at(name, path, binary("crust-mount-hook"), dir, delegate, extra)
     }
 
     /// One that `crust_ops` runs when a volume's `runtime-cli` names it: a copy of the program where
     /// only root can change anything, which isn't so below `/tmp`.
     pub fn trusted(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
-        let name = unique("runcrust");
-        // Not /run: programs there may not be run (noexec).
-        let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));
-        let owned = home.clone();
-        let cleanup = Cleanup::register(move || remove_directory(&owned));
-        fs::create_dir(&home).expect("a directory in /var/lib");
+        let (name, home, cleanup) = home();
         let path = home.join(&name);
         fs::copy(binary("runcrust"), &path).expect("a copy of the built runcrust");
-        let mut handler = Self::at(name, path, dir, delegate, extra);
+        let hook = binary("crust-mount-hook");
+        let mut handler = Self::at(name, path, hook, dir, delegate, extra);
         handler.home = Some(cleanup);
         handler
     }
 
-    fn at(name: String, path: PathBuf, dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
+    /// One whose programs are files of its own, in one directory, as packages install them.
+    pub fn installed(dir: &TestDir, delegate: Delegate, version: Version, extra: &str) -> Self {
+        let (name, home, cleanup) = home();
+        let (path, hook) = (home.join(&name), home.join("crust-mount-hook"));
+        let mut handler = Self::at(name, path, hook, dir, delegate, extra);
+        handler.home = Some(cleanup);
+        handler.install(version);
+        handler
+    }
+
+    /// Replaces each program of [`Self::installed`] as packages do: by a new file under its name.
+    ///
+    /// # Panics
+    ///
+    /// When that version hasn't all of them.
+    pub fn install(&self, version: Version) {
+        for (program, at) in [("runcrust", &self.path), ("crust-mount-hook", &self.hook)] {
+            replace(&version.program(program), at);
+        }
+    }
+
+    /// The same with `crust_ops`, for tests that run it; where it is.
+    pub fn install_ops(&self, version: Version) -> PathBuf {
+        let at = self.path.with_file_name("crust_ops");
+        replace(&version.program("crust_ops"), &at);
+        at
+    }
+
+    fn at(
+        name: String,
+        path: PathBuf,
+        hook: PathBuf,
+        dir: &TestDir,
+        delegate: Delegate,
+        extra: &str,
+    ) -> Self {
         let configuration = Path::new(CONFIGURATIONS).join(format!("{name}.toml"));
         let handler = Self {
             name,
             path,
+            hook,
             base: dir.path().to_owned(),
             delegate,
             home: None,
@@ -70,7 +121,7 @@ impl Handler {
         let text = format!(
             "delegate = {:?}\nhook = {:?}\ncrust_root = {:?}\nstate_dir = {:?}\nkubelet_dirs = [{:?}]\n{extra}\n",
             self.delegate.program(),
-            binary("crust-mount-hook"),
+            self.hook,
             self.crust_root(),
             self.state_dir(),
             self.kubelet_dir(),
@@ -149,6 +200,23 @@ impl Handler {
     pub fn crust(&self, arguments: &[&str]) -> Run {
         Run::of(self.command().arg("crust").args(arguments))
     }
+}
+
+/// A handler's name, and a directory of its own where only root can change anything.
+fn home() -> (String, PathBuf, Cleanup) {
+    let name = unique("runcrust");
+    // Not /run: programs there may not be run (noexec).
+    let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));
+    let owned = home.clone();
+    let cleanup = Cleanup::register(move || remove_directory(&owned));
+    fs::create_dir(&home).expect("a directory in /var/lib");
+    (name, home, cleanup)
+}
+
+fn replace(program: &Path, at: &Path) {
+    let beside = at.with_extension("new");
+    fs::copy(program, &beside).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    fs::rename(&beside, at).expect("a program in another's place");
 }
 
 /// A built program: from `RUNCRUST_BIN_DIR`, or else from the workspace's last release build.

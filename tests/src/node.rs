@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, volume};
+use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, volume};
 
 /// Longer than any wait in a test should take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,6 +38,15 @@ impl Node {
         let dir = TestDir::new();
         Self {
             handler: Handler::trusted(&dir, delegate, extra),
+            dir,
+        }
+    }
+
+    /// With programs that are replaced while it runs.
+    pub fn installed(delegate: Delegate, version: Version, extra: &str) -> Self {
+        let dir = TestDir::new();
+        Self {
+            handler: Handler::installed(&dir, delegate, version, extra),
             dir,
         }
     }

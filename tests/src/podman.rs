@@ -1,11 +1,31 @@
 //! podman, with storage and state of its own.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bundle::rootfs;
+use crate::bundle::{IDLE, rootfs};
 use crate::cleanup::Cleanup;
+use crate::containerd::app_layer;
+use crate::dir::unique;
+use crate::node::utf8;
 use crate::{Run, Runtime, TestDir};
+
+/// The image of [`Podman::import_image`].
+pub const PODMAN_IMAGE: &str = "localhost/app:1";
+
+/// What every container gets. Limits are some that one without privileges may set.
+pub const PODMAN_CONFIGURATION: &str = r#"
+[containers]
+default_ulimits = ["nofile=512:512", "nproc=512:512"]
+log_driver = "k8s-file"
+netns = "none"
+
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+infra_image = "localhost/app:1"
+"#;
 
 /// podman with a runtime. Dropped, its containers and volumes are removed.
 #[derive(Debug)]
@@ -21,25 +41,28 @@ struct Called {
     /// A program, or a name that the configuration has.
     runtime: PathBuf,
     /// `CONTAINERS_CONF`.
-    configuration: Option<PathBuf>,
+    configuration: PathBuf,
 }
 
 impl Podman {
     /// podman with its files below the test's directory.
     pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
+        let base = dir.subdir("podman");
+        let configuration = base.join("containers.conf");
+        fs::write(&configuration, PODMAN_CONFIGURATION).expect("podman's configuration");
         Self::called(Called {
-            base: dir.subdir("podman"),
+            base,
             runtime: runtime.program().to_owned(),
-            configuration: None,
+            configuration,
         })
     }
 
-    /// podman with a runtime that a `containers.conf` names.
+    /// podman with a runtime that a `containers.conf` names, in which [`PODMAN_CONFIGURATION`] stands.
     pub fn configured(dir: &TestDir, configuration: &Path, runtime: &str) -> Self {
         Self::called(Called {
             base: dir.subdir("podman"),
             runtime: runtime.into(),
-            configuration: Some(configuration.to_owned()),
+            configuration: configuration.to_owned(),
         })
     }
 
@@ -57,15 +80,33 @@ impl Podman {
     }
 
     /// Starts a container that sleeps, detached, in a rootfs of its own whose root is the host's
-    /// user `owner`. Limits are some that a container without privileges may set.
+    /// user `owner`.
     pub fn start(&self, name: &str, flags: &[&str], owner: u32) -> Run {
         let root = self.rootfs(name, owner);
-        let mut podman = command(&self.called);
-        podman.args(["run", "--detach", "--name", name, "--network", "none"]);
-        podman.args(["--log-driver", "k8s-file"]);
-        podman.args(["--ulimit", "nofile=512:512", "--ulimit", "nproc=512:512"]);
-        podman.args(flags).arg("--rootfs").arg(root);
-        Run::of(podman.args(crate::bundle::IDLE))
+        let run = ["run", "--detach", "--name", name];
+        self.run(&[&run, flags, &["--rootfs", utf8(&root)], &IDLE].concat())
+    }
+
+    /// Runs a script in the foreground, in a container that is removed then.
+    pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
+        let root = self.rootfs(&unique("foreground"), 0);
+        let shell = ["--rootfs", utf8(&root), "/bin/sh", "-ec", script];
+        self.run(&[&["run", "--rm"], flags, &shell].concat())
+    }
+
+    /// Makes the image [`PODMAN_IMAGE`], which sleeps: of pods' own containers, and for
+    /// `play kube`.
+    ///
+    /// # Panics
+    ///
+    /// When podman doesn't take it.
+    pub fn import_image(&self) {
+        let archive = self.called.base.join("image.tar");
+        fs::write(&archive, app_layer()).expect("an image's layer");
+        let command = format!("CMD {IDLE:?}");
+        let import = ["import", "--quiet", "--change", &command, utf8(&archive)];
+        let _ = self.run(&[&import[..], &[PODMAN_IMAGE]].concat()).success();
+        let _ = fs::remove_file(archive);
     }
 
     /// The trimmed output of a shell script in a container.
@@ -100,9 +141,7 @@ impl Podman {
 
 fn command(called: &Called) -> Command {
     let mut podman = Command::new("podman");
-    if let Some(file) = &called.configuration {
-        podman.env("CONTAINERS_CONF", file);
-    }
+    podman.env("CONTAINERS_CONF", &called.configuration);
     for (flag, name) in [
         ("--root", "root"),
         ("--runroot", "run"),
@@ -110,14 +149,14 @@ fn command(called: &Called) -> Command {
     ] {
         podman.arg(flag).arg(called.base.join(name));
     }
-    podman.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]);
-    podman.args(["--events-backend", "none", "--runtime"]);
+    podman.args(["--storage-driver", "vfs", "--runtime"]);
     podman.arg(&called.runtime);
     podman
 }
 
 fn remove(called: &Called) -> Vec<String> {
-    let steps: [&[&str]; 2] = [
+    let steps: [&[&str]; 3] = [
+        &["pod", "rm", "--all", "--force", "--time", "0"],
         &["rm", "--all", "--force", "--time", "0"],
         &["volume", "prune", "--force"],
     ];

@@ -5,17 +5,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Bundle, Containerd, Node, Run, on_each_delegate};
+use runcrust_tests::volume::fsck;
+use runcrust_tests::{
+    Bundle, Containerd, LoopDevice, Node, Run, on_each_delegate, on_each_file_system, process,
+    refusal, wait_until,
+};
 
 const POD: &str = "cccccccc-2222-1111-4444-555555555555";
 
 struct Ctr<'a> {
-    containerd: &'a Containerd,
-    runtime: PathBuf,
-    rootfs: PathBuf,
+    node: &'a Node,
+    containerd: Containerd,
 }
 
-impl Ctr<'_> {
+impl<'a> Ctr<'a> {
+    fn new(node: &'a Node) -> Self {
+        let runtime = node.handler().runtime();
+        Self {
+            containerd: Containerd::start(node.dir(), &[("ctr", &runtime)]),
+            node,
+        }
+    }
+
     /// In containerd's own namespace for CRI, of which the harness clears what is left.
     fn command(&self, arguments: &[&str]) -> Run {
         let mut ctr = Command::new("ctr");
@@ -25,34 +36,43 @@ impl Ctr<'_> {
         Run::of(ctr.args(arguments))
     }
 
-    fn run(&self, id: &str, source: &Path, options: &str) -> Run {
+    /// `ctr run` with the volume at `/data`, in a rootfs of its own.
+    fn run(&self, id: &str, mount: (&Path, &str), flags: &[&str], process: &[&str]) -> Run {
+        let runtime = self.node.handler().runtime();
         let root = self.containerd.runtime_root("ctr");
+        let rootfs: PathBuf = Bundle::plain(self.node.dir()).write().rootfs();
+        let (source, options) = mount;
         let mount = format!(
             "type=bind,src={},dst=/data,options={options}",
             source.display()
         );
-        let flags = [
-            "run",
-            "--detach",
-            "--null-io",
+        let paths = [
             "--rootfs",
             "--runc-binary",
-            utf8(&self.runtime),
-        ];
-        let paths = [
+            utf8(runtime.program()),
             "--runc-root",
             utf8(&root),
             "--mount",
             &mount,
-            utf8(&self.rootfs),
+            utf8(&rootfs),
             id,
         ];
-        self.command(&[&flags[..], &paths[..], &runcrust_tests::bundle::IDLE[..]].concat())
+        self.command(&[&["run"], flags, &paths, process].concat())
+    }
+
+    /// One that sleeps, detached.
+    fn start(&self, id: &str, source: &Path, options: &str) -> Run {
+        self.run(
+            id,
+            (source, options),
+            &["--detach", "--null-io"],
+            &runcrust_tests::bundle::IDLE,
+        )
     }
 
     #[track_caller]
     fn sh(&self, id: &str, script: &str) -> String {
-        let run = self.command(&[
+        let exec = [
             "tasks",
             "exec",
             "--exec-id",
@@ -61,43 +81,144 @@ impl Ctr<'_> {
             "/bin/sh",
             "-ec",
             script,
-        ]);
-        run.success().stdout.trim().to_owned()
+        ];
+        self.command(&exec).success().stdout.trim().to_owned()
+    }
+
+    /// What containerd says of a task: RUNNING, PAUSED, STOPPED.
+    fn status(&self, id: &str) -> String {
+        let tasks = self.command(&["tasks", "list"]).success().stdout;
+        let task = tasks
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let task = task
+            .filter(|words| words[0] == id)
+            .map(|words| words[2].to_owned());
+        task.collect()
     }
 
     fn remove(&self, id: &str) {
         let _ = self.command(&["tasks", "delete", "--force", id]).success();
         let _ = self.command(&["containers", "delete", id]).success();
     }
+
+    #[track_caller]
+    fn end(&self, ids: &[&str], device: &LoopDevice, target: &Path) {
+        for id in ids {
+            self.remove(id);
+        }
+        device.wait_until_free(PATIENCE);
+        let _ = self.node.unstage(target).success();
+        assert_eq!(self.node.records(), Vec::<PathBuf>::new());
+    }
+}
+
+/// A task's name is its shim's, which stands beside those of other tests.
+fn id(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 on_each_delegate! {
     fn a_container_has_its_volume_and_a_failure_its_reason(delegate: Delegate) {
         let node = Node::new(delegate);
-        let runtime = node.handler().runtime();
-        let containerd = Containerd::start(node.dir(), &[("ctr", &runtime)]);
-        let ctr = Ctr {
-            containerd: &containerd,
-            runtime: runtime.program().to_owned(),
-            rootfs: Bundle::plain(node.dir()).write().rootfs(),
-        };
+        let ctr = Ctr::new(&node);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let id = format!("ctr-{}", std::process::id());
-        let _ = ctr.run(&id, &target, "rbind:rw").success();
+        let id = id("ctr");
+        let _ = ctr.start(&id, &target, "rbind:rw").success();
         assert_eq!(ctr.sh(&id, "echo x > /data/file; stat -c %g /data"), "4242");
         let _ = node.stats(&target).success();
         ctr.remove(&id);
         device.wait_until_free(PATIENCE);
-        let _ = ctr.run(&id, &target.join("sub"), "rbind:ro").success();
+        let _ = ctr.start(&id, &target.join("sub"), "rbind:ro").success();
         assert_eq!(ctr.sh(&id, "touch /data/x 2>/dev/null || echo read-only"), "read-only");
         ctr.remove(&id);
         device.wait_until_free(PATIENCE);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
 
-        fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
-        let failed = ctr.run(&id, &target, "rbind:rw").failure();
-        assert!(failed.stderr.contains("volume pv-1: "), "{failed}");
-        let _ = ctr.command(&["containers", "delete", &id]);
+        let info = node.entry(&target).join("mountInfo.json");
+        let good = fs::read_to_string(&info).unwrap();
+        for bad in ["{".to_owned(), good.replace("\"ext4\"", "\"xfs\"")] {
+            fs::write(&info, bad).unwrap();
+            let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rw"]).write();
+            let sentence = refusal::create(&node, &bundle).of_volume("pv-1").sentence();
+            let failed = ctr.start(&id, &target, "rbind:rw").failure();
+            let whole = format!("OCI runtime create failed: {sentence}: unknown\n");
+            assert!(failed.stderr.ends_with(&whole), "{failed}");
+            let _ = ctr.command(&["containers", "delete", &id]);
+        }
+        fs::write(&info, good).unwrap();
+        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        assert_eq!(ctr.sh(&id, "cat /data/file"), "x");
+        ctr.end(&[&id], &device, &target);
+    }
+
+    fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let ctr = Ctr::new(&node);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let script = ["/bin/sh", "-ec", "echo x >> /data/file; cat /data/file; echo err >&2; exit 7"];
+        for output in ["x\n", "x\nx\n"] {
+            let run = ctr.run(&id("foreground"), (&target, "rbind:rw"), &["--rm"], &script);
+            let told = (run.status.code(), run.stdout.as_str(), run.stderr.as_str());
+            assert_eq!(told, (Some(7), output, "err\n"));
+            device.wait_until_free(PATIENCE);
+        }
+        ctr.end(&[], &device, &target);
+    }
+
+    fn two_containers_pause_and_are_killed_across_a_restart_of_containerd(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let ctr = Ctr::new(&node);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let (one, two) = (id("one"), id("two"));
+        for id in [&one, &two] {
+            let _ = ctr.start(id, &target, "rbind:rw").success();
+        }
+        let _ = ctr.sh(&one, "echo hello > /data/file");
+        assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
+        let _ = ctr.command(&["tasks", "pause", &one]).success();
+        assert_eq!(ctr.status(&one), "PAUSED");
+        let _ = node.stats(&target).success();
+        ctr.containerd.restart();
+        let _ = ctr.command(&["tasks", "resume", &one]).success();
+        assert_eq!(ctr.sh(&one, "cat /data/file"), "hello");
+        let metrics = ctr.command(&["tasks", "metrics", "--format", "json", &one]).success();
+        assert!(metrics.stdout.starts_with('{'), "{metrics}");
+        let _ = ctr.command(&["tasks", "kill", "--signal", "SIGKILL", &one]).success();
+        wait_until("the task to end", PATIENCE, || ctr.status(&one) == "STOPPED");
+        assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
+        ctr.end(&[&one, &two], &device, &target);
+    }
+
+    fn a_task_whose_shim_died_ends(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let ctr = Ctr::new(&node);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let id = id("ctr");
+        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        process::kill_now(ctr.containerd.shim(&id));
+        device.wait_until_free(PATIENCE);
+        wait_until("containerd to forget the task", PATIENCE, || ctr.status(&id).is_empty());
+        let _ = ctr.command(&["containers", "delete", &id]).success();
+        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        ctr.end(&[&id], &device, &target);
+    }
+}
+
+on_each_file_system! {
+    fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let ctr = Ctr::new(&node);
+        let device = node.made(fstype);
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let id = id("ctr");
+        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        assert_eq!(ctr.sh(&id, "echo x > /data/file; stat -c %g /data"), "4242");
+        ctr.end(&[&id], &device, &target);
+        fsck(fstype, device.path());
     }
 }

@@ -5,8 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{MountWatcher, Node, Podman, cgroup, on_each_delegate};
+use runcrust_tests::volume::{fsck, with_mounted};
+use runcrust_tests::{
+    LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, cgroup, on_each_delegate,
+    on_each_file_system, process, wait_until,
+};
+use serde_json::json;
 
 const POD: &str = "bbbbbbbb-2222-1111-4444-555555555555";
 
@@ -16,6 +20,20 @@ fn podman(node: &Node) -> Podman {
 
 fn volume(source: &Path, options: &str) -> String {
     format!("--volume={}:/data{options}", source.display())
+}
+
+/// The end of a test: podman's containers go, and nothing else is left.
+#[track_caller]
+fn end(node: &Node, podman: &Podman, device: &LoopDevice, target: &Path) {
+    let _ = podman
+        .run(&["pod", "rm", "--all", "--force", "--time", "0"])
+        .success();
+    let _ = podman
+        .run(&["rm", "--all", "--force", "--time", "0"])
+        .success();
+    device.wait_until_free(PATIENCE);
+    let _ = node.unstage(target).success();
+    assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
 }
 
 on_each_delegate! {
@@ -123,5 +141,185 @@ on_each_delegate! {
         let runtime = podman.inspect("one", "{{.OCIRuntime}}");
         assert_eq!(Path::new(&runtime), node.handler().path());
         assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    }
+
+    /// podman says of no container which pod it is in: it is the target path's pod to the volume.
+    fn a_pods_containers_share_a_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let podman = podman(&node);
+        podman.import_image();
+        let _ = podman.run(&["pod", "create", "--name", "pod", "--network", "none"]).success();
+        for name in ["one", "two"] {
+            let _ = podman.start(name, &["--pod", "pod", &volume(&target, "")], 0).success();
+        }
+        let _ = podman.sh("one", "echo hello > /data/file");
+        assert_eq!(podman.sh("two", "cat /data/file"), "hello");
+        for namespace in ["ipc", "uts"] {
+            let look = format!("readlink /proc/self/ns/{namespace}");
+            assert_eq!(podman.sh("one", &look), podman.sh("two", &look));
+        }
+        assert_eq!(podman.sh("one", "stat -c %d /data"), podman.sh("two", "stat -c %d /data"));
+        let _ = podman.run(&["pod", "stop", "--time", "0", "pod"]).success();
+        device.wait_until_free(PATIENCE);
+        let _ = podman.run(&["pod", "start", "pod"]).success();
+        assert_eq!(podman.sh("two", "cat /data/file"), "hello");
+        let refused = node.unstage(&target).failure();
+        assert!(refused.stderr.contains("it is in use by container "), "{refused}");
+        end(&node, &podman, &device, &target);
+    }
+
+    fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let podman = podman(&node);
+        let run = podman.run_to_its_end(&[&volume(&target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
+        assert_eq!((run.status.code(), run.stdout.as_str(), run.stderr.as_str()), (Some(7), "x\n", "err\n"));
+        let run = podman.run_to_its_end(&[&volume(&target, "")], "cat /data/file; kill -KILL $$");
+        assert_eq!(run.stdout, "x\n", "{run}");
+        end(&node, &podman, &device, &target);
+    }
+
+    fn exec_stats_logs_and_kill_are_podmans_own(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let podman = podman(&node);
+        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let exec = podman.run(&["exec", "one", "/bin/sh", "-c", "echo out; echo err >&2; exit 5"]);
+        assert_eq!((exec.status.code(), exec.stdout.as_str()), (Some(5), "out\n"), "{exec}");
+        let stats = podman.run(&["stats", "--no-stream", "--format", "{{.Name}} {{.PIDs}}", "one"]).success();
+        assert_eq!(stats.stdout.trim(), "one 1");
+        let _ = podman.run(&["kill", "--signal", "KILL", "one"]).success();
+        wait_until("podman to see it ended", PATIENCE, || podman.inspect("one", "{{.State.Status}}") == "exited");
+        assert_eq!(podman.inspect("one", "{{.State.ExitCode}}"), "137");
+        device.wait_until_free(PATIENCE);
+        let _ = podman.run(&["start", "one"]).success();
+        let _ = podman.sh("one", "echo x > /data/file");
+        end(&node, &podman, &device, &target);
+    }
+
+    fn a_container_that_fails_is_restarted_with_its_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let podman = podman(&node);
+        podman.import_image();
+        let script = "echo line >> /data/file; test $(grep -c line /data/file) = 3 || exit 1; exec sleep 1000";
+        let flags = ["run", "--detach", "--name", "one", "--restart", "on-failure:5", &volume(&target, "")];
+        let _ = podman.run(&[&flags[..], &[PODMAN_IMAGE, "/bin/sh", "-ec", script]].concat()).success();
+        let lines = || podman.run(&["exec", "one", "cat", "/data/file"]).stdout;
+        wait_until("its third life", PATIENCE, || lines() == "line\nline\nline\n");
+        assert_eq!(podman.sh("one", "stat -c %g /data"), "4242");
+        end(&node, &podman, &device, &target);
+    }
+
+    fn a_container_outlives_its_conmon_and_is_forgotten_with_its_process(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let podman = podman(&node);
+        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let _ = podman.sh("one", "echo x > /data/file");
+        let pid = |what| podman.inspect("one", &format!("{{{{.State.{what}}}}}")).parse().unwrap();
+        let (conmon, own): (i32, i32) = (pid("ConmonPid"), pid("Pid"));
+        process::kill_and_wait(conmon);
+        assert!(process::is_alive(own));
+        let _ = node.stats(&target).success();
+        let _ = node.unstage(&target).failure();
+        process::kill_and_wait(own);
+        device.wait_until_free(PATIENCE);
+        // Nobody told podman how it ended.
+        let _ = podman.run(&["rm", "--force", "--time", "0", "one"]);
+        let _ = podman.start("two", &[&volume(&target, "")], 0).success();
+        assert_eq!(podman.sh("two", "cat /data/file"), "x");
+        end(&node, &podman, &device, &target);
+    }
+
+    fn a_killed_container_starts_again(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let podman = podman(&node);
+        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let _ = podman.sh("one", "echo x > /data/file");
+        process::kill_now(podman.inspect("one", "{{.State.Pid}}").parse().unwrap());
+        wait_until("podman to see it ended", PATIENCE, || podman.inspect("one", "{{.State.Status}}") == "exited");
+        device.wait_until_free(PATIENCE);
+        let _ = podman.run(&["start", "one"]).success();
+        assert_eq!(podman.sh("one", "cat /data/file"), "x");
+        end(&node, &podman, &device, &target);
+    }
+
+    /// A pod's manifest, whose hostPath is what a CSI volume's directory is to kubelet.
+    fn play_kube_mounts_what_is_staged_for_a_host_path(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let podman = podman(&node);
+        podman.import_image();
+        let container = |name: &str| json!({
+            "name": name, "image": PODMAN_IMAGE, "imagePullPolicy": "Never",
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}]
+        });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "played"},
+            "spec": {
+                "containers": [container("one"), container("two")],
+                "volumes": [{"name": "data", "hostPath": {"path": target, "type": "Directory"}}]
+            }
+        });
+        let file = node.dir().join("pod.yaml");
+        fs::write(&file, pod.to_string()).unwrap();
+        let _ = podman.run(&["play", "kube", "--network", "none", utf8(&file)]).success();
+        let _ = podman.sh("played-one", "echo hello > /data/file");
+        assert_eq!(podman.sh("played-two", "cat /data/file; stat -c %g /data"), "hello\n4242");
+        let _ = podman.run(&["play", "kube", "--down", utf8(&file)]).success();
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        end(&node, &podman, &device, &target);
+    }
+
+    /// It enters one that runs, and of one that doesn't it takes the binds' sources on the host.
+    fn podman_cp_reaches_the_volume_of_a_container_that_runs(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let podman = podman(&node);
+        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let file = node.dir().join("file");
+        fs::write(&file, "copied\n").unwrap();
+        let _ = podman.run(&["cp", utf8(&file), "one:/data/in"]).success();
+        assert_eq!(podman.sh("one", "cat /data/in; mv /data/in /data/out"), "copied");
+        let back = node.dir().join("back");
+        let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).success();
+        assert_eq!(fs::read_to_string(&back).unwrap(), "copied\n");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        let _ = podman.run(&["stop", "--time", "0", "one"]).success();
+        let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).failure();
+        let _ = podman.run(&["cp", utf8(&file), "one:/data/in"]).success();
+        assert!(target.join("in").exists(), "podman's own doing");
+        let _ = podman.run(&["start", "one"]).success();
+        assert_eq!(podman.sh("one", "ls /data"), "lost+found\nout");
+        let stats = node.stats(&target).success();
+        assert!(stats.stdout.contains("\"abnormal\":true"), "{stats}");
+        end(&node, &podman, &device, &target);
+    }
+}
+
+on_each_file_system! {
+    fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let podman = podman(&node);
+        for name in ["one", "two"] {
+            let _ = podman.start(name, &[&volume(&target, "")], 0).success();
+        }
+        let _ = podman.sh("one", "echo hello > /data/file");
+        assert_eq!(podman.sh("two", "cat /data/file; stat -c %g /data"), "hello\n4242");
+        end(&node, &podman, &device, &target);
+        fsck(fstype, device.path());
     }
 }

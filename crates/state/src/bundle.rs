@@ -18,9 +18,9 @@ pub struct BundleRecord {
     pub version: Version<1>,
     /// The real path of the config.
     pub config: PathBuf,
-    /// For which containers, by [`BundleRecord::container`], the last one last: a bundle may be
-    /// created under several ids.
-    pub containers: Vec<String>,
+    /// For which containers.
+    #[serde(flatten)]
+    pub containers: Containers,
     /// Mounts whose source was replaced.
     pub sources: Vec<ReplacedSource>,
     /// Elements that were added to the config's arrays.
@@ -28,6 +28,40 @@ pub struct BundleRecord {
     /// Mounts that were taken out, by their index before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RemovedMount>,
+}
+
+/// Containers by [`BundleRecord::container`], the last one last: a bundle may be created under
+/// several ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Containers(pub Vec<String>);
+
+/// Containers as they are written: the last one by itself too, which was all that there was first.
+/// So a runcrust of then reads records of now, and the other way round.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(default)]
+    containers: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+}
+
+impl From<Written> for Containers {
+    fn from(written: Written) -> Self {
+        if written.containers.is_empty() {
+            return Self(written.container.into_iter().collect());
+        }
+        Self(written.containers)
+    }
+}
+
+impl From<Containers> for Written {
+    fn from(Containers(containers): Containers) -> Self {
+        Self {
+            container: containers.last().cloned(),
+            containers,
+        }
+    }
 }
 
 /// A mount that was taken out of the config.
@@ -87,6 +121,34 @@ impl BundleRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `rest` is what its versions differ in.
+    fn read(rest: &str) -> Result<BundleRecord, serde_json::Error> {
+        let same = r#""version":1,"config":"/b/config.json","sources":[],"added":[]"#;
+        serde_json::from_str(&format!("{{{same}{rest}}}"))
+    }
+
+    #[test]
+    fn records_of_each_version_are_read_and_are_read_by_each() {
+        for (rest, expected) in [
+            (r#","containers":["a","b"]"#, &["a", "b"][..]),
+            (
+                r#","containers":["a","b"],"container":"b","later":{}"#,
+                &["a", "b"],
+            ),
+            (r#","container":"b""#, &["b"]),
+            (r#","written":"c""#, &[]),
+        ] {
+            assert_eq!(read(rest).unwrap().containers.0, expected, "{rest}");
+        }
+        let record = read(r#","containers":["a","b"]"#).unwrap();
+        let written = serde_json::to_value(&record).unwrap();
+        assert_eq!(written["container"], "b");
+        assert_eq!(
+            serde_json::from_value::<BundleRecord>(written).unwrap(),
+            record
+        );
+    }
 
     #[test]
     fn a_container_is_the_same_however_its_root_is_spelt() {

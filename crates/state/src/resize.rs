@@ -1,6 +1,6 @@
 //! `resize.json`: growth that was asked for before the volume is mounted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,20 @@ pub const RESIZE: &str = "resize.json";
 pub struct ResizeRecord {
     /// 1.
     pub version: Version<1>,
-    /// `device` of the `mountInfo.json` that it was asked for: it means nothing to another.
-    pub device: PathBuf,
+    /// `device` of the `mountInfo.json` that it was asked for: it means nothing to another. Records
+    /// that don't name it, as the first ones, are of whichever is staged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PathBuf>,
     /// Between which sizes.
     pub limits: Limits,
+}
+
+impl ResizeRecord {
+    /// Whether it was asked for this device.
+    #[must_use]
+    pub fn is_for(&self, device: &Path) -> bool {
+        self.device.as_deref().is_none_or(|asked| asked == device)
+    }
 }
 
 /// CSI's `CapacityRange`: a least and a largest size in bytes, each of which may be unset.
@@ -107,11 +117,14 @@ mod tests {
         let record: ResizeRecord = serde_json::from_str(text).unwrap();
         assert_eq!(record.limits, Limits::new(5, 0).unwrap());
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        assert!(record.is_for(Path::new("/dev/a")) && !record.is_for(Path::new("/dev/b")));
+        let first = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#;
+        let first: ResizeRecord = serde_json::from_str(first).unwrap();
+        assert!(first.is_for(Path::new("/dev/b")));
         for bad in [
             r#"{"version":2,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
             r#"{"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
             r#"{"version":1,"device":"/dev/a"}"#,
-            r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#,
             r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5}}"#,
             r#"{"version":1,"device":"/dev/a","limits":{"minBytes":-5,"maxBytes":0}}"#,
             r#"{"version":1,"device":"/dev/a","limits":{"minBytes":6,"maxBytes":5}}"#,

@@ -45,7 +45,7 @@ pub(crate) fn import_archive(socket: &Path, cri: &Cri, archive: &Path, images: &
 /// Writes an archive of both images, which share their layer.
 fn write_archive(path: &Path) {
     let mut archive = Builder::new(File::create(path).expect("create the images' archive"));
-    let layer = layer();
+    let layer = app_layer();
     let mut manifests = Vec::new();
     for name in [APP_IMAGE, PAUSE_IMAGE] {
         let config = json!({
@@ -82,7 +82,7 @@ fn write_archive(path: &Path) {
 }
 
 /// The same tree as a bundle's rootfs.
-fn layer() -> Vec<u8> {
+pub(crate) fn app_layer() -> Vec<u8> {
     let mut layer = Builder::new(Vec::new());
     for directory in rootfs::DIRECTORIES {
         let mut header = Header::new_gnu();

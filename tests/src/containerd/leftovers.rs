@@ -48,14 +48,8 @@ impl Leftovers {
         errors
     }
 
-    /// Shims are told their containerd's socket, which no other test's are.
     fn kill_shims(&self, errors: &mut Vec<String>) {
-        let socket = self.socket.display().to_string();
-        let shims = || {
-            process::with_command_line(|line| {
-                line.contains("containerd-shim") && line.split('\0').any(|word| word == socket)
-            })
-        };
+        let shims = || shims(&self.socket);
         let gone = comes_true(Duration::from_secs(10), || {
             let shims = shims();
             shims.iter().copied().for_each(process::kill_now);
@@ -80,6 +74,14 @@ impl Leftovers {
             .filter_map(|at| Some(at.trim().strip_prefix("unix://")?.into()))
             .collect()
     }
+}
+
+/// Shims are told their containerd's socket, which no other test's are.
+pub(super) fn shims(socket: &Path) -> Vec<i32> {
+    process::with_command_line(|line| {
+        let mut words = line.split('\0');
+        line.contains("containerd-shim") && words.any(|word| Path::new(word) == socket)
+    })
 }
 
 /// Through the CRI, as kubelet ends pods. Errors matter only where something stays.

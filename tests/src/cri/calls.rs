@@ -2,14 +2,17 @@
 
 use super::runtime_v1::image_service_client::ImageServiceClient;
 use super::runtime_v1::{
-    ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ExecSyncRequest, ImageSpec, ImageStatusRequest,
-    LinuxContainerResources, ListContainersRequest, ListPodSandboxRequest, PodSandbox,
-    PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, StartContainerRequest, StatusRequest, StopContainerRequest,
-    StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest, VersionResponse,
+    ContainerConfig, ContainerFilter, ContainerState, ContainerStats, ContainerStatsRequest,
+    ContainerStatus, ContainerStatusRequest, CreateContainerRequest, ExecSyncRequest, ImageSpec,
+    ImageStatusRequest, LinuxContainerResources, ListContainersRequest, ListPodSandboxRequest,
+    PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StatusRequest,
+    StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest,
+    VersionResponse,
 };
 use super::{Cri, CriError, Executed};
+use crate::node::PATIENCE;
+use crate::wait_until;
 
 impl Cri {
     /// `Version`.
@@ -167,6 +170,30 @@ impl Cri {
         };
         self.call(|mut to| async move { to.update_container_resources(request).await })
             .map(drop)
+    }
+
+    /// `ContainerStats`.
+    pub fn stats(&self, id: &str) -> Result<ContainerStats, CriError> {
+        let request = ContainerStatsRequest {
+            container_id: id.to_owned(),
+        };
+        let answer = self.call(|mut to| async move { to.container_stats(request).await })?;
+        Ok(answer.stats.unwrap_or_default())
+    }
+
+    /// Waits until a container has ended; what is known of it then.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't end.
+    #[track_caller]
+    pub fn wait(&self, id: &str) -> ContainerStatus {
+        let mut last = ContainerStatus::default();
+        wait_until("a container to end", PATIENCE, || {
+            last = self.status(id).expect("ContainerStatus");
+            last.state() == ContainerState::ContainerExited
+        });
+        last
     }
 
     /// `ExecSync`.

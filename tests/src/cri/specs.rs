@@ -16,7 +16,7 @@ fn namespaces() -> NamespaceOption {
         network: NamespaceMode::Node.into(),
         pid: NamespaceMode::Container.into(),
         ipc: NamespaceMode::Pod.into(),
-        target_id: String::new(),
+        ..NamespaceOption::default()
     }
 }
 
@@ -48,6 +48,21 @@ impl PodSandboxConfig {
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.metadata.get_or_insert_default().attempt = attempt;
         self
+    }
+
+    /// The same pod with other namespaces.
+    #[must_use]
+    pub fn namespaces(mut self, change: impl FnOnce(&mut NamespaceOption)) -> Self {
+        change(self.security().namespace_options.get_or_insert_default());
+        self
+    }
+
+    /// Its security context, for whatever has no method.
+    pub fn security(&mut self) -> &mut LinuxSandboxSecurityContext {
+        self.linux
+            .get_or_insert_default()
+            .security_context
+            .get_or_insert_default()
     }
 
     /// An annotation of the user's.
@@ -124,6 +139,19 @@ impl ContainerConfig {
     #[must_use]
     pub fn command(mut self, words: &[&str]) -> Self {
         self.command = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Runs a shell's script.
+    #[must_use]
+    pub fn script(self, script: &str) -> Self {
+        self.command(&["/bin/sh", "-ec", script])
+    }
+
+    /// The same container with other namespaces.
+    #[must_use]
+    pub fn namespaces(mut self, change: impl FnOnce(&mut NamespaceOption)) -> Self {
+        change(self.security().namespace_options.get_or_insert_default());
         self
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Node, Podman, on_each_delegate};
+use runcrust_tests::{Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
 
 use crate::scene::run;
 
@@ -15,8 +15,8 @@ on_each_delegate! {
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let file = node.dir().join("containers.conf");
-        let before = "[containers]\nlog_driver = \"k8s-file\"\n\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n";
-        fs::write(&file, before).unwrap();
+        let before = format!("{PODMAN_CONFIGURATION}\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n");
+        fs::write(&file, &before).unwrap();
         let call = |verb| run(node.handler().path(), &[verb, "podman", "--config", utf8(&file)]);
         let installed = call("install").success();
         assert!(!installed.stdout.contains("systemctl"), "{installed}");

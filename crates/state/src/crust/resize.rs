@@ -22,14 +22,14 @@ impl Volume {
                 path: entry.path(RESIZE),
                 source,
             })?;
-        Ok((record.device == self.info.device).then_some(record.limits))
+        Ok(record.is_for(&self.info.device).then_some(record.limits))
     }
 
     /// Leaves a growth to the next mount, in place of an earlier one.
     pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
         let record = ResizeRecord {
             version: Version,
-            device: self.info.device.clone(),
+            device: Some(self.info.device.clone()),
             limits,
         };
         let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
@@ -56,7 +56,7 @@ pub(super) fn forget_of_others(entry: &Directory, device: &Path) -> Result<(), F
         return Ok(());
     };
     match serde_json::from_slice::<ResizeRecord>(&bytes) {
-        Ok(record) if record.device != device => entry.remove(RESIZE),
+        Ok(record) if !record.is_for(device) => entry.remove(RESIZE),
         _ => Ok(()),
     }
 }

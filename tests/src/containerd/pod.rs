@@ -1,0 +1,140 @@
+//! A pod in it, by the calls that kubelet makes.
+
+use std::path::{Path, PathBuf};
+
+use super::Containerd;
+use crate::cri::Cri;
+use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
+use crate::{CriError, Node};
+
+/// A pod with the handler `crust`, whose sandbox runs. It goes with its containerd.
+#[derive(Debug)]
+pub struct CriPod<'a> {
+    containerd: &'a Containerd,
+    config: PodSandboxConfig,
+    id: String,
+}
+
+impl<'a> CriPod<'a> {
+    /// Runs one with this uid.
+    ///
+    /// # Panics
+    ///
+    /// When its sandbox doesn't come to be.
+    #[track_caller]
+    pub fn run(containerd: &'a Containerd, uid: &str) -> Self {
+        Self::of(containerd, containerd.pod(uid))
+    }
+
+    /// Runs another one.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::run`].
+    #[track_caller]
+    pub fn of(containerd: &'a Containerd, config: PodSandboxConfig) -> Self {
+        let id = containerd.cri().run_pod(&config, "crust");
+        Self {
+            id: id.expect("RunPodSandbox"),
+            containerd,
+            config,
+        }
+    }
+
+    /// Its sandbox's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its sandbox's first process, on the host.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        self.cri().pod_pid(&self.id).expect("PodSandboxStatus")
+    }
+
+    /// A container's log.
+    pub fn log_of(&self, container: &ContainerConfig) -> PathBuf {
+        Path::new(&self.config.log_directory).join(&container.log_path)
+    }
+
+    /// A container that sleeps, with `source` at `/data`.
+    pub fn with(&self, name: &str, source: &Path) -> ContainerConfig {
+        self.containerd.app(name).mount(source, "/data")
+    }
+
+    /// The same, running; its id.
+    #[track_caller]
+    pub fn app(&self, name: &str, source: &Path) -> String {
+        self.start(&self.with(name, source))
+    }
+
+    /// Creates a container and starts it; its id.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be.
+    #[track_caller]
+    pub fn start(&self, container: &ContainerConfig) -> String {
+        let id = self.create(container);
+        self.cri().start(&id).expect("StartContainer");
+        id
+    }
+
+    /// Creates a container, which the runtime hears nothing of before it is started; its id.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be.
+    #[track_caller]
+    pub fn create(&self, container: &ContainerConfig) -> String {
+        let created = self.cri().create(&self.id, container, &self.config);
+        created.expect("CreateContainer")
+    }
+
+    /// A container that can't be started, removed again as kubelet does: the error that kubelet has.
+    ///
+    /// # Panics
+    ///
+    /// When it can be started.
+    #[track_caller]
+    pub fn refused(&self, container: &ContainerConfig) -> CriError {
+        let id = self.create(container);
+        let error = self.cri().start(&id).expect_err("it is refused");
+        self.cri().remove(&id).expect("RemoveContainer");
+        error
+    }
+
+    /// Ends it as kubelet does.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be.
+    #[track_caller]
+    pub fn end(&self) {
+        self.cri().stop_pod(&self.id).expect("StopPodSandbox");
+        self.cri().remove_pod(&self.id).expect("RemovePodSandbox");
+    }
+
+    /// Ends it and unstages its volumes: nothing is left.
+    ///
+    /// # Panics
+    ///
+    /// When something is.
+    #[track_caller]
+    pub fn end_with(&self, node: &Node, volumes: &[&Path]) {
+        self.end();
+        for volume in volumes {
+            let _ = node.unstage(volume).success();
+        }
+        assert_eq!(node.records(), Vec::<PathBuf>::new());
+    }
+
+    /// The calls.
+    pub fn cri(&self) -> &'a Cri {
+        self.containerd.cri()
+    }
+}

@@ -1,0 +1,71 @@
+//! Volumes that come when the pod is there already, and what `crust_ops` does for one that runs.
+
+use std::fs;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{CriPod, LoopDevice, Node, Ops, on_each_delegate};
+
+use crate::{POD, containerd};
+
+on_each_delegate! {
+    fn a_pod_from_before_the_staging_is_told_what_it_lacks(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let error = pod.refused(&pod.with("one", &target));
+        for name in ["volume pv-1: ", pod.id(), "sandbox = \"always\""] {
+            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+        }
+        assert!(device.is_free());
+        pod.end();
+        // What kubelet does about it: a new sandbox.
+        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+        let one = pod.app("one", &target);
+        assert_eq!(cri.sh(&one, "echo x > /data/file; cat /data/file"), "x");
+        pod.end_with(&node, &[&target]);
+    }
+
+    fn a_volume_is_published_to_a_pod_that_runs(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        let words = ["publish", utf8(&target), "--sandbox", pod.id(), "--device", utf8(device.path())];
+        let _ = node.handler().crust(&[&words[..], &["--fstype", "ext4", "--fs-group", "2000"]].concat()).success();
+        assert!(!device.mounts_of(pod.pid()).is_empty(), "it is there before any container");
+        let one = pod.app("one", &target);
+        assert_eq!(cri.sh(&one, "stat -c '%g %a' /data"), "2000 2775");
+        pod.end_with(&node, &[&target]);
+        assert!(device.is_free());
+    }
+
+    fn crust_ops_stages_counts_grows_and_unstages(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::start(&node);
+        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let target = node.target(POD, "pv-1");
+        ops.stage(stage_request(&target, &device)).unwrap();
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let size = || -> u64 { cri.sh(&one, "df -k /data | tail -n 1 | awk '{print $2}'").parse().unwrap() };
+        let before = (size(), ops.stats(&target).unwrap().usage[0].total);
+        device.set_size(512 << 20);
+        assert_eq!(ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+        let after = (size(), ops.stats(&target).unwrap().usage[0].total);
+        assert!(after.0 > before.0 && after.1 > before.1, "{before:?}, {after:?}");
+        let error = ops.unstage(&target).unwrap_err();
+        assert!(error.message().contains(pod.id()), "{error}");
+        pod.end();
+        ops.unstage(&target).unwrap();
+        device.wait_until_free(PATIENCE);
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,176 @@
+//! Whole pods, from run to remove.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use runcrust_tests::kata::KataEntry;
+use runcrust_tests::kubelet::SubPath;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::fsck;
+use runcrust_tests::{CriPod, MountWatcher, Node, on_each_delegate, on_each_file_system};
+use serde_json::json;
+
+use crate::{POD, containerd};
+
+on_each_delegate! {
+    fn a_pod_has_its_volume_from_run_to_remove(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let watcher = MountWatcher::start(device.path());
+
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let two = pod.app("two", &target.join("sub"));
+        let _ = cri.sh(&one, "echo hello > /data/sub/file");
+        assert_eq!(cri.sh(&two, "cat /data/file"), "hello");
+        assert_eq!(cri.sh(&one, "stat -c %d /data"), cri.sh(&two, "stat -c %d /data"));
+        assert_eq!(cri.sh(&two, "stat -c '%g %a' /data"), "2000 2775");
+        let _ = node.stats(&target).success();
+
+        cri.stop(&two).unwrap();
+        cri.remove(&two).unwrap();
+        let again = pod.app("two", &target.join("sub"));
+        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+
+        pod.end();
+        watcher.assert_never_mounted();
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        let left = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
+        assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
+    }
+
+    /// As kubelet's emptyDirs and files are: ordinary binds beside two volumes.
+    fn a_pod_has_two_volumes_beside_ordinary_mounts(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (small, large) = (node.ext4(), node.made("xfs"));
+        let first = node.stage(POD, "pv-1", &small, &[]);
+        let second = node.stage(POD, "pv-2", &large, &["--fs-group", "2000"]);
+        let scratch = node.dir().subdir("kubelet/pods/empty-dir");
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        for name in ["one", "two"] {
+            let config = pod.with(name, &first).mount(&second, "/more").mount(&scratch, "/scratch");
+            let app = pod.start(&config);
+            let devices = cri.sh(&app, "grep -E ' /(data|more) ' /proc/self/mountinfo | cut -d' ' -f3");
+            assert_eq!(devices, format!("{}\n{}", small.number(), large.number()));
+            let _ = cri.sh(&app, "for at in data more scratch; do echo line >> /$at/file; done");
+        }
+        assert_eq!(fs::read_to_string(scratch.join("file")).unwrap(), "line\nline\n");
+        pod.end_with(&node, &[&first, &second]);
+        assert!(small.is_free() && large.is_free());
+    }
+
+    /// containerd resolves sources: neither the bind nor the entry is where it says.
+    fn behind_a_link_a_stock_kubelets_subpath_and_katas_layout_are_found(delegate: Delegate) {
+        let node = Node::with(delegate, "kata_layout = true");
+        let _ = node.dir().subdir("data/kubelet");
+        symlink("data/kubelet", node.handler().kubelet_dir()).unwrap();
+        let (device, katas) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let for_kata = node.target(POD, "pv-2");
+        let info = json!({"volume-type": "block", "device": katas.path(), "fstype": "ext4"});
+        let _entry = KataEntry::add(&for_kata, &info);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        for (index, (volume, target)) in (0..).zip([("pv-1", &target), ("pv-2", &for_kata)]) {
+            let subpath = SubPath { pod_uid: POD, volume, directory: target, path: "db", index };
+            let bind = subpath.bind(&node.handler().kubelet_dir());
+            let whole = pod.app(&format!("whole-{index}"), target);
+            let part = pod.app(&format!("part-{index}"), &bind);
+            let _ = cri.sh(&part, "echo hello > /data/file");
+            assert_eq!(cri.sh(&whole, "cat /data/db/file"), "hello");
+            assert_eq!(fs::read_dir(target.join("db")).unwrap().count(), 0);
+        }
+        pod.end();
+    }
+
+    fn a_kubelet_directory_behind_a_link_leads_to_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let real = node.dir().subdir("data/kubelet");
+        symlink(&real, node.handler().kubelet_dir()).unwrap();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let mounted = cri.sh(&one, "grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3");
+        assert_eq!(mounted, device.number());
+        let config = fs::read_to_string(containerd.bundle(&one).join("config.json")).unwrap();
+        assert!(config.contains("/run/attach/"), "{config}");
+        pod.end_with(&node, &[&target]);
+    }
+
+    fn a_pod_without_deferred_volumes_is_left_alone(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &node.dir().subdir("plain"));
+        let _ = cri.sh(&one, "echo x > /data/file");
+        assert!(node.dir().join("plain/file").exists());
+        for id in [pod.id(), &one] {
+            let config = fs::read_to_string(containerd.bundle(id).join("config.json")).unwrap();
+            assert!(!config.contains("crust-mount-hook") && !config.contains("/.crust"), "{config}");
+        }
+        pod.end();
+    }
+
+    fn mounts_around_the_volume_a_sealed_rootfs_and_the_raw_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let (above, below) = (node.dir().subdir("above"), node.dir().subdir("below"));
+        fs::write(above.join("mark"), "above").unwrap();
+        fs::write(below.join("mark"), "below").unwrap();
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let config = containerd.app("one").mount(&above, "/a");
+        let config = config.mount(&target, "/a/volume").mount(&below, "/a/volume/inner");
+        let one = pod.start(&config.mount(&target, "/not/there/yet").readonly_rootfs());
+        let _ = cri.sh(&one, "echo own > /not/there/yet/mark");
+        let marks = cri.sh(&one, "cat /a/mark /a/volume/mark /a/volume/inner/mark");
+        assert_eq!(marks, "aboveown\nbelow");
+        let (major, minor) = device.number().split_once(':').unwrap();
+        let script = format!("mknod /a/raw b {major} {minor}; dd if=/a/raw of=/dev/null count=1");
+        let raw = cri.exec(&one, &["/bin/sh", "-c", &script]).unwrap();
+        assert!(raw.stderr.contains("can't open '/a/raw': Operation not permitted"), "{raw:?}");
+        assert!(above.join("raw").exists(), "mknod worked");
+        pod.end();
+    }
+}
+
+on_each_file_system! {
+    fn a_pod_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
+        let node = Node::new(delegate);
+        let device = node.made(fstype);
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let watcher = MountWatcher::start(device.path());
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let two = pod.app("two", &target.join("deep/sub"));
+        let _ = cri.sh(&two, "echo hello > /data/file");
+        assert_eq!(cri.sh(&one, "cat /data/deep/sub/file; stat -c '%g %a' /data/deep"), "hello\n2000 2775");
+        let mounted = cri.sh(&one, "grep ' /data ' /proc/self/mountinfo");
+        assert!(mounted.contains(&format!(" - {fstype} ")), "{mounted}");
+        let _ = node.stats(&target).success();
+        cri.stop(&one).unwrap();
+        let again = pod.start(&pod.with("one", &target).attempt(1));
+        assert_eq!(cri.sh(&again, "cat /data/deep/sub/file"), "hello");
+        watcher.assert_never_mounted();
+        pod.end_with(&node, &[&target]);
+        assert!(device.is_free());
+        fsck(fstype, device.path());
+    }
+}

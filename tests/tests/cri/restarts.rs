@@ -1,0 +1,137 @@
+//! What kubelet and containerd do again: containers, and containerd itself.
+
+use std::fs;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{CriPod, Node, on_each_delegate};
+use serde_json::Value;
+
+use crate::{POD, containerd};
+
+/// The users in a volume's record.
+fn users(node: &Node, target: &std::path::Path) -> Vec<String> {
+    let record = fs::read(node.entry(target).join("runcrust.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    let users = record["users"].as_array().unwrap().iter();
+    users
+        .map(|user| user["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+on_each_delegate! {
+    /// kubelet makes the next one first, and removes the old one when it likes.
+    fn a_container_that_ended_is_made_anew(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let config = pod.with("one", &target);
+        let ends = config.clone().script("echo $((1 + $(cat /data/count 2>/dev/null || echo 0))) > /data/count; exit 3");
+        let mut last = None;
+        for attempt in 0..3 {
+            let id = pod.start(&ends.clone().attempt(attempt));
+            assert_eq!(cri.wait(&id).exit_code, 3);
+            if let Some(last) = last.replace(id) {
+                cri.remove(&last).unwrap();
+            }
+        }
+        // One that kubelet stops.
+        let stopped = pod.start(&config.clone().attempt(3));
+        cri.remove(&last.unwrap()).unwrap();
+        let before = cri.sh(&stopped, "stat -c %d:%i /data/count");
+        cri.stop(&stopped).unwrap();
+        let now = pod.start(&config.attempt(4));
+        cri.remove(&stopped).unwrap();
+        assert_eq!(cri.sh(&now, "cat /data/count; stat -c %d:%i /data/count"), format!("3\n{before}"));
+        assert_eq!(users(&node, &target), [pod.id(), &now], "those before it are forgotten");
+        pod.end_with(&node, &[&target]);
+        assert!(device.is_free());
+    }
+
+    fn fsgroup_is_applied_once_a_pod_and_again_for_the_next(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let fill = |root: &std::path::Path| fs::write(root.join("file"), "").unwrap();
+        with_mounted(device.path(), fill);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let look = "stat -c %g:%a /data/file";
+        // By policy: what the first container sees, and what the next pod's does.
+        let cases = [("Always", "2000:664", "2000:660"), ("OnRootMismatch", "7:600", "7:600")];
+        for (attempt, (policy, first, second)) in (0..).zip(cases) {
+            let options = ["--fs-group", "2000", "--fs-group-change-policy", policy];
+            let target = node.stage(POD, "pv-1", &device, &options);
+            let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt));
+            let one = pod.app("one", &target);
+            assert_eq!(cri.sh(&one, look), first, "{policy}");
+            let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
+            cri.stop(&one).unwrap();
+            let again = pod.start(&pod.with("one", &target).attempt(1));
+            assert_eq!(cri.sh(&again, look), "7:600", "{policy}: the pod's own change");
+            pod.end();
+            let next = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt + 1));
+            let one = next.app("one", &target);
+            assert_eq!(cri.sh(&one, look), second, "{policy}: the sandbox is another");
+            let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
+            next.end_with(&node, &[&target]);
+        }
+        // The root's group is another one.
+        let options = ["--fs-group", "3000", "--fs-group-change-policy", "OnRootMismatch"];
+        let target = node.stage(POD, "pv-1", &device, &options);
+        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(9));
+        let one = pod.app("one", &target);
+        assert_eq!(cri.sh(&one, look), "3000:660");
+        pod.end_with(&node, &[&target]);
+    }
+
+    fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let stopped = pod.app("stopped", &target);
+        // Of these containerd knows nothing but what it has on its disk.
+        let waiting = pod.create(&pod.with("waiting", &target));
+        let cri = containerd.cri();
+        let _ = cri.sh(&one, "echo hello > /data/file");
+        cri.stop(&stopped).unwrap();
+        containerd.restart();
+        assert_eq!(cri.sh(&one, "cat /data/file"), "hello");
+        cri.start(&waiting).unwrap();
+        assert_eq!(cri.sh(&waiting, "cat /data/file"), "hello");
+        assert_eq!(cri.wait(&stopped).exit_code, 137);
+        let again = pod.start(&pod.with("stopped", &target).attempt(1));
+        cri.remove(&stopped).unwrap();
+        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+        assert_eq!(users(&node, &target), [pod.id(), &one, &waiting, &again]);
+        pod.end_with(&node, &[&target]);
+        assert!(device.is_free());
+    }
+
+    /// Its shim tells it when it is back.
+    fn a_container_that_ends_while_containerd_is_away_is_made_anew(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let pid = cri.pid(&one).unwrap();
+        let _ = cri.sh(&one, "echo hello > /data/file");
+        containerd.kill_daemon();
+        runcrust_tests::process::kill_and_wait(pid);
+        containerd.restart();
+        let _ = cri.wait(&one);
+        let again = pod.start(&pod.with("one", &target).attempt(1));
+        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+        pod.end();
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+}

@@ -1,0 +1,144 @@
+//! What a container sees of a volume: parts of it, read-only, shared, as a device, by whom.
+
+use std::fs;
+
+use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{CriPod, Node, on_each_delegate};
+
+use crate::{OTHER_POD, POD, containerd};
+
+on_each_delegate! {
+    /// containerd makes a source that isn't there, as a directory, whatever stands in the volume.
+    fn subpaths_are_the_volumes_directories_and_files(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            fs::create_dir(root.join("etc")).unwrap();
+            fs::write(root.join("etc/app.conf"), "mine\n").unwrap();
+            std::os::unix::fs::symlink("etc", root.join("link")).unwrap();
+        });
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let config = pod.with("one", &target)
+            .mount(target.join("etc"), "/config")
+            .mount(target.join("link"), "/by-link")
+            .mount(target.join("etc/app.conf"), "/etc/app.conf")
+            .mount_readonly(target.join("etc/app.conf"), "/deep/er/app.conf")
+            .mount(target.join("new/and/deep"), "/new");
+        let one = pod.start(&config);
+        assert_eq!(cri.sh(&one, "cat /config/app.conf /by-link/app.conf"), "mine\nmine");
+        let _ = cri.sh(&one, "echo more >> /etc/app.conf; echo new > /new/file");
+        assert_eq!(cri.sh(&one, "cat /deep/er/app.conf /data/new/and/deep/file"), "mine\nmore\nnew");
+        assert_eq!(cri.sh(&one, "stat -c '%g %a' /new"), "2000 2775", "as the volume's root");
+        assert_eq!(cri.sh(&one, "echo x 2>/dev/null >> /deep/er/app.conf || echo refused"), "refused");
+        pod.end_with(&node, &[&target]);
+        let on_host = fs::read_dir(target.join("new/and/deep")).unwrap().count();
+        assert_eq!(on_host, 0, "containerd's directories are empty");
+        let read = |root: &std::path::Path| fs::read_to_string(root.join("etc/app.conf")).unwrap();
+        assert_eq!(with_mounted(device.path(), read), "mine\nmore\n");
+    }
+
+    fn read_only_is_a_containers_mount_or_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (writable, sealed) = (node.ext4(), node.ext4());
+        let first = node.stage(POD, "pv-1", &writable, &[]);
+        let second = node.stage(POD, "pv-2", &sealed, &["--read-only", "--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let config = pod.with("one", &first).mount_readonly(&first, "/view").mount(&second, "/sealed");
+        let one = pod.start(&config);
+        let _ = cri.sh(&one, "echo x > /data/file; cat /view/file");
+        for at in ["/view", "/sealed"] {
+            let done = cri.exec(&one, &["/bin/touch", &format!("{at}/new")]).unwrap();
+            assert!(done.stderr.contains("Read-only file system"), "{done:?}");
+        }
+        let superblock = |at| {
+            let line = cri.sh(&one, &format!("grep ' {at} ' /proc/self/mountinfo"));
+            line.rsplit(' ').next().unwrap().split(',').next().unwrap().to_owned()
+        };
+        assert_eq!((superblock("/view"), superblock("/sealed")), ("rw".to_owned(), "ro".to_owned()));
+        assert_eq!(cri.sh(&one, "stat -c %g /sealed"), "0", "fsGroup writes nothing there");
+        pod.end_with(&node, &[&first, &second]);
+    }
+
+    fn the_group_is_what_lets_a_user_write(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let member = pod.start(&pod.with("member", &target).user(1000, &[2000]));
+        assert_eq!(cri.sh(&member, "echo x > /data/file; stat -c %u:%g /data/file"), "1000:2000");
+        let stranger = pod.start(&pod.with("stranger", &target).user(1001, &[2001]));
+        let done = cri.exec(&stranger, &["/bin/touch", "/data/other"]).unwrap();
+        assert!(done.stderr.contains("Permission denied"), "{done:?}");
+        pod.end_with(&node, &[&target]);
+    }
+
+    fn two_pods_share_a_device_and_either_may_go_first(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let mine = node.stage(POD, "pv-1", &device, &[]);
+        let theirs = node.stage(OTHER_POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let (a, b) = (CriPod::run(&containerd, POD), CriPod::run(&containerd, OTHER_POD));
+        let (one, two) = (a.app("one", &mine), b.app("two", &theirs));
+        let _ = cri.sh(&one, "echo from a > /data/file");
+        assert_eq!(cri.sh(&two, "cat /data/file; stat -c %d /data"), format!("from a\n{}", cri.sh(&one, "stat -c %d /data")));
+        a.end();
+        let _ = node.unstage(&mine).success();
+        assert!(!device.is_free());
+        assert_eq!(cri.sh(&two, "echo on >> /data/file; cat /data/file"), "from a\non");
+        b.end_with(&node, &[&theirs]);
+        assert!(device.is_free());
+    }
+
+    /// Both of a CRI mount's other propagations; containerd asks the host's mount to be shared.
+    fn propagation_reaches_a_container_and_never_the_host(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let mount = |name, propagation| containerd.app(name).mount_as(&target, "/data", false, propagation);
+        let one = pod.start(&mount("one", MountPropagation::PropagationHostToContainer));
+        let line = cri.sh(&one, "echo x > /data/file; grep ' /data ' /proc/self/mountinfo");
+        assert!(!line.contains("shared:"), "{line}");
+        let error = pod.refused(&mount("two", MountPropagation::PropagationBidirectional));
+        assert!(error.message.contains("volume pv-1: ") && error.message.contains("Bidirectional"), "{error}");
+        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        pod.end_with(&node, &[&target]);
+    }
+
+    /// containerd's own rules would leave it out: it sends those that it knows of.
+    fn a_workload_has_its_device_also_after_an_update(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let reader = pod.start(&containerd.app("reader").mount_readonly(&target, "/data"));
+        let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
+        let write = "(: >> $(ls /dev/crust/*)) 2>/dev/null && echo opened || echo refused";
+        assert_eq!(cri.sh(&one, read), "read");
+        let resources = LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+        for id in [&one, &reader] {
+            cri.update(id, &resources).unwrap();
+            assert_eq!(cri.sh(id, read), "read");
+        }
+        assert_eq!(cri.sh(&one, write), "opened");
+        assert_eq!(cri.sh(&reader, write), "refused", "who reads the volume reads the device");
+        pod.end();
+        device.wait_until_free(PATIENCE);
+    }
+}

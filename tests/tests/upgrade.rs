@@ -1,0 +1,327 @@
+//! The programs are replaced by those of another version while pods run, and by the first ones again.
+//! `make upgrade-test FROM=<revision>` runs this with that revision's programs as the old ones; else
+//! they are the same, and it is the replacement that is tested.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::Version::{New, Old};
+use runcrust_tests::container::end;
+use runcrust_tests::interrupt::traced;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{
+    Containerd, CriPod, Delegate, LoopDevice, Node, Ops, Version, on_each_delegate, refusal,
+    wait_until,
+};
+use serde_json::{Value, json};
+
+const POD: &str = "77777777-2222-1111-4444-555555555555";
+
+/// What runs a pod's sandbox and its first app, its second app, and its third app and its end.
+type Versions = [Version; 3];
+
+const UPGRADE: Versions = [Old, New, New];
+const UPGRADE_AND_BACK: Versions = [Old, New, Old];
+const DOWNGRADE: Versions = [New, Old, Old];
+
+#[track_caller]
+fn assert_nothing_left(node: &Node, device: &LoopDevice, target: &Path) {
+    device.wait_until_free(PATIENCE);
+    let _ = node.unstage(target).success();
+    assert_eq!(node.records(), Vec::<PathBuf>::new());
+    assert_eq!(fs::read_dir(target).unwrap().count(), 0);
+}
+
+/// By the runtime's command line.
+fn pod(delegate: Delegate, versions: Versions) {
+    let node = Node::installed(delegate, versions[0], "");
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+    let sandbox = node.sandbox(POD);
+    let bundle = node
+        .app_bundle(&sandbox)
+        .bind(&target, "/data", &[])
+        .write();
+    let restarted = node.run(&bundle);
+    let stays = node.app(&sandbox, &target, "/data");
+    let _ = stays.sh("echo hello > /data/file; chgrp 7 /data/file");
+    let mut apps = vec![stays];
+    for version in &versions[1..] {
+        node.handler().install(*version);
+        for app in apps.iter().chain([&restarted]) {
+            assert_eq!(app.sh("cat /data/file"), "hello", "{version:?}");
+        }
+        let _ = node.stats(&target).success();
+        let _ = node.unstage(&target).failure();
+        // The same content staged again, as kubelet's restart does.
+        let _ = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        // Its bundle was rewritten by the other one.
+        restarted.end();
+        let _ = restarted.create().success();
+        let _ = restarted.start().success();
+        let app = node.app(&sandbox, &target.join("sub"), "/data");
+        assert_eq!(app.sh("echo hello > /data/file; stat -c %g /data"), "2000");
+        assert_eq!(
+            restarted.sh("stat -c %g /data/file"),
+            "7",
+            "fsGroup was applied once"
+        );
+        apps.push(app);
+    }
+    end(apps);
+    end([restarted, sandbox]);
+    assert_nothing_left(&node, &device, &target);
+}
+
+/// Through the CRI: its shims call whatever stands under the handler's name.
+fn cri(delegate: Delegate, versions: Versions) {
+    let node = Node::installed(delegate, versions[0], "");
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+    let containerd = Containerd::start(node.dir(), &[("crust", &node.handler().runtime())]);
+    let cri = containerd.cri();
+    let pod = CriPod::run(&containerd, POD);
+    let stays = pod.app("stays", &target);
+    let mut last = pod.app("restarted", &target);
+    let _ = cri.sh(&stays, "echo hello > /data/file; chgrp 7 /data/file");
+    for (attempt, version) in (1..).zip(&versions[1..]) {
+        node.handler().install(*version);
+        assert_eq!(cri.sh(&stays, "cat /data/file"), "hello", "{version:?}");
+        let _ = node.stats(&target).success();
+        cri.stop(&last).unwrap();
+        let again = pod.start(&pod.with("restarted", &target).attempt(attempt));
+        cri.remove(&last).unwrap();
+        assert_eq!(
+            cri.sh(&again, "cat /data/file; stat -c %g /data/file"),
+            "hello\n7"
+        );
+        last = again;
+    }
+    containerd.restart();
+    cri.stop(&stays).unwrap();
+    cri.remove(&stays).unwrap();
+    pod.end_with(&node, &[&target]);
+    assert!(device.is_free());
+    // And the next pod.
+    let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+    let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+    assert_eq!(cri.sh(&pod.app("one", &target), "cat /data/file"), "hello");
+    pod.end_with(&node, &[&target]);
+}
+
+/// `crust_ops` of whichever version, over one node's volumes.
+struct Daemon<'a> {
+    node: &'a Node,
+    ops: Ops,
+}
+
+impl<'a> Daemon<'a> {
+    fn new(node: &'a Node, version: Version) -> Self {
+        let ops = Ops::stopped(node, "");
+        let daemon = Self { node, ops };
+        daemon.replace(version);
+        daemon
+    }
+
+    fn replace(&self, version: Version) {
+        self.ops.kill();
+        let mut daemon = Command::new(self.node.handler().install_ops(version));
+        daemon.args(self.ops.command().get_args());
+        self.ops.spawn(daemon);
+    }
+
+    fn size(&self, target: &Path) -> i64 {
+        self.ops.stats(target).expect("RuntimeGetVolumeStats").usage[0].total
+    }
+}
+
+/// One version of it counts, grows and unstages what the other one's has staged.
+fn ops(delegate: Delegate, from: Version, to: Version) {
+    let node = Node::installed(delegate, from, "");
+    let daemon = Daemon::new(&node, from);
+    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let target = node.target(POD, "pv-1");
+    daemon.ops.stage(stage_request(&target, &device)).unwrap();
+    let sandbox = node.sandbox(POD);
+    let before = daemon.size(&target);
+    node.handler().install(to);
+    assert_eq!(
+        daemon.size(&target),
+        before,
+        "the first daemon, the second runtime"
+    );
+    let app = node.app(&sandbox, &target, "/data");
+    daemon.replace(to);
+    assert_eq!(daemon.size(&target), before);
+    let again = daemon.ops.stage(stage_request(&target, &device));
+    again.expect("the same again");
+    device.set_size(512 << 20);
+    assert_eq!(daemon.ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+    assert!(daemon.size(&target) > before);
+    let error = daemon.ops.unstage(&target).unwrap_err();
+    assert!(error.message().contains("in use"), "{error}");
+    end([app, sandbox]);
+    daemon.ops.unstage(&target).unwrap();
+    assert!(device.is_free() && !node.entry(&target).exists());
+}
+
+/// A growth that one version's `crust_ops` has noted is carried out by the other's runtime.
+fn noted_growth(delegate: Delegate, from: Version, to: Version) {
+    let node = Node::installed(delegate, from, "");
+    let daemon = Daemon::new(&node, from);
+    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let target = node.target(POD, "pv-1");
+    daemon.ops.stage(stage_request(&target, &device)).unwrap();
+    device.set_size(512 << 20);
+    assert_eq!(daemon.ops.expand(&target, 0, 0).unwrap(), 512 << 20);
+    node.handler().install(to);
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    assert!(
+        daemon.size(&target) > 400 << 20,
+        "it has grown before it was mounted"
+    );
+    end([app, sandbox]);
+    daemon.ops.unstage(&target).unwrap();
+}
+
+on_each_delegate! {
+    fn a_pod_is_upgraded(delegate: Delegate) {
+        pod(delegate, UPGRADE);
+    }
+
+    fn a_pod_is_upgraded_and_back(delegate: Delegate) {
+        pod(delegate, UPGRADE_AND_BACK);
+    }
+
+    fn a_pod_is_downgraded(delegate: Delegate) {
+        pod(delegate, DOWNGRADE);
+    }
+
+    fn a_pod_of_containerds_is_upgraded(delegate: Delegate) {
+        cri(delegate, UPGRADE);
+    }
+
+    fn a_pod_of_containerds_is_upgraded_and_back(delegate: Delegate) {
+        cri(delegate, UPGRADE_AND_BACK);
+    }
+
+    fn a_pod_of_containerds_is_downgraded(delegate: Delegate) {
+        cri(delegate, DOWNGRADE);
+    }
+
+    fn crust_ops_is_upgraded(delegate: Delegate) {
+        ops(delegate, Old, New);
+    }
+
+    fn crust_ops_is_downgraded(delegate: Delegate) {
+        ops(delegate, New, Old);
+    }
+
+    fn a_growth_that_crust_ops_noted_is_carried_out_after_an_upgrade(delegate: Delegate) {
+        noted_growth(delegate, Old, New);
+    }
+
+    fn a_growth_that_crust_ops_noted_is_carried_out_after_a_downgrade(delegate: Delegate) {
+        noted_growth(delegate, New, Old);
+    }
+
+    /// It has its file no more, and goes on.
+    fn a_create_that_runs_meanwhile_works(delegate: Delegate) {
+        let node = Node::installed(delegate, New, "");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let held = Flock::lock(File::open(app.bundle()).unwrap(), FlockArg::LockExclusive).unwrap();
+        let calls = node.dir().join("calls");
+        let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
+        wait_until("the create to wait for its bundle", PATIENCE, || {
+            fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
+        });
+        node.handler().install(New);
+        drop(held);
+        assert!(create.wait().unwrap().success(), "{:?}", app.last_log_error());
+        let _ = app.start().success();
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        end([app, sandbox]);
+        assert_nothing_left(&node, &device, &target);
+    }
+
+    /// The crust directory's, and the runtime's own.
+    fn records_of_a_later_version_are_read_where_they_only_say_more(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        let records = || {
+            let mut records = node.records();
+            records.retain(|record| record.extension().is_some_and(|it| it == "json"));
+            assert_eq!(records.len(), 6, "mountInfo, users, owner, sandbox, two bundles: {records:?}");
+            records.into_iter().map(|record| node.dir().join(record))
+        };
+        let say_more = |value: &mut Value| match value {
+            Value::Object(object) => drop(object.insert("ofALaterVersion".to_owned(), json!({"a": [1]}))),
+            other => panic!("{other}"),
+        };
+        for file in records() {
+            change(&file, |record| {
+                say_more(record);
+                for list in ["users", "sources"] {
+                    let elements = record.get_mut(list).and_then(Value::as_array_mut);
+                    elements.into_iter().flatten().for_each(say_more);
+                }
+            });
+        }
+        let _ = node.stats(&target).success();
+        let second = node.app(&sandbox, &target, "/data");
+        app.end();
+        let _ = app.create().success();
+        let _ = app.start().success();
+        let _ = app.sh("echo x > /data/file");
+        end([app, second, sandbox]);
+        assert_nothing_left(&node, &device, &target);
+    }
+
+    fn records_of_an_unknown_form_are_told_by_file_and_version(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        app.end();
+        let state = node.handler().state_dir();
+        let mut of_bundle = fs::read_dir(state.join("bundles")).unwrap().map(|file| file.unwrap().path());
+        let of_bundle = of_bundle.find(|file| fs::read_to_string(file).unwrap().contains(bundle.id())).unwrap();
+        fs::remove_file(bundle.path().join("init.pid")).unwrap();
+        let new = || node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        for (file, bundle) in [
+            (node.entry(&target).join("mountInfo.json"), new()),
+            (node.entry(&target).join("runcrust.json"), new()),
+            (state.join(format!("sandboxes/{}.json", sandbox.id())), new()),
+            (of_bundle, bundle),
+        ] {
+            let good = fs::read(&file).unwrap();
+            change(&file, |record| record["version"] = json!(2));
+            let refused = refusal::create(&node, &bundle);
+            let _ = refused.naming(&[file.to_str().unwrap(), "version", "2"]).sentence();
+            fs::write(&file, good).unwrap();
+        }
+        let _ = app.create().success();
+        let _ = app.start().success();
+        end([app, sandbox]);
+        assert_nothing_left(&node, &device, &target);
+    }
+}
+
+fn change(file: &Path, change: impl FnOnce(&mut Value)) {
+    let mut record = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    change(&mut record);
+    fs::write(file, record.to_string()).unwrap();
+}
