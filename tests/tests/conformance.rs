@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Delegate, Handler, Run, TestDir, on_each_delegate, wait_until};
+use runcrust_tests::{Delegate, Handler, Run, TestDir, mounts, on_each_delegate, wait_until};
 use serde_json::Value;
 
 /// The suite's program, to be run against a runtime.
@@ -30,6 +30,8 @@ impl Suite {
     /// For runcrust with these lines in its configuration.
     fn with(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();
+        // As /run is; and hundreds of pods wait for no disk.
+        mounts::tmpfs(dir.path());
         Self {
             handler: Handler::new(&dir, delegate, extra),
             dir,
