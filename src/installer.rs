@@ -16,6 +16,7 @@ use crust_handler::{
     Engine, HandlerError, Node, Outcome, Plan, Request, check_unused, copy_programs,
 };
 use crust_state::sentence;
+use rustix::fs::stat;
 
 /// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
 #[derive(Debug, Parser)]
@@ -182,7 +183,7 @@ impl Common {
     fn program(&self) -> Result<PathBuf> {
         match &self.program {
             Some(program) => Ok(program.clone()),
-            None => crate::start::own_path(std::env::args_os().next().as_ref()),
+            None => called_by(),
         }
     }
 
@@ -229,6 +230,24 @@ impl Common {
             Outcome::Stopped => format!("{} doesn't run: nothing to restart\n", service.unit),
         })
     }
+}
+
+/// The path that the operator called: as a shell found it, its links not followed, for the name selects
+/// the configuration.
+fn called_by() -> Result<PathBuf> {
+    let argv0 = std::env::args_os().next();
+    let name = argv0.as_deref().map_or(Path::new(""), Path::new);
+    if name.components().count() > 1 {
+        return std::path::absolute(name).context("getcwd");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = stat("/proc/self/exe").context("stat(\"/proc/self/exe\")")?;
+    let is_own = |path: &PathBuf| {
+        stat(path).is_ok_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino))
+    };
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
+    let found = found.find(|path| path.is_absolute() && is_own(path));
+    found.map_or_else(|| crate::start::own_path(argv0.as_ref()), Ok)
 }
 
 fn shown(plan: &Plan) -> String {

@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
 
-use runcrust_tests::binary;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Run, binary};
 
 use crate::scene::Scene;
 
@@ -60,6 +62,31 @@ fn an_older_program_is_replaced_and_goes_on_where_it_runs() {
         fs::read(scene.at("usr/local/bin/runcrust")).unwrap(),
         b"old"
     );
+}
+
+/// The name selects the configuration, however the program was found.
+#[test]
+fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
+    let scene = Scene::empty();
+    let directory = scene.dir.subdir("bin");
+    let link = directory.join("runcrust-other");
+    symlink(binary("runcrust"), &link).unwrap();
+    let file = scene.dir.join("containers.conf");
+    for called in ["runcrust-other", "./runcrust-other", utf8(&link)] {
+        let mut command = Command::new(called);
+        command
+            .env_clear()
+            .env("PATH", &directory)
+            .current_dir(&directory);
+        command.args(["install", "podman", "--config", utf8(&file)]);
+        let _ = Run::of(&mut command).success();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.contains(&format!("crust = [{link:?}]")),
+            "{called}: {text}"
+        );
+        fs::remove_file(&file).unwrap();
+    }
 }
 
 #[test]
