@@ -64,7 +64,7 @@ HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
 build: ## Build runcrust, crust-mount-hook and crust_ops, static, into target/

@@ -17,8 +17,10 @@ use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup, wait_until};
 
 /// containerd's, as it has it by itself.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
-const CRUST_OPS: &str = "/run/crust_ops/crust_ops.sock";
-const CRUST: &str = "/run/runcrust/crust.sock";
+/// The daemon's two sockets.
+pub const CRUST_OPS: &str = "/run/crust_ops/crust_ops.sock";
+/// The same.
+pub const CRUST: &str = "/run/runcrust/crust.sock";
 const KUBELET: &str = "/var/lib/kubelet";
 
 /// A pod to be run. Dropped, it and its volume are put away.

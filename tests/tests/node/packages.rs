@@ -1,12 +1,13 @@
 //! The packages are installed again, and removed.
 
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
-use runcrust_tests::installed::{property, systemctl};
+use runcrust_tests::installed::{CRUST, CRUST_OPS, property, systemctl};
 use runcrust_tests::ops::Clients;
 use runcrust_tests::{Installed, Run, on_each_delegate, process};
 use tonic::Code;
@@ -28,8 +29,7 @@ fn dpkg(arguments: &[&str], files: &[PathBuf]) {
 
 /// Calls until it is told to end. A caller that comes while the daemon ends is told to try again.
 fn call_on(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
-    let (socket, crust) = ("/run/crust_ops/crust_ops.sock", "/run/runcrust/crust.sock");
-    let clients = Clients::of(Path::new(socket), Path::new(crust));
+    let clients = Clients::of(Path::new(CRUST_OPS), Path::new(CRUST));
     let mut errors = Vec::new();
     while !end.load(Ordering::Relaxed) {
         errors.extend(clients.stats(target).err());
@@ -81,7 +81,7 @@ fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
     for unit in [SERVICE, SOCKET] {
         assert_eq!(property(unit, "ActiveState"), "inactive", "{unit}");
     }
-    assert!(!Path::new("/run/crust_ops/crust_ops.sock").exists());
+    assert!(UnixStream::connect(CRUST_OPS).is_err(), "nobody listens");
     dpkg(&["--install"], &packages());
     for unit in [SERVICE, SOCKET] {
         assert_eq!(systemctl(&["is-enabled", unit]), "enabled", "{unit}");
