@@ -202,9 +202,13 @@ on_each_delegate! {
         let _ = ctr.start(&id, &target, "rbind:rw").success();
         process::kill_now(ctr.containerd.shim(&id));
         device.wait_until_free(PATIENCE);
-        wait_until("containerd to forget the task", PATIENCE, || ctr.status(&id).is_empty());
-        let _ = ctr.command(&["containers", "delete", &id]).success();
-        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        // What it lists of a task is its shim's to say: it is gone from there before it is forgotten.
+        wait_until("containerd to forget the task", PATIENCE, || {
+            let _ = ctr.command(&["containers", "delete", &id]).success();
+            let again = ctr.start(&id, &target, "rbind:rw");
+            let is_known = again.stderr.contains("already exists");
+            !is_known && again.success().status.success()
+        });
         ctr.end(&[&id], &device, &target);
     }
 }
