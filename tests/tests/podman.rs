@@ -32,8 +32,7 @@ fn end(node: &Node, podman: &Podman, device: &LoopDevice, target: &Path) {
         .run(&["rm", "--all", "--force", "--time", "0"])
         .success();
     device.wait_until_free(PATIENCE);
-    let _ = node.unstage(target).success();
-    assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    node.put_away(&[target]);
 }
 
 on_each_delegate! {
@@ -59,7 +58,7 @@ on_each_delegate! {
         watcher.assert_never_mounted();
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[&target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
@@ -98,7 +97,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(target).success();
+        node.put_away(&[target]);
     }
 
     fn a_container_in_a_user_namespace_sees_its_own_ids(delegate: Delegate) {

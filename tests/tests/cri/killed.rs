@@ -25,7 +25,7 @@ on_each_delegate! {
         let _ = node.unstage(&target).failure();
         pod.end();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[&target]);
     }
 
     fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
@@ -89,8 +89,7 @@ on_each_delegate! {
         cri.remove_pod(pod.id()).unwrap();
         assert!(cri.pods().unwrap().is_empty() && cri.containers("").unwrap().is_empty());
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        node.put_away(&[&target]);
     }
 
     /// The hook waits for a lock meanwhile, as it would walk a large tree.

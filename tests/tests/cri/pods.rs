@@ -38,8 +38,7 @@ on_each_delegate! {
         pod.end();
         watcher.assert_never_mounted();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        node.put_away(&[&target]);
         let left = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
         assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
@@ -90,6 +89,7 @@ on_each_delegate! {
             assert_eq!(fs::read_dir(target.join("db")).unwrap().count(), 0);
         }
         pod.end();
+        node.assert_released();
     }
 
     fn a_kubelet_directory_behind_a_link_leads_to_the_volume(delegate: Delegate) {
@@ -145,7 +145,7 @@ on_each_delegate! {
         let raw = cri.exec(&one, &["/bin/sh", "-c", &script]).unwrap();
         assert!(raw.stderr.contains("can't open '/a/raw': Operation not permitted"), "{raw:?}");
         assert!(above.join("raw").exists(), "mknod worked");
-        pod.end();
+        pod.end_with(&node, &[&target]);
     }
 }
 

@@ -132,6 +132,6 @@ on_each_delegate! {
         assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
         pod.end();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[&target]);
     }
 }
