@@ -5,8 +5,9 @@ use std::fs;
 use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{CriPod, Node, on_each_delegate};
+use runcrust_tests::{CriPod, Node, on_each_delegate, wait_until};
 
+use crate::scene::Scene;
 use crate::{OTHER_POD, POD, containerd};
 
 on_each_delegate! {
@@ -138,7 +139,19 @@ on_each_delegate! {
         }
         assert_eq!(cri.sh(&one, write), "opened");
         assert_eq!(cri.sh(&reader, write), "refused", "who reads the volume reads the device");
-        pod.end();
+        pod.end_with(&node, &[&target]);
         device.wait_until_free(PATIENCE);
+    }
+
+    fn a_volume_with_errors_is_told_of_while_its_pod_lives_on(delegate: Delegate) {
+        let scene = Scene::new(delegate, &["--option", "errors=continue"]);
+        let pod = scene.pod();
+        let one = pod.app("one", &scene.target);
+        let stats = || scene.node.stats(&scene.target).success().stdout;
+        assert!(stats().contains("\"abnormal\":false"), "{}", stats());
+        scene.device.fail_ext4();
+        wait_until("the error to count", PATIENCE, || stats().contains("\"abnormal\":true"));
+        assert_eq!(scene.cri().sh(&one, "echo x > /data/file; cat /data/file"), "x");
+        scene.end(&pod);
     }
 }
