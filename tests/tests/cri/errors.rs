@@ -220,11 +220,9 @@ on_each_delegate! {
 
     /// A sandbox is refused for what can be read without a mount; kubelet tries again with another.
     fn of_a_sandbox(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let info = node.entry(&target).join("mountInfo.json");
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, containerd, .. } = &scene;
+        let info = node.entry(target).join("mountInfo.json");
         let cases: [(&str, &[&str]); 3] = [
             ("{", &["isn't JSON"]),
             ("{\"version\":2}", &["version"]),
@@ -233,15 +231,15 @@ on_each_delegate! {
         for (attempt, (text, names)) in (0..).zip(cases) {
             with_text(&info, |_| text.to_owned(), || {
                 let bundle = node.sandbox_bundle(POD).write();
-                let sentence = refusal::create(&node, &bundle).of_volume("pv-1").naming(names).sentence();
+                let sentence = refusal::create(node, &bundle).of_volume("pv-1").naming(names).sentence();
                 let config = containerd.pod(POD).attempt(attempt);
                 let error = containerd.cri().run_pod(&config, "crust").unwrap_err();
                 assert_eq!(error.message, from_containerd(&sentence));
             });
         }
         assert_eq!(containerd.cri().pods().unwrap().len(), 0);
-        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(3));
-        let _ = pod.app("one", &target);
-        pod.end_with(&node, &[&target]);
+        let pod = CriPod::of(containerd, containerd.pod(POD).attempt(3));
+        let _ = pod.app("one", target);
+        scene.end(&pod);
     }
 }
