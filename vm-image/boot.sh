@@ -8,7 +8,7 @@
 set -eu
 
 node=$1 payload=$2 log=$3 counted=$4
-limit=${VM_TIMEOUT:-1800}
+limit=${VM_TIMEOUT:-3600}
 here=$(dirname "$0")
 
 guest=
