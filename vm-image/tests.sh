@@ -4,7 +4,8 @@
 #   sh vm-image/tests.sh
 #
 # What nextest counts as skipped is without the test programs that the profile leaves out as a whole.
-# Fails where a test that is ignored on the host isn't run in the guest either.
+# Fails where a test that is ignored on the host isn't run in the guest either, and where the profile
+# names tests that there aren't.
 set -eu
 
 # The tests that a filterset selects, one a line.
@@ -26,6 +27,48 @@ if [ -n "$forgotten" ]; then
     exit 1
 fi
 all=$(list all 'all()')
+
+# What the profile's filters name: a test program (".*", any) and a regular expression, a line for
+# each alternative of one.
+named() {
+    awk '
+        /^\[profile\.vm\]/ { is_ours = 1 }
+        !is_ours || /^#/ { next }
+        {
+            for (rest = $0; match(rest, /binary\([^)]*\)|test\(\/[^\/]*\/\)|test\([^\/()]*\)/); ) {
+                before = substr(rest, 1, RSTART - 1)
+                token = substr(rest, RSTART, RLENGTH)
+                rest = substr(rest, RSTART + RLENGTH)
+                if (before !~ /[&-] *$/ || before ~ /package\(/) program = ".*"
+                if (sub(/^binary\(/, "", token)) {
+                    sub(/\)$/, "", token)
+                    program = token
+                    print program, ""
+                    continue
+                }
+                sub(/^test\(\/?/, "", token)
+                sub(/\/?\)$/, "", token)
+                head = tail = ""
+                if (match(token, /\([^()]*\)/)) {
+                    head = substr(token, 1, RSTART - 1)
+                    tail = substr(token, RSTART + RLENGTH)
+                    token = substr(token, RSTART + 1, RLENGTH - 2)
+                }
+                count = split(token, names, "|")
+                for (i = 1; i <= count; i++) print program, head names[i] tail
+            }
+        }' .config/nextest.toml
+}
+
+# A test that is renamed isn't left out unnoticed.
+named | while read -r program name; do
+    case $name in ^*) name=${name#^} ;; *) name=".*$name" ;; esac
+    if ! printf '%s\n' "$all" | grep -Eq "::$program $name|^$program $name"; then
+        echo "$0: the profile vm names $name of $program: there is no such test" >&2
+        exit 1
+    fi
+done
+
 run=$(list all "${VM_FILTER:-default()}")
 all=$(count "$all") run=$(count "$run")
 echo "$all tests: $run of them are run in the guest, $((all - run)) are left out"

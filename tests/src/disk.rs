@@ -13,8 +13,12 @@ use crate::{Run, wait_until};
 /// Where the machine's disks are named: `/dev/vdc:/dev/vdd`. What is on them is lost.
 const DISKS: &str = "RUNCRUST_TEST_DISKS";
 
-/// How long another test may keep one.
-const TURN: Duration = Duration::from_secs(120);
+/// How long another test may keep one. With the time below, and the guest's slowness, this is less
+/// than what nextest gives a test there: else nobody would read what was waited for.
+const TURN: Duration = Duration::from_secs(20);
+
+/// How long the kernel may take to let go of one.
+const END: Duration = Duration::from_secs(5);
 
 /// An empty disk, this test's alone until it is dropped.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ impl Disk {
             _turn: turn,
         };
         // Who had it last may have been killed: the kernel lets go of its mounts a little later.
-        wait_until("the last user's end", TURN, || disk.is_free());
+        wait_until("the last user's end", END, || disk.is_free());
         let _ = Run::of(Command::new("wipefs").args(["--quiet", "--all"]).arg(path)).success();
         disk
     }

@@ -83,6 +83,17 @@ impl LoopDevice {
         let _ = Run::of(losetup.arg("--set-capacity").arg(&self.path)).success();
     }
 
+    /// Has the mounted ext4 find an error in itself.
+    ///
+    /// # Panics
+    ///
+    /// When none is mounted.
+    pub fn fail_ext4(&self) {
+        let name = self.path.file_name().expect("/dev/loopN");
+        let directory = Path::new("/sys/fs/ext4").join(name);
+        fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
+    }
+
     /// `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::wait::comes_true;
 use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, volume};
 
 /// Longer than any wait in a test should take on a loaded machine.
@@ -211,6 +212,43 @@ impl Node {
         files.sort();
         files
     }
+
+    /// Waits until no record says that a volume is used or a sandbox lives: hooks take them away as
+    /// containers end. An unstage sweeps up what they have missed, so this is asked before it.
+    ///
+    /// # Panics
+    ///
+    /// When one stays.
+    #[track_caller]
+    pub fn assert_released(&self) {
+        let mut left = Vec::new();
+        let released = comes_true(PATIENCE, || {
+            left = self.records();
+            left.retain(|record| says_used(record));
+            left.is_empty()
+        });
+        assert!(released, "nobody has released {left:?}");
+    }
+
+    /// Unstages volumes that were used: nothing is left, and their hooks have left nothing to it.
+    ///
+    /// # Panics
+    ///
+    /// When something is.
+    #[track_caller]
+    pub fn put_away(&self, volumes: &[&Path]) {
+        self.assert_released();
+        for volume in volumes {
+            let _ = self.unstage(volume).success();
+        }
+        assert_eq!(self.records(), Vec::<PathBuf>::new());
+    }
+}
+
+/// Whether a record is there only as long as somebody lives.
+fn says_used(record: &Path) -> bool {
+    let name = record.file_name().and_then(|name| name.to_str());
+    matches!(name, Some("runtime-cli" | "runcrust.json")) || record.starts_with("run/sandboxes")
 }
 
 fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {

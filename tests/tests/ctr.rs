@@ -108,8 +108,7 @@ impl<'a> Ctr<'a> {
             self.remove(id);
         }
         device.wait_until_free(PATIENCE);
-        let _ = self.node.unstage(target).success();
-        assert_eq!(self.node.records(), Vec::<PathBuf>::new());
+        self.node.put_away(&[target]);
     }
 }
 

@@ -2,12 +2,12 @@
 //! calling.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, cgroup, on_each_delegate,
+    Delegate, LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, cgroup, on_each_delegate,
     on_each_file_system, process, wait_until,
 };
 use serde_json::json;
@@ -22,33 +22,54 @@ fn volume(source: &Path, options: &str) -> String {
     format!("--volume={}:/data{options}", source.display())
 }
 
-/// The end of a test: podman's containers go, and nothing else is left.
-#[track_caller]
-fn end(node: &Node, podman: &Podman, device: &LoopDevice, target: &Path) {
-    let _ = podman
-        .run(&["pod", "rm", "--all", "--force", "--time", "0"])
-        .success();
-    let _ = podman
-        .run(&["rm", "--all", "--force", "--time", "0"])
-        .success();
-    device.wait_until_free(PATIENCE);
-    let _ = node.unstage(target).success();
-    assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+/// A node with a volume, and podman; in the order in which they go.
+struct Scene {
+    podman: Podman,
+    target: PathBuf,
+    device: LoopDevice,
+    node: Node,
+}
+
+impl Scene {
+    /// With an ext4, staged with these options.
+    fn new(delegate: Delegate, options: &[&str]) -> Self {
+        Self::of(delegate, Node::ext4, options)
+    }
+
+    fn of(delegate: Delegate, device: impl FnOnce(&Node) -> LoopDevice, options: &[&str]) -> Self {
+        let node = Node::new(delegate);
+        let device = device(&node);
+        Self {
+            target: node.stage(POD, "pv-1", &device, options),
+            podman: podman(&node),
+            device,
+            node,
+        }
+    }
+
+    /// podman's containers go, and nothing else is left.
+    #[track_caller]
+    fn end(&self) {
+        for what in [&["pod", "rm"][..], &["rm"]] {
+            let all = ["--all", "--force", "--time", "0"];
+            let _ = self.podman.run(&[what, &all].concat()).success();
+        }
+        self.device.wait_until_free(PATIENCE);
+        self.node.put_away(&[&self.target]);
+    }
 }
 
 on_each_delegate! {
     fn a_container_with_a_staged_volume_runs_pauses_restarts_and_goes(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let scene = Scene::new(delegate, &["--fs-group", "4242"]);
+        let Scene { node, device, target, podman } = &scene;
         let watcher = MountWatcher::start(device.path());
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let _ = podman.start("one", &[&volume(target, "")], 0).success();
         assert_eq!(podman.sh("one", "echo hello > /data/file; stat -c %g /data"), "4242");
         let group = podman.inspect("one", "{{.State.CgroupPath}}");
         let _ = podman.run(&["pause", "one"]).success();
         assert!(cgroup::is_frozen(&group), "{group}");
-        let _ = node.stats(&target).success();
+        let _ = node.stats(target).success();
         let _ = podman.run(&["unpause", "one"]).success();
         assert!(!cgroup::is_frozen(&group), "{group}");
         let _ = podman.run(&["restart", "--time", "0", "one"]).success();
@@ -59,10 +80,10 @@ on_each_delegate! {
         watcher.assert_never_mounted();
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
     }
 
     fn subpaths_and_read_only_volumes_are_podmans_ordinary_mounts(delegate: Delegate) {
@@ -98,37 +119,34 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(target).success();
+        node.put_away(&[target]);
     }
 
     fn a_container_in_a_user_namespace_sees_its_own_ids(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { target, podman, .. } = &scene;
         let first = 600_000;
         let map = format!("0:{first}:65536");
-        let flags = ["--uidmap", &map, "--gidmap", &map, &volume(&target, "")];
+        let flags = ["--uidmap", &map, "--gidmap", &map, &volume(target, "")];
         let _ = podman.start("one", &flags, first).success();
         let owners = podman.sh("one", "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data /data/file");
         assert_eq!(owners, "0:0\n5:6");
         // A namespace that is there already.
-        let _ = podman.start("two", &["--userns=container:one", &volume(&target, "")], first).success();
+        let _ = podman.start("two", &["--userns=container:one", &volume(target, "")], first).success();
         assert_eq!(podman.sh("two", "stat -c %u:%g /data /data/file"), owners);
         assert_eq!(podman.sh("two", "readlink /proc/self/ns/user"), podman.sh("one", "readlink /proc/self/ns/user"));
         // Before the one whose namespace it is in.
         let _ = podman.run(&["rm", "--force", "--time", "0", "two"]).success();
+        scene.end();
     }
 
     fn a_failed_start_is_told_in_runcrusts_words(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
-        let podman = podman(&node);
-        let failed = podman.start("one", &[&volume(&target, "")], 0).failure();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, podman, .. } = &scene;
+        fs::write(node.entry(target).join("mountInfo.json"), "{").unwrap();
+        let failed = podman.start("one", &[&volume(target, "")], 0).failure();
         assert!(failed.stderr.contains("volume pv-1: ") && failed.stderr.contains("isn't JSON"), "{failed}");
-        assert!(failed.stderr.contains(utf8(&node.entry(&target))), "{failed}");
+        assert!(failed.stderr.contains(utf8(&node.entry(target))), "{failed}");
     }
 
     fn a_container_without_staged_volumes_is_podmans_own(delegate: Delegate) {
@@ -145,14 +163,12 @@ on_each_delegate! {
 
     /// podman says of no container which pod it is in: it is the target path's pod to the volume.
     fn a_pods_containers_share_a_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
-        let podman = podman(&node);
+        let scene = Scene::new(delegate, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let Scene { node, device, target, podman } = &scene;
         podman.import_image();
         let _ = podman.run(&["pod", "create", "--name", "pod", "--network", "none"]).success();
         for name in ["one", "two"] {
-            let _ = podman.start(name, &["--pod", "pod", &volume(&target, "")], 0).success();
+            let _ = podman.start(name, &["--pod", "pod", &volume(target, "")], 0).success();
         }
         let _ = podman.sh("one", "echo hello > /data/file");
         assert_eq!(podman.sh("two", "cat /data/file"), "hello");
@@ -165,29 +181,25 @@ on_each_delegate! {
         device.wait_until_free(PATIENCE);
         let _ = podman.run(&["pod", "start", "pod"]).success();
         assert_eq!(podman.sh("two", "cat /data/file"), "hello");
-        let refused = node.unstage(&target).failure();
+        let refused = node.unstage(target).failure();
         assert!(refused.stderr.contains("it is in use by container "), "{refused}");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
-        let run = podman.run_to_its_end(&[&volume(&target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
+        let scene = Scene::new(delegate, &[]);
+        let Scene { target, podman, .. } = &scene;
+        let run = podman.run_to_its_end(&[&volume(target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
         assert_eq!((run.status.code(), run.stdout.as_str(), run.stderr.as_str()), (Some(7), "x\n", "err\n"));
-        let run = podman.run_to_its_end(&[&volume(&target, "")], "cat /data/file; kill -KILL $$");
+        let run = podman.run_to_its_end(&[&volume(target, "")], "cat /data/file; kill -KILL $$");
         assert_eq!(run.stdout, "x\n", "{run}");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     fn exec_stats_logs_and_kill_are_podmans_own(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, podman, .. } = &scene;
+        let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let exec = podman.run(&["exec", "one", "/bin/sh", "-c", "echo out; echo err >&2; exit 5"]);
         assert_eq!((exec.status.code(), exec.stdout.as_str()), (Some(5), "out\n"), "{exec}");
         let stats = podman.run(&["stats", "--no-stream", "--format", "{{.Name}} {{.PIDs}}", "one"]).success();
@@ -198,67 +210,59 @@ on_each_delegate! {
         device.wait_until_free(PATIENCE);
         let _ = podman.run(&["start", "one"]).success();
         let _ = podman.sh("one", "echo x > /data/file");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     fn a_container_that_fails_is_restarted_with_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let podman = podman(&node);
+        let scene = Scene::new(delegate, &["--fs-group", "4242"]);
+        let Scene { target, podman, .. } = &scene;
         podman.import_image();
         let script = "echo line >> /data/file; test $(grep -c line /data/file) = 3 || exit 1; exec sleep 1000";
-        let flags = ["run", "--detach", "--name", "one", "--restart", "on-failure:5", &volume(&target, "")];
+        let flags = ["run", "--detach", "--name", "one", "--restart", "on-failure:5", &volume(target, "")];
         let _ = podman.run(&[&flags[..], &[PODMAN_IMAGE, "/bin/sh", "-ec", script]].concat()).success();
         let lines = || podman.run(&["exec", "one", "cat", "/data/file"]).stdout;
         wait_until("its third life", PATIENCE, || lines() == "line\nline\nline\n");
         assert_eq!(podman.sh("one", "stat -c %g /data"), "4242");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     fn a_container_outlives_its_conmon_and_is_forgotten_with_its_process(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, podman } = &scene;
+        let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
         let pid = |what| podman.inspect("one", &format!("{{{{.State.{what}}}}}")).parse().unwrap();
         let (conmon, own): (i32, i32) = (pid("ConmonPid"), pid("Pid"));
         process::kill_and_wait(conmon);
         assert!(process::is_alive(own));
-        let _ = node.stats(&target).success();
-        let _ = node.unstage(&target).failure();
+        let _ = node.stats(target).success();
+        let _ = node.unstage(target).failure();
         process::kill_and_wait(own);
         device.wait_until_free(PATIENCE);
         // Nobody told podman how it ended.
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]);
-        let _ = podman.start("two", &[&volume(&target, "")], 0).success();
+        let _ = podman.start("two", &[&volume(target, "")], 0).success();
         assert_eq!(podman.sh("two", "cat /data/file"), "x");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     fn a_killed_container_starts_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, podman, .. } = &scene;
+        let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
         process::kill_now(podman.inspect("one", "{{.State.Pid}}").parse().unwrap());
         wait_until("podman to see it ended", PATIENCE, || podman.inspect("one", "{{.State.Status}}") == "exited");
         device.wait_until_free(PATIENCE);
         let _ = podman.run(&["start", "one"]).success();
         assert_eq!(podman.sh("one", "cat /data/file"), "x");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 
     /// A pod's manifest, whose hostPath is what a CSI volume's directory is to kubelet.
     fn play_kube_mounts_what_is_staged_for_a_host_path(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let podman = podman(&node);
+        let scene = Scene::new(delegate, &["--fs-group", "4242"]);
+        let Scene { node, target, podman, .. } = &scene;
         podman.import_image();
         let container = |name: &str| json!({
             "name": name, "image": PODMAN_IMAGE, "imagePullPolicy": "Never",
@@ -277,17 +281,15 @@ on_each_delegate! {
         let _ = podman.sh("played-one", "echo hello > /data/file");
         assert_eq!(podman.sh("played-two", "cat /data/file; stat -c %g /data"), "hello\n4242");
         let _ = podman.run(&["play", "kube", "--down", utf8(&file)]).success();
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
-        end(&node, &podman, &device, &target);
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        scene.end();
     }
 
     /// It enters one that runs, and of one that doesn't it takes the binds' sources on the host.
     fn podman_cp_reaches_the_volume_of_a_container_that_runs(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target, "")], 0).success();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, podman, .. } = &scene;
+        let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let file = node.dir().join("file");
         fs::write(&file, "copied\n").unwrap();
         let _ = podman.run(&["cp", utf8(&file), "one:/data/in"]).success();
@@ -295,31 +297,29 @@ on_each_delegate! {
         let back = node.dir().join("back");
         let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).success();
         assert_eq!(fs::read_to_string(&back).unwrap(), "copied\n");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
         let _ = podman.run(&["stop", "--time", "0", "one"]).success();
         let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).failure();
         let _ = podman.run(&["cp", utf8(&file), "one:/data/in"]).success();
         assert!(target.join("in").exists(), "podman's own doing");
         let _ = podman.run(&["start", "one"]).success();
         assert_eq!(podman.sh("one", "ls /data"), "lost+found\nout");
-        let stats = node.stats(&target).success();
+        let stats = node.stats(target).success();
         assert!(stats.stdout.contains("\"abnormal\":true"), "{stats}");
-        end(&node, &podman, &device, &target);
+        scene.end();
     }
 }
 
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let podman = podman(&node);
+        let scene = Scene::of(delegate, |node| node.made(fstype), &["--fs-group", "4242"]);
+        let Scene { device, target, podman, .. } = &scene;
         for name in ["one", "two"] {
-            let _ = podman.start(name, &[&volume(&target, "")], 0).success();
+            let _ = podman.start(name, &[&volume(target, "")], 0).success();
         }
         let _ = podman.sh("one", "echo hello > /data/file");
         assert_eq!(podman.sh("two", "cat /data/file; stat -c %g /data"), "hello\n4242");
-        end(&node, &podman, &device, &target);
+        scene.end();
         fsck(fstype, device.path());
     }
 }

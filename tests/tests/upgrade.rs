@@ -3,7 +3,7 @@
 //! they are the same, and it is the replacement that is tested.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -30,8 +30,7 @@ const DOWNGRADE: Versions = [New, Old, Old];
 #[track_caller]
 fn assert_nothing_left(node: &Node, device: &LoopDevice, target: &Path) {
     device.wait_until_free(PATIENCE);
-    let _ = node.unstage(target).success();
-    assert_eq!(node.records(), Vec::<PathBuf>::new());
+    node.put_away(&[target]);
     assert_eq!(fs::read_dir(target).unwrap().count(), 0);
 }
 
@@ -164,6 +163,7 @@ fn ops(delegate: Delegate, from: Version, to: Version) {
     let error = daemon.ops.unstage(&target).unwrap_err();
     assert!(error.message().contains("in use"), "{error}");
     end([app, sandbox]);
+    node.assert_released();
     daemon.ops.unstage(&target).unwrap();
     assert!(device.is_free() && !node.entry(&target).exists());
 }
@@ -185,6 +185,7 @@ fn noted_growth(delegate: Delegate, from: Version, to: Version) {
         "it has grown before it was mounted"
     );
     end([app, sandbox]);
+    node.assert_released();
     daemon.ops.unstage(&target).unwrap();
 }
 

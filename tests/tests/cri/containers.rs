@@ -4,19 +4,17 @@ use std::fs;
 
 use runcrust_tests::cri::runtime_v1::{SecurityProfile, security_profile::ProfileType};
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{CriPod, Node, on_each_delegate, wait_until};
+use runcrust_tests::{CriPod, on_each_delegate, wait_until};
 
-use crate::{POD, containerd};
+use crate::POD;
+use crate::scene::Scene;
 
 on_each_delegate! {
     fn init_containers_run_to_their_end_one_after_the_other(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let init = |name: &str, script: &str| pod.with(name, &target).script(script);
+        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let init = |name: &str, script: &str| pod.with(name, target).script(script);
         let first = pod.start(&init("first", "echo first > /data/list"));
         let status = cri.wait(&first);
         assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"), "{status:?}");
@@ -25,22 +23,18 @@ on_each_delegate! {
         let status = cri.wait(&pod.start(&second));
         assert_eq!((status.exit_code, status.reason.as_str()), (7, "Error"), "{status:?}");
         assert_eq!(cri.wait(&pod.start(&second.attempt(1))).exit_code, 0);
-        let app = pod.app("app", &target);
+        let app = pod.app("app", target);
         assert_eq!(cri.sh(&app, "cat /data/list; stat -c %g /data/list"), "first\nsecond\nsecond\n2000");
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        scene.end(&pod);
     }
 
     /// What a container writes is its own alone, and how it ends is told as it was.
     fn logs_exit_codes_and_commands_are_the_containers_own(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
+        let scene = Scene::new(delegate, &[]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
         let script = "echo out > /data/file; cat /data/file; echo err >&2; exit 42";
-        let talks = pod.with("talks", &target).script(script);
+        let talks = pod.with("talks", target).script(script);
         let id = pod.start(&talks);
         assert_eq!(cri.wait(&id).exit_code, 42);
         let log = fs::read_to_string(pod.log_of(&talks)).unwrap();
@@ -49,36 +43,30 @@ on_each_delegate! {
         lines.sort_unstable();
         assert_eq!(lines, ["stderr F err", "stdout F out"]);
 
-        let one = pod.app("one", &target);
+        let one = pod.app("one", target);
         let done = cri.exec(&one, &["/bin/sh", "-c", "cat /data/file; echo no >&2; exit 9"]).unwrap();
         assert_eq!((done.exit_code, done.stdout.as_str(), done.stderr.as_str()), (9, "out\n", "no\n"));
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     fn a_terminal_is_the_containers(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let mut config = pod.with("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let mut config = pod.with("one", target);
         (config.tty, config.stdin) = (true, true);
         let config = config.script("for stream in 0 1 2; do test -t $stream && is=\"$is$stream\"; done; echo $is. > /data/terminal; exec sleep 1000");
         let one = pod.start(&config);
         let wait = "until test -s /data/terminal; do :; done; cat /data/terminal";
         assert_eq!(cri.sh(&one, wait), "012.");
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     fn containerd_counts_what_a_container_uses(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
         let _ = cri.sh(&one, "dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null");
         wait_until("stats of the container", PATIENCE, || {
             let stats = cri.stats(&one).expect("ContainerStats");
@@ -88,21 +76,19 @@ on_each_delegate! {
             let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
             cpu.is_some_and(|it| it.value > 0) && memory.is_some_and(|it| it.value > 0)
         });
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     /// Neither keeps the volume from a container.
     fn seccomp_and_privileges_are_as_asked_for(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let cri = scene.cri();
         let mut config = containerd.pod(POD);
         // A pod with a privileged container is one itself.
         config.security().privileged = true;
-        let pod = CriPod::of(&containerd, config);
-        let mut confined = pod.with("confined", &target);
+        let pod = CriPod::of(containerd, config);
+        let mut confined = pod.with("confined", target);
         confined.security().seccomp = Some(SecurityProfile {
             profile_type: ProfileType::RuntimeDefault.into(),
             ..SecurityProfile::default()
@@ -111,7 +97,7 @@ on_each_delegate! {
         let confined = pod.start(&confined);
         let status = cri.sh(&confined, "echo x > /data/file; grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status");
         assert_eq!(status, "NoNewPrivs:\t1\nSeccomp:\t2");
-        let mut privileged = pod.with("privileged", &target);
+        let mut privileged = pod.with("privileged", target);
         privileged.security().privileged = true;
         let privileged = pod.start(&privileged);
         assert_eq!(cri.sh(&privileged, "cat /data/file; grep ^Seccomp: /proc/self/status"), "x\nSeccomp:\t0");
@@ -119,6 +105,6 @@ on_each_delegate! {
         assert_eq!(cri.sh(&privileged, &raw), "read", "it sees all devices, as ever");
         assert_eq!(cri.sh(&privileged, "ls -d /.crust 2>/dev/null | wc -l"), "0");
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 }

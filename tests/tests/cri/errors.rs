@@ -6,10 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::cri::runtime_v1::{ContainerConfig, ContainerState};
-use runcrust_tests::node::utf8;
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, CriPod, LoopDevice, Node, on_each_delegate, refusal};
 
+use crate::scene::Scene;
 use crate::{OTHER_POD, POD, containerd};
 
 /// Around the sentence containerd puts only its own.
@@ -160,9 +161,7 @@ on_each_delegate! {
             other.end();
             let one = pod.start(&app.attempt(1));
             assert_eq!(pod.cri().sh(&one, "cat /data/file"), "on");
-            pod.end();
-            let _ = node.unstage(&theirs).success();
-            let _ = node.unstage(&mine).success();
+            pod.end_with(&node, &[&theirs, &mine]);
         }
     }
 
@@ -202,13 +201,28 @@ on_each_delegate! {
         pod.end_with(&node, &[&target]);
     }
 
+    /// What runs is left alone, and the next sandbox is known again.
+    fn of_a_sandbox_whose_record_was_lost(delegate: Delegate) {
+        let scene = Scene::new(delegate, &[]);
+        let pod = scene.pod();
+        let one = pod.app("one", &scene.target);
+        fs::remove_dir_all(scene.node.handler().state_dir()).unwrap();
+        let two = pod.with("two", &scene.target);
+        assert_refused(&scene.node, &pod, &two, &["there is no record of", pod.id()]);
+        let _ = scene.cri().sh(&one, "echo kept > /data/file");
+        pod.end();
+        scene.device.wait_until_free(PATIENCE);
+        let pod = CriPod::of(&scene.containerd, scene.containerd.pod(POD).attempt(1));
+        let one = pod.app("one", &scene.target);
+        assert_eq!(scene.cri().sh(&one, "cat /data/file"), "kept");
+        scene.end(&pod);
+    }
+
     /// A sandbox is refused for what can be read without a mount; kubelet tries again with another.
     fn of_a_sandbox(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let info = node.entry(&target).join("mountInfo.json");
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, containerd, .. } = &scene;
+        let info = node.entry(target).join("mountInfo.json");
         let cases: [(&str, &[&str]); 3] = [
             ("{", &["isn't JSON"]),
             ("{\"version\":2}", &["version"]),
@@ -217,15 +231,15 @@ on_each_delegate! {
         for (attempt, (text, names)) in (0..).zip(cases) {
             with_text(&info, |_| text.to_owned(), || {
                 let bundle = node.sandbox_bundle(POD).write();
-                let sentence = refusal::create(&node, &bundle).of_volume("pv-1").naming(names).sentence();
+                let sentence = refusal::create(node, &bundle).of_volume("pv-1").naming(names).sentence();
                 let config = containerd.pod(POD).attempt(attempt);
                 let error = containerd.cri().run_pod(&config, "crust").unwrap_err();
                 assert_eq!(error.message, from_containerd(&sentence));
             });
         }
         assert_eq!(containerd.cri().pods().unwrap().len(), 0);
-        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(3));
-        let _ = pod.app("one", &target);
-        pod.end_with(&node, &[&target]);
+        let pod = CriPod::of(containerd, containerd.pod(POD).attempt(3));
+        let _ = pod.app("one", target);
+        scene.end(&pod);
     }
 }

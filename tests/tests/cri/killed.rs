@@ -5,37 +5,32 @@ use std::fs;
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::cri::runtime_v1::ContainerState;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{CriPod, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{CriPod, on_each_delegate, process, wait_until};
 
-use crate::{POD, containerd};
+use crate::POD;
+use crate::scene::Scene;
 
 on_each_delegate! {
     fn a_pod_whose_pause_died_keeps_its_data_until_its_app_ends(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
         let _ = cri.sh(&one, "echo live > /data/file");
         process::kill_and_wait(pod.pid());
         assert_eq!(cri.sh(&one, "cat /data/file"), "live");
-        let _ = node.stats(&target).success();
-        let _ = node.unstage(&target).failure();
+        let _ = node.stats(target).success();
+        let _ = node.unstage(target).failure();
         pod.end();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[target]);
     }
 
     fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, containerd } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
         let pids = [cri.pid(&one).unwrap(), pod.pid()];
         let shims = containerd.shims();
         containerd.kill_daemon();
@@ -44,20 +39,17 @@ on_each_delegate! {
         }
         device.wait_until_free(PATIENCE);
         wait_until("the pod's processes to end", PATIENCE, || !pids.into_iter().any(process::is_alive));
-        let _ = node.unstage(&target).success();
-        assert!(!node.entry(&target).exists());
+        let _ = node.unstage(target).success();
+        assert!(!node.entry(target).exists());
         containerd.restart();
     }
 
     /// containerd kills what a shim leaves behind, and kubelet makes the pod anew.
     fn a_pod_whose_shim_died_ends_and_comes_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let apps = [pod.app("one", &target), pod.app("two", &target)];
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let apps = [pod.app("one", target), pod.app("two", target)];
         let _ = cri.sh(&apps[0], "echo hello > /data/file; sync");
         let pids = [cri.pid(&apps[0]).unwrap(), cri.pid(&apps[1]).unwrap(), pod.pid()];
         process::kill_now(containerd.shim(pod.id()));
@@ -66,45 +58,38 @@ on_each_delegate! {
             assert_ne!(cri.wait(app).exit_code, 0);
         }
         device.wait_until_free(PATIENCE);
-        let again = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
-        let one = again.start(&again.with("one", &target).attempt(1));
+        let again = CriPod::of(containerd, containerd.pod(POD).attempt(1));
+        let one = again.start(&again.with("one", target).attempt(1));
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello");
         pod.end();
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello", "the old pod's end takes nothing from the new one");
-        again.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        scene.end(&again);
     }
 
     fn a_pod_is_removed_without_being_stopped(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let (one, two) = (pod.app("one", &target), pod.app("two", &target));
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let (one, two) = (pod.app("one", target), pod.app("two", target));
         // First a container that runs.
         cri.remove(&one).unwrap();
         assert_eq!(cri.sh(&two, "echo on > /data/file; cat /data/file"), "on");
         cri.remove_pod(pod.id()).unwrap();
         assert!(cri.pods().unwrap().is_empty() && cri.containers("").unwrap().is_empty());
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        node.put_away(&[target]);
     }
 
     /// The hook waits for a lock meanwhile, as it would walk a large tree.
     fn a_containerd_that_is_killed_while_the_sandboxs_hook_mounts_tries_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let held = fs::File::options().write(true).open(node.lock_of(&target)).unwrap();
+        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
+        let Scene { node, device, target, containerd } = &scene;
+        let cri = scene.cri();
+        let held = fs::File::options().write(true).open(node.lock_of(target)).unwrap();
         let held = Flock::lock(held, FlockArg::LockExclusive).unwrap();
         let hooks = || {
             process::with_command_line(|line| {
-                line.contains("crust-mount-hook\0sandbox\0") && line.contains(utf8(&target))
+                line.contains("crust-mount-hook\0sandbox\0") && line.contains(utf8(target))
             })
         };
         std::thread::scope(|scope| {
@@ -124,13 +109,13 @@ on_each_delegate! {
             cri.stop_pod(&left.id).unwrap();
             cri.remove_pod(&left.id).unwrap();
         }
-        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
-        let one = pod.app("one", &target);
+        let pod = CriPod::of(containerd, containerd.pod(POD).attempt(1));
+        let one = pod.app("one", target);
         assert_eq!(cri.status(&one).unwrap().state(), ContainerState::ContainerRunning);
         assert_eq!(cri.sh(&one, "stat -c %g /data; echo hello > /data/file"), "2000");
         pod.end();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        let _ = node.unstage(target).success();
         // containerd 1.6 forgets the bundle of the create that it didn't see the end of. Its record
         // stays as long as it.
         let left = node.records();
@@ -138,7 +123,7 @@ on_each_delegate! {
         for bundle in fs::read_dir(containerd.bundle("")).unwrap() {
             let _ = fs::remove_file(bundle.unwrap().path().join("config.json"));
         }
-        let _ = node.unstage(&target).success();
+        let _ = node.unstage(target).success();
         assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 }

@@ -64,6 +64,7 @@ on_each_delegate! {
         let error = ops.unstage(&target).unwrap_err();
         assert!(error.message().contains(pod.id()), "{error}");
         pod.end();
+        node.assert_released();
         ops.unstage(&target).unwrap();
         device.wait_until_free(PATIENCE);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);

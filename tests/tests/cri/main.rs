@@ -2,12 +2,15 @@
 //! what can go wrong between them.
 
 mod containers;
+mod devices;
 mod errors;
 mod killed;
 mod late;
 mod namespaces;
 mod pods;
 mod restarts;
+mod scene;
+mod settings;
 mod volumes;
 
 use runcrust_tests::{Containerd, Node};

@@ -3,22 +3,20 @@
 use std::fs;
 
 use runcrust_tests::cri::runtime_v1::{IdMapping, NamespaceMode, UserNamespace};
-use runcrust_tests::{CriPod, Node, on_each_delegate};
+use runcrust_tests::{CriPod, on_each_delegate};
 
-use crate::{POD, containerd};
+use crate::POD;
+use crate::scene::Scene;
 
 on_each_delegate! {
     /// `kubectl debug --target`.
     fn an_ephemeral_container_sees_its_targets_processes_and_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
         let _ = cri.sh(&one, "echo hello > /data/file");
-        let debugger = pod.with("debugger", &target).namespaces(|namespaces| {
+        let debugger = pod.with("debugger", target).namespaces(|namespaces| {
             namespaces.pid = NamespaceMode::Target.into();
             namespaces.target_id.clone_from(&one);
         });
@@ -30,24 +28,21 @@ on_each_delegate! {
         // The namespace's first process goes, and all in it.
         cri.stop(&one).unwrap();
         let _ = cri.wait(&debugger);
-        let again = pod.start(&pod.with("one", &target).attempt(1));
+        let again = pod.start(&pod.with("one", target).attempt(1));
         assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        scene.end(&pod);
     }
 
     fn containers_share_their_sandboxs_processes(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let cri = scene.cri();
         let shared = |namespaces: &mut runcrust_tests::cri::runtime_v1::NamespaceOption| {
             namespaces.pid = NamespaceMode::Pod.into();
         };
-        let pod = CriPod::of(&containerd, containerd.pod(POD).namespaces(shared));
-        let one = pod.start(&pod.with("one", &target).namespaces(shared));
-        let two = pod.start(&pod.with("two", &target).namespaces(shared));
+        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(shared));
+        let one = pod.start(&pod.with("one", target).namespaces(shared));
+        let two = pod.start(&pod.with("two", target).namespaces(shared));
         let _ = cri.sh(&one, "echo hello > /data/file");
         assert_eq!(cri.sh(&two, "cat /data/file"), "hello");
         assert_eq!(cri.sh(&one, "readlink /proc/self/ns/pid"), cri.sh(&two, "readlink /proc/1/ns/pid"));
@@ -55,47 +50,42 @@ on_each_delegate! {
         runcrust_tests::process::kill_now(pod.pid());
         let _ = (cri.wait(&one), cri.wait(&two));
         device.wait_until_free(runcrust_tests::node::PATIENCE);
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     /// `hostPID`, `hostIPC`; `hostNetwork` all pods of these suites have.
     fn a_pod_in_the_hosts_namespaces_has_its_volume_in_its_own_mounts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let cri = scene.cri();
         let hosts = |namespaces: &mut runcrust_tests::cri::runtime_v1::NamespaceOption| {
             namespaces.pid = NamespaceMode::Node.into();
             namespaces.ipc = NamespaceMode::Node.into();
         };
-        let pod = CriPod::of(&containerd, containerd.pod(POD).namespaces(hosts));
-        let one = pod.start(&pod.with("one", &target).namespaces(hosts));
+        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(hosts));
+        let one = pod.start(&pod.with("one", target).namespaces(hosts));
         assert_eq!(cri.sh(&one, "echo hello > /data/file; cat /data/file"), "hello");
         for kind in ["pid", "ipc", "net"] {
             let own = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
             assert_eq!(cri.sh(&one, &format!("readlink /proc/self/ns/{kind}")), own.to_str().unwrap());
         }
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        scene.end(&pod);
     }
 
     /// `hostUsers: false`. containerd before 2.0 doesn't know of it, and takes the pod for any other.
     fn a_pod_in_a_user_namespace_sees_its_own_ids_where_containerd_makes_one(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
+        let Scene { target, containerd, .. } = &scene;
+        let cri = scene.cri();
         let first = 700_000;
         let mapping = || vec![IdMapping { host_id: first, container_id: 0, length: 65536 }];
         let own = |namespaces: &mut runcrust_tests::cri::runtime_v1::NamespaceOption| {
             let mode = NamespaceMode::Pod.into();
             namespaces.userns_options = Some(UserNamespace { mode, uids: mapping(), gids: mapping() });
         };
-        let pod = CriPod::of(&containerd, containerd.pod(POD).namespaces(own));
-        let one = pod.start(&pod.with("one", &target).namespaces(own));
+        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(own));
+        let one = pod.start(&pod.with("one", target).namespaces(own));
         let owner = cri.sh(&one, "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data/file");
         assert_eq!(owner, "5:6");
         assert_eq!(cri.sh(&one, "stat -c %u:%g /data"), "0:2000");
@@ -104,6 +94,6 @@ on_each_delegate! {
         let is_hosts = cri.sh(&one, "readlink /proc/self/ns/user") == hosts.to_str().unwrap();
         let major: u32 = version.trim_start_matches('v').split('.').next().unwrap().parse().unwrap();
         assert_eq!(is_hosts, major < 2, "containerd {version}");
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 }

@@ -10,25 +10,24 @@ use runcrust_tests::volume::fsck;
 use runcrust_tests::{CriPod, MountWatcher, Node, on_each_delegate, on_each_file_system};
 use serde_json::json;
 
+use crate::scene::Scene;
 use crate::{POD, containerd};
 
 on_each_delegate! {
     fn a_pod_has_its_volume_from_run_to_remove(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
+        let Scene { node, device, target, .. } = &scene;
+        let cri = scene.cri();
         let watcher = MountWatcher::start(device.path());
 
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let pod = scene.pod();
+        let one = pod.app("one", target);
         let two = pod.app("two", &target.join("sub"));
         let _ = cri.sh(&one, "echo hello > /data/sub/file");
         assert_eq!(cri.sh(&two, "cat /data/file"), "hello");
         assert_eq!(cri.sh(&one, "stat -c %d /data"), cri.sh(&two, "stat -c %d /data"));
         assert_eq!(cri.sh(&two, "stat -c '%g %a' /data"), "2000 2775");
-        let _ = node.stats(&target).success();
+        let _ = node.stats(target).success();
 
         cri.stop(&two).unwrap();
         cri.remove(&two).unwrap();
@@ -38,9 +37,8 @@ on_each_delegate! {
         pod.end();
         watcher.assert_never_mounted();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
-        let left = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name());
+        node.put_away(&[target]);
+        let left = fs::read_dir(target).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
         assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
     }
@@ -90,6 +88,7 @@ on_each_delegate! {
             assert_eq!(fs::read_dir(target.join("db")).unwrap().count(), 0);
         }
         pod.end();
+        node.assert_released();
     }
 
     fn a_kubelet_directory_behind_a_link_leads_to_the_volume(delegate: Delegate) {
@@ -125,18 +124,16 @@ on_each_delegate! {
     }
 
     fn mounts_around_the_volume_a_sealed_rootfs_and_the_raw_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, containerd } = &scene;
+        let cri = scene.cri();
         let (above, below) = (node.dir().subdir("above"), node.dir().subdir("below"));
         fs::write(above.join("mark"), "above").unwrap();
         fs::write(below.join("mark"), "below").unwrap();
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
+        let pod = scene.pod();
         let config = containerd.app("one").mount(&above, "/a");
-        let config = config.mount(&target, "/a/volume").mount(&below, "/a/volume/inner");
-        let one = pod.start(&config.mount(&target, "/not/there/yet").readonly_rootfs());
+        let config = config.mount(target, "/a/volume").mount(&below, "/a/volume/inner");
+        let one = pod.start(&config.mount(target, "/not/there/yet").readonly_rootfs());
         let _ = cri.sh(&one, "echo own > /not/there/yet/mark");
         let marks = cri.sh(&one, "cat /a/mark /a/volume/mark /a/volume/inner/mark");
         assert_eq!(marks, "aboveown\nbelow");
@@ -145,32 +142,29 @@ on_each_delegate! {
         let raw = cri.exec(&one, &["/bin/sh", "-c", &script]).unwrap();
         assert!(raw.stderr.contains("can't open '/a/raw': Operation not permitted"), "{raw:?}");
         assert!(above.join("raw").exists(), "mknod worked");
-        pod.end();
+        scene.end(&pod);
     }
 }
 
 on_each_file_system! {
     fn a_pod_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
+        let scene = Scene::on(delegate, fstype, &["--fs-group", "2000"]);
+        let Scene { node, device, target, .. } = &scene;
+        let cri = scene.cri();
         let watcher = MountWatcher::start(device.path());
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let pod = scene.pod();
+        let one = pod.app("one", target);
         let two = pod.app("two", &target.join("deep/sub"));
         let _ = cri.sh(&two, "echo hello > /data/file");
         assert_eq!(cri.sh(&one, "cat /data/deep/sub/file; stat -c '%g %a' /data/deep"), "hello\n2000 2775");
         let mounted = cri.sh(&one, "grep ' /data ' /proc/self/mountinfo");
         assert!(mounted.contains(&format!(" - {fstype} ")), "{mounted}");
-        let _ = node.stats(&target).success();
+        let _ = node.stats(target).success();
         cri.stop(&one).unwrap();
-        let again = pod.start(&pod.with("one", &target).attempt(1));
+        let again = pod.start(&pod.with("one", target).attempt(1));
         assert_eq!(cri.sh(&again, "cat /data/deep/sub/file"), "hello");
         watcher.assert_never_mounted();
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        scene.end(&pod);
         fsck(fstype, device.path());
     }
 }

@@ -7,6 +7,7 @@ use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{CriPod, Node, on_each_delegate};
 use serde_json::Value;
 
+use crate::scene::Scene;
 use crate::{POD, containerd};
 
 /// The users in a volume's record.
@@ -22,13 +23,10 @@ fn users(node: &Node, target: &std::path::Path) -> Vec<String> {
 on_each_delegate! {
     /// kubelet makes the next one first, and removes the old one when it likes.
     fn a_container_that_ended_is_made_anew(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let config = pod.with("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let config = pod.with("one", target);
         let ends = config.clone().script("echo $((1 + $(cat /data/count 2>/dev/null || echo 0))) > /data/count; exit 3");
         let mut last = None;
         for attempt in 0..3 {
@@ -46,9 +44,8 @@ on_each_delegate! {
         let now = pod.start(&config.attempt(4));
         cri.remove(&stopped).unwrap();
         assert_eq!(cri.sh(&now, "cat /data/count; stat -c %d:%i /data/count"), format!("3\n{before}"));
-        assert_eq!(users(&node, &target), [pod.id(), &now], "those before it are forgotten");
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        assert_eq!(users(node, target), [pod.id(), &now], "those before it are forgotten");
+        scene.end(&pod);
     }
 
     fn fsgroup_is_applied_once_a_pod_and_again_for_the_next(delegate: Delegate) {
@@ -88,16 +85,13 @@ on_each_delegate! {
     }
 
     fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
-        let stopped = pod.app("stopped", &target);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, target, containerd, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
+        let stopped = pod.app("stopped", target);
         // Of these containerd knows nothing but what it has on its disk.
-        let waiting = pod.create(&pod.with("waiting", &target));
-        let cri = containerd.cri();
+        let waiting = pod.create(&pod.with("waiting", target));
         let _ = cri.sh(&one, "echo hello > /data/file");
         cri.stop(&stopped).unwrap();
         containerd.restart();
@@ -105,33 +99,29 @@ on_each_delegate! {
         cri.start(&waiting).unwrap();
         assert_eq!(cri.sh(&waiting, "cat /data/file"), "hello");
         assert_eq!(cri.wait(&stopped).exit_code, 137);
-        let again = pod.start(&pod.with("stopped", &target).attempt(1));
+        let again = pod.start(&pod.with("stopped", target).attempt(1));
         cri.remove(&stopped).unwrap();
         assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
-        assert_eq!(users(&node, &target), [pod.id(), &one, &waiting, &again]);
-        pod.end_with(&node, &[&target]);
-        assert!(device.is_free());
+        assert_eq!(users(node, target), [pod.id(), &one, &waiting, &again]);
+        scene.end(&pod);
     }
 
     /// Its shim tells it when it is back.
     fn a_container_that_ends_while_containerd_is_away_is_made_anew(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { node, device, target, containerd } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
         let pid = cri.pid(&one).unwrap();
         let _ = cri.sh(&one, "echo hello > /data/file");
         containerd.kill_daemon();
         runcrust_tests::process::kill_and_wait(pid);
         containerd.restart();
         let _ = cri.wait(&one);
-        let again = pod.start(&pod.with("one", &target).attempt(1));
+        let again = pod.start(&pod.with("one", target).attempt(1));
         assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
         pod.end();
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        node.put_away(&[target]);
     }
 }

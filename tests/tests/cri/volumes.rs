@@ -5,8 +5,9 @@ use std::fs;
 use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{CriPod, Node, on_each_delegate};
+use runcrust_tests::{CriPod, Node, on_each_delegate, wait_until};
 
+use crate::scene::Scene;
 use crate::{OTHER_POD, POD, containerd};
 
 on_each_delegate! {
@@ -67,18 +68,15 @@ on_each_delegate! {
     }
 
     fn the_group_is_what_lets_a_user_write(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let member = pod.start(&pod.with("member", &target).user(1000, &[2000]));
+        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
+        let target = &scene.target;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let member = pod.start(&pod.with("member", target).user(1000, &[2000]));
         assert_eq!(cri.sh(&member, "echo x > /data/file; stat -c %u:%g /data/file"), "1000:2000");
-        let stranger = pod.start(&pod.with("stranger", &target).user(1001, &[2001]));
+        let stranger = pod.start(&pod.with("stranger", target).user(1001, &[2001]));
         let done = cri.exec(&stranger, &["/bin/touch", "/data/other"]).unwrap();
         assert!(done.stderr.contains("Permission denied"), "{done:?}");
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     fn two_pods_share_a_device_and_either_may_go_first(delegate: Delegate) {
@@ -102,32 +100,26 @@ on_each_delegate! {
 
     /// Both of a CRI mount's other propagations; containerd asks the host's mount to be shared.
     fn propagation_reaches_a_container_and_never_the_host(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let mount = |name, propagation| containerd.app(name).mount_as(&target, "/data", false, propagation);
+        let scene = Scene::new(delegate, &[]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let mount = |name, propagation| containerd.app(name).mount_as(target, "/data", false, propagation);
         let one = pod.start(&mount("one", MountPropagation::PropagationHostToContainer));
         let line = cri.sh(&one, "echo x > /data/file; grep ' /data ' /proc/self/mountinfo");
         assert!(!line.contains("shared:"), "{line}");
         let error = pod.refused(&mount("two", MountPropagation::PropagationBidirectional));
         assert!(error.message.contains("volume pv-1: ") && error.message.contains("Bidirectional"), "{error}");
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
-        pod.end_with(&node, &[&target]);
+        scene.end(&pod);
     }
 
     /// containerd's own rules would leave it out: it sends those that it knows of.
     fn a_workload_has_its_device_also_after_an_update(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let containerd = containerd(&node);
-        let cri = containerd.cri();
-        let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
-        let reader = pod.start(&containerd.app("reader").mount_readonly(&target, "/data"));
+        let scene = Scene::new(delegate, &["--device-node"]);
+        let Scene { target, containerd, .. } = &scene;
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let one = pod.app("one", target);
+        let reader = pod.start(&containerd.app("reader").mount_readonly(target, "/data"));
         let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
         let write = "(: >> $(ls /dev/crust/*)) 2>/dev/null && echo opened || echo refused";
         assert_eq!(cri.sh(&one, read), "read");
@@ -138,7 +130,18 @@ on_each_delegate! {
         }
         assert_eq!(cri.sh(&one, write), "opened");
         assert_eq!(cri.sh(&reader, write), "refused", "who reads the volume reads the device");
-        pod.end();
-        device.wait_until_free(PATIENCE);
+        scene.end(&pod);
+    }
+
+    fn a_volume_with_errors_is_told_of_while_its_pod_lives_on(delegate: Delegate) {
+        let scene = Scene::new(delegate, &["--option", "errors=continue"]);
+        let pod = scene.pod();
+        let one = pod.app("one", &scene.target);
+        let stats = || scene.node.stats(&scene.target).success().stdout;
+        assert!(stats().contains("\"abnormal\":false"), "{}", stats());
+        scene.device.fail_ext4();
+        wait_until("the error to count", PATIENCE, || stats().contains("\"abnormal\":true"));
+        assert_eq!(scene.cri().sh(&one, "echo x > /data/file; cat /data/file"), "x");
+        scene.end(&pod);
     }
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
+use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::installed::{CRUST, CRUST_OPS, property, systemctl};
 use runcrust_tests::ops::Clients;
 use runcrust_tests::{Installed, Run, on_each_delegate, process};
@@ -25,6 +26,20 @@ fn packages() -> Vec<PathBuf> {
 #[track_caller]
 fn dpkg(arguments: &[&str], files: &[PathBuf]) {
     let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
+}
+
+/// A node without the package `crust-ops`; put back, it has it, whatever became of the test.
+fn removed() -> Cleanup {
+    let put_back = Cleanup::register(|| {
+        if Path::new("/usr/bin/crust_ops").exists() {
+            return Vec::new();
+        }
+        let install = Run::of(Command::new("dpkg").arg("--install").args(packages()));
+        let failed = Some(install).filter(|run| !run.status.success());
+        failed.iter().map(Run::to_string).collect()
+    });
+    dpkg(&["--remove", "crust-ops"], &[]);
+    put_back
 }
 
 /// Calls until it is told to end. A caller that comes while the daemon ends is told to try again.
@@ -77,7 +92,7 @@ on_each_delegate! {
 fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
     let changed = "/etc/runcrust/crust_ops.toml";
     let configuration = fs::read_to_string(changed).unwrap();
-    dpkg(&["--remove", "crust-ops"], &[]);
+    let _put_back = removed();
     for unit in [SERVICE, SOCKET] {
         assert_eq!(property(unit, "ActiveState"), "inactive", "{unit}");
     }

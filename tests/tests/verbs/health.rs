@@ -44,13 +44,6 @@ fn assert_well(answer: &Value) {
     assert_eq!(answer["volume_condition"], well, "{answer}");
 }
 
-/// Has the mounted ext4 find an error in itself.
-fn fail(device: &LoopDevice) {
-    let name = device.path().file_name().expect("/dev/loopN");
-    let directory = Path::new("/sys/fs/ext4").join(name);
-    fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
-}
-
 /// The volume's root as the sandbox has it.
 fn root(node: &Node, sandbox: &Container, target: &Path) -> PathBuf {
     let digest = node.entry(target);
@@ -105,7 +98,7 @@ on_each_delegate! {
         let _sandbox = node.sandbox("pod-a");
         assert_well(&stats(&node, &target));
         for recorded in ["recorded an error", "recorded 2 errors"] {
-            fail(&device);
+            device.fail_ext4();
             // The kernel counts a moment later.
             wait_until("the error to count", PATIENCE, || {
                 stats(&node, &target).to_string().contains(recorded)
@@ -120,7 +113,7 @@ on_each_delegate! {
         let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=remount-ro"]);
         let sandbox = node.sandbox("pod-a");
         let app = node.app(&sandbox, &target, "/data");
-        fail(&device);
+        device.fail_ext4();
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         wait_until("the error to count", PATIENCE, || {

@@ -1,0 +1,91 @@
+//! What runcrust's configuration changes for a pod.
+
+use std::fs;
+
+use runcrust_tests::{CriPod, Delegate, Node, on_each_delegate};
+
+use crate::scene::Scene;
+use crate::{OTHER_POD, POD, containerd};
+
+/// A node with a volume, where runcrust has one more setting.
+fn with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
+    Scene::of(Node::with(delegate, setting), Node::ext4, options)
+}
+
+on_each_delegate! {
+    /// It mounts over what the image has: the delegate makes mountpoints of its own mounts only.
+    fn a_hook_in_the_container_mounts_and_what_it_says_is_in_the_log(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let lines = format!("mount_mode = \"hook\"\nlog = {:?}", node.log_path());
+        node.handler().reconfigure(&lines);
+        let scene = Scene::of(node, Node::ext4, &["--fs-group", "2000"]);
+        let (cri, pod) = (scene.cri(), scene.pod());
+        let config = scene.containerd.app("one").mount(&scene.target, "/var");
+        let one = pod.start(&config);
+        assert_eq!(cri.sh(&one, "echo hello > /var/file; stat -c '%g %a' /var"), "2000 2775");
+        let mounted = cri.sh(&one, "grep ' /var ' /proc/self/mountinfo");
+        assert!(mounted.contains(&format!(" {} / /var ", scene.device.number())), "{mounted}");
+        let _ = scene.node.stats(&scene.target).success();
+        cri.stop(&one).unwrap();
+        let again = pod.start(&config.attempt(1));
+        assert_eq!(cri.sh(&again, "cat /var/file"), "hello");
+
+        let sentence = "volume pv-1: ";
+        let error = pod.refused(&pod.with("two", &scene.target));
+        assert_eq!(error.message.contains(sentence), delegate == Delegate::Runc, "{error}");
+        let log = scene.node.log();
+        let told = |line: &str| line.contains(sentence) && line.contains("/data");
+        assert!(log.lines().any(told), "{log}");
+        scene.end(&pod);
+    }
+
+    fn every_workload_has_its_device(delegate: Delegate) {
+        let scene = with(delegate, "device_node = \"always\"", &[]);
+        let pod = scene.pod();
+        let one = pod.app("one", &scene.target);
+        let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
+        assert_eq!(scene.cri().sh(&one, read), "read");
+        scene.end(&pod);
+    }
+
+    fn a_strict_node_gives_a_device_to_one_pod(delegate: Delegate) {
+        let scene = with(delegate, "shared = \"deny\"", &[]);
+        let theirs = scene.node.stage(OTHER_POD, "pv-1", &scene.device, &[]);
+        let pod = scene.pod();
+        let holder = pod.app("holder", &scene.target);
+        let other = CriPod::run(&scene.containerd, OTHER_POD);
+        let app = other.with("one", &theirs);
+        let error = other.refused(&app);
+        for name in ["shared = \"deny\"", POD, pod.id()] {
+            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+        }
+        let _ = scene.cri().sh(&holder, "echo on > /data/file");
+        pod.end();
+        let one = other.start(&app.attempt(1));
+        assert_eq!(scene.cri().sh(&one, "cat /data/file"), "on");
+        other.end_with(&scene.node, &[&scene.target, &theirs]);
+    }
+
+    fn what_is_not_staged_is_the_hosts_directory(delegate: Delegate) {
+        let node = Node::with(delegate, "unstaged = \"pass\"");
+        let target = node.target(POD, "pv-1");
+        let containerd = containerd(&node);
+        let pod = CriPod::run(&containerd, POD);
+        let one = pod.app("one", &target);
+        let _ = containerd.cri().sh(&one, "echo x > /data/file");
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "x\n");
+        pod.end_with(&node, &[]);
+    }
+
+    fn default_options_are_every_volumes_but_for_its_own(delegate: Delegate) {
+        for (own, expected) in [(&[][..], "commit=7"), (&["--option", "commit=9"], "commit=9")] {
+            let scene = with(delegate, "default_options = [\"commit=7\"]", own);
+            let pod = scene.pod();
+            let one = pod.app("one", &scene.target);
+            let mounted = scene.cri().sh(&one, "grep ' /data ' /proc/self/mountinfo");
+            let options = mounted.rsplit(' ').next().unwrap().split(',');
+            assert!(options.into_iter().any(|option| option == expected), "{mounted}");
+            scene.end(&pod);
+        }
+    }
+}
