@@ -52,14 +52,7 @@ impl Suite {
     }
 
     fn report(&self, runtime: &Path, only: &str) -> Report {
-        let run = Run::of(self.command(runtime).env("ONLY", only).arg("--json"));
-        let report: Value =
-            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
-        assert_eq!(run.stderr, "");
-        Report {
-            requirements: report["requirements"].as_array().unwrap().clone(),
-            exit: run.status.code(),
-        }
+        Report::of(self.command(runtime).env("ONLY", only))
     }
 
     /// A shell script as a runtime: at each create `before` is done, with the bundle in `$bundle`
@@ -98,6 +91,18 @@ impl Suite {
 }
 
 impl Report {
+    #[track_caller]
+    fn of(command: &mut Command) -> Self {
+        let run = Run::of(command.arg("--json"));
+        let report: Value =
+            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
+        assert_eq!(run.stderr, "");
+        Self {
+            requirements: report["requirements"].as_array().unwrap().clone(),
+            exit: run.status.code(),
+        }
+    }
+
     /// The ids with a result, each with why.
     fn with_result(&self, result: &str) -> BTreeMap<String, String> {
         let wanted = self.requirements.iter().filter(|it| it["result"] == result);
@@ -199,6 +204,29 @@ fn a_runtime_that_hands_out_the_device_and_knows_one_file_system_is_found_out() 
     let only = "device,mount-ext4,mount-xfs,mount-btrfs";
     let report = suite.report(suite.handler.path(), only);
     report.fails_just(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
+}
+
+/// What makes nothing refuses all that has to be refused, and meets none of it by that.
+#[test]
+fn a_runtime_that_creates_nothing_meets_no_deferred_requirement() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let report = suite.report(&suite.script("exit 1"), "");
+    let met = report.with_result("passed");
+    let deferred = report.of_kind("deferred");
+    assert!(
+        deferred.iter().all(|id| !met.contains_key(*id)),
+        "it meets {met:?}"
+    );
+}
+
+/// It finds no volume, and refuses their directories as unstaged ones.
+#[test]
+fn a_runtime_that_reads_another_crust_directory_meets_no_deferred_requirement() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let elsewhere = suite.dir.join("elsewhere");
+    let mut command = suite.command(suite.handler.path());
+    let report = Report::of(command.env("CRUST_ROOT", elsewhere));
+    report.fails_just(&report.of_kind("deferred"));
 }
 
 /// What it should do, and doesn't, is told and no failure of the whole.

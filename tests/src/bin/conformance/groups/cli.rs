@@ -205,7 +205,9 @@ fn not_found(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);
     let unknown = pod.target("pv-unknown");
-    is_error(&pod.cli(&target).stats(&unknown), "NOT_FOUND");
+    let cli = pod.cli(&target);
+    is_error(&cli.stats(&unknown), "NOT_FOUND");
+    let _ = answer(&cli.stats(&target));
 }
 
 fn not_in_use(scene: &Scene<'_>) {
@@ -215,7 +217,9 @@ fn not_in_use(scene: &Scene<'_>) {
     let other = scene.pod();
     let unused = other.stage(&unused.info());
     let _app = pod.app_with(&volume, &target);
-    is_error(&pod.cli(&target).stats(&unused), "FAILED_PRECONDITION");
+    let cli = pod.cli(&target);
+    is_error(&cli.stats(&unused), "FAILED_PRECONDITION");
+    let _ = answer(&cli.stats(&target));
 }
 
 fn stats_let_go(scene: &Scene<'_>) {
@@ -256,10 +260,13 @@ fn unstage_in_use(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let app = pod.app_with(&volume, &target);
-    let run = pod.cli(&target).run(&["unstage", utf8(&target)]);
-    is_error(&run, "FAILED_PRECONDITION");
+    let unstage = ["unstage", utf8(&target)];
+    let cli = pod.cli(&target);
+    is_error(&cli.run(&unstage), "FAILED_PRECONDITION");
     volume.is_at(&app, "/data");
-    let _again = pod.app_with(&volume, &target);
+    let again = pod.app_with(&volume, &target);
+    pod.end([app, again]);
+    let _ = answer(&cli.run(&unstage));
 }
 
 fn unstage(scene: &Scene<'_>) {

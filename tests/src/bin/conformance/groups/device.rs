@@ -95,7 +95,10 @@ fn read_only_beside(scene: &Scene<'_>) {
     let volume = scene.volume();
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&volume.info());
-    let _app = first.app_with(&volume, &target);
+    let app = first.app_with(&volume, &target);
     let target = second.stage(&volume.with(&json!({"readOnly": true})));
     let _ = second.refuses(&target);
+    first.end([app]);
+    scene.wait("the device free", || volume.is_free());
+    let _app = second.app_with(&volume, &target);
 }

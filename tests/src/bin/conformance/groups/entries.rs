@@ -1,5 +1,6 @@
-//! What is believed of an entry. A create that fails is right, whichever of the pod's it is; a
-//! container that has the host's directory, or the volume without what was asked for, isn't.
+//! What is believed of an entry. A create that fails is right, whichever of the pod's it is, until
+//! the entry is staged anew; a container that has the host's directory, or the volume without what
+//! was asked for, isn't.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -241,7 +242,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// No app of a pod comes to be while its entry is spoilt.
+/// No app of a pod comes to be while its entry is spoilt, and one does when it is staged anew.
 #[track_caller]
 fn spoilt(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     let volume = scene.volume();
@@ -268,6 +269,8 @@ fn refused(scene: &Scene<'_>, fields: &Value) {
 fn is_refused(pod: &Pod<'_>, volume: &Volume, target: &Path) {
     let _ = pod.refuses(target);
     assert!(volume.is_free(), "the volume is mounted somewhere");
+    let _ = pod.stage(&volume.info());
+    let _app = pod.app_with(volume, target);
 }
 
 fn read(entry: &Entry) -> Vec<u8> {
@@ -333,7 +336,12 @@ fn half_staged(scene: &Scene<'_>) {
     pod.entry(&target, |entry| {
         fs::remove_dir_all(entry.path()).expect("rm -r");
     });
-    for source in [target.canonicalize().expect("a directory"), target] {
-        let _ = pod.refuses(&source);
+    let resolved = target.canonicalize().expect("a directory");
+    for source in [&resolved, &target] {
+        let _ = pod.refuses(source);
+    }
+    let _ = pod.stage(&volume.info());
+    for source in [&resolved, &target] {
+        let _app = pod.app_with(&volume, source);
     }
 }

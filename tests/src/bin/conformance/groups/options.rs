@@ -114,5 +114,8 @@ fn refused(scene: &Scene<'_>) -> String {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.staged(&json!({"options": [UNKNOWN]})));
-    pod.refuses(&target)
+    let why = pod.refuses(&target);
+    let _ = pod.stage(&volume.info());
+    let _app = pod.app_with(&volume, &target);
+    why
 }

@@ -137,13 +137,18 @@ fn again(scene: &Scene<'_>) {
 fn too_small(scene: &Scene<'_>) {
     let volume = scene.volume_of("xfs");
     let pod = scene.pod();
-    InUse::new(&pod, &volume).refuses(AFTER, 0, "OUT_OF_RANGE");
+    let used = InUse::new(&pod, &volume);
+    used.refuses(AFTER, 0, "OUT_OF_RANGE");
+    volume.device().set_size(AFTER);
+    expect("the capacity then", &used.grown(AFTER, 0), &AFTER);
 }
 
 fn no_shrink(scene: &Scene<'_>) {
     let volume = scene.volume_of("xfs");
     let pod = scene.pod();
-    InUse::new(&pod, &volume).refuses(0, BEFORE / 2, "OUT_OF_RANGE");
+    let used = InUse::new(&pod, &volume);
+    used.refuses(0, BEFORE / 2, "OUT_OF_RANGE");
+    expect("the capacity", &used.grown(0, BEFORE), &BEFORE);
 }
 
 fn bad_limits(scene: &Scene<'_>) {
@@ -156,4 +161,5 @@ fn bad_limits(scene: &Scene<'_>) {
         let run = used.cli.run(&[&["resize", target], &bad[..]].concat());
         is_error(&run, "INVALID_ARGUMENT");
     }
+    expect("the capacity", &used.grown(BEFORE, AFTER), &BEFORE);
 }
