@@ -206,6 +206,20 @@ fn a_runtime_that_hands_out_the_device_and_knows_one_file_system_is_found_out() 
     report.fails_just(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
 }
 
+#[test]
+fn a_runtime_that_adds_attributes_of_its_own_is_found_out() {
+    let extra = r#"default_options = ["noatime", "nosuid", "nodev", "noexec"]"#;
+    let suite = Suite::with(Delegate::Runc, extra);
+    let report = suite.report(suite.handler.path(), "options");
+    report.fails_just(&[
+        "option-file-system",
+        "option-mount8",
+        "option-noatime",
+        "option-none",
+        "option-nosuid",
+    ]);
+}
+
 /// What makes nothing refuses all that has to be refused, and meets none of it by that.
 #[test]
 fn a_runtime_that_creates_nothing_meets_no_deferred_requirement() {
