@@ -157,14 +157,12 @@ on_each_delegate! {
     }
 }
 
-/// Long enough to be seen.
 const MOUNTS_ON_THE_HOST: &str = r#"
     for source in $(grep -o '"source":"[^"]*/mount"' "$bundle/config.json" | cut -d '"' -f 4); do
         entry=$crust/$(printf %s "$source" | sha256sum | cut -d ' ' -f 1)
         device=$(grep -o '"device":"[^"]*"' "$entry/mountInfo.json" | cut -d '"' -f 4)
         at=$(mktemp -d)
         mount "$device" "$at"
-        sleep 0.2
         umount "$at"
         rmdir "$at"
     done"#;

@@ -43,6 +43,8 @@ pub(crate) struct Requirement {
     /// The requirement.
     pub(crate) sentence: &'static str,
     pub(crate) needs: Option<Need>,
+    /// Nothing else is looked at beside it.
+    pub(crate) alone: bool,
     /// Panics, with what it saw, when the requirement isn't met.
     pub(crate) check: fn(&Scene<'_>),
 }
@@ -69,6 +71,7 @@ pub(crate) const fn deferred(
         source,
         sentence,
         needs: None,
+        alone: false,
         check,
     }
 }
@@ -90,6 +93,13 @@ impl Requirement {
     pub(crate) const fn should(self) -> Self {
         Self {
             level: Level::Should,
+            ..self
+        }
+    }
+
+    pub(crate) const fn alone(self) -> Self {
+        Self {
+            alone: true,
             ..self
         }
     }
