@@ -1,5 +1,6 @@
 //! What a requirement is.
 
+use std::fs;
 use std::path::Path;
 
 use runcrust_tests::host;
@@ -29,6 +30,8 @@ pub(crate) enum Level {
 pub(crate) enum Need {
     /// Its `mkfs` and the kernel's driver, which puts something on the volume beforehand.
     FileSystem(&'static str),
+    /// A crust directory where nobody else has staged anything: it is spoilt for a moment.
+    UnusedCrustDirectory,
 }
 
 /// One requirement.
@@ -132,19 +135,29 @@ impl Level {
 
 impl Need {
     /// What is missing here.
-    pub(crate) fn missing(self) -> Option<String> {
-        let Self::FileSystem(fstype) = self;
-        let mkfs = format!("mkfs.{fstype}");
-        let directories = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
-        if !directories
-            .iter()
-            .any(|directory| Path::new(directory).join(&mkfs).exists())
-        {
-            return Some(format!("there is no {mkfs}"));
+    pub(crate) fn missing(self, crust_root: &Path) -> Option<String> {
+        match self {
+            Self::FileSystem(fstype) => missing_file_system(fstype),
+            Self::UnusedCrustDirectory => {
+                let entries = fs::read_dir(crust_root).into_iter().flatten();
+                let used = entries.count() > 0;
+                used.then(|| format!("others' volumes are staged in {}", crust_root.display()))
+            }
         }
-        let known = host::kernel_mounts(fstype);
-        (!known).then(|| format!("this kernel mounts no {fstype}"))
     }
+}
+
+fn missing_file_system(fstype: &str) -> Option<String> {
+    let mkfs = format!("mkfs.{fstype}");
+    let directories = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
+    if !directories
+        .iter()
+        .any(|directory| Path::new(directory).join(&mkfs).exists())
+    {
+        return Some(format!("there is no {mkfs}"));
+    }
+    let known = host::kernel_mounts(fstype);
+    (!known).then(|| format!("this kernel mounts no {fstype}"))
 }
 
 #[cfg(test)]
@@ -153,8 +166,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let missing = Need::FileSystem("no-such-fs").missing();
-        assert_eq!(missing.as_deref(), Some("there is no mkfs.no-such-fs"));
-        assert_eq!(Need::FileSystem("ext4").missing(), None);
+        let missing = |need: Need, crust_root: &str| need.missing(Path::new(crust_root));
+        let no_such = missing(Need::FileSystem("no-such-fs"), "/");
+        assert_eq!(no_such.as_deref(), Some("there is no mkfs.no-such-fs"));
+        assert_eq!(missing(Need::FileSystem("ext4"), "/"), None);
+        assert_eq!(missing(Need::UnusedCrustDirectory, "/no/such"), None);
+        let used = missing(Need::UnusedCrustDirectory, "/etc");
+        assert_eq!(used.as_deref(), Some("others' volumes are staged in /etc"));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::options::{Options, Suite};
-use crate::requirement::{Group, Need, Requirement};
+use crate::requirement::{Group, Requirement};
 use crate::scene::{Places, Scene};
 
 /// What came of a requirement.
@@ -67,7 +67,10 @@ pub(crate) fn run(
 }
 
 fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
-    if let Some(missing) = requirement.needs.and_then(Need::missing) {
+    if let Some(missing) = requirement
+        .needs
+        .and_then(|need| need.missing(&suite.crust_root))
+    {
         return Outcome::Skipped(missing);
     }
     let scene = match attempt(|| Scene::new(suite)) {

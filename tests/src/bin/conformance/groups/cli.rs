@@ -19,7 +19,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "cli-gone",
             USE,
-            "Once no container has the volume there is no runtime-cli.",
+            "Once no container has the volume there is no runtime-cli, in neither entry where there are two.",
             gone,
         ),
         deferred(
@@ -89,8 +89,7 @@ fn in_use(scene: &Scene<'_>) {
         let app = pod.app_with(&volume, &target);
         let _ = pod.cli(&target);
         pod.entry(&target, |entry| {
-            for path in entry.paths() {
-                let file = path.join("runtime-cli");
+            for file in entry.runtime_clis() {
                 assert!(file.exists(), "there is no {}", file.display());
             }
         });
@@ -100,19 +99,20 @@ fn in_use(scene: &Scene<'_>) {
 
 fn gone(scene: &Scene<'_>) {
     let volume = scene.volume();
-    let pod = scene.pod();
-    let target = pod.stage(&volume.info());
-    let apps = [
-        pod.app_with(&volume, &target),
-        pod.app_with(&volume, &target),
-    ];
-    let _ = pod.cli(&target);
-    let [one, two] = apps;
-    one.end();
-    let _ = pod.cli(&target);
-    pod.end([two]);
-    let file = pod.entry(&target, Entry::runtime_cli);
-    scene.wait("runtime-cli gone", || !file.exists());
+    for pod in [scene.pod(), Pod::behind_a_link(scene)] {
+        let target = pod.stage(&volume.info());
+        let one = pod.app_with(&volume, &target);
+        let two = pod.app_with(&volume, &target);
+        let _ = pod.cli(&target);
+        one.end();
+        let _ = pod.cli(&target);
+        pod.end([two]);
+        for file in pod.entry(&target, Entry::runtime_clis) {
+            let what = format!("{} gone", file.display());
+            scene.wait(&what, || !file.exists());
+        }
+        scene.wait("the device free", || volume.is_free());
+    }
 }
 
 fn stats_shape(scene: &Scene<'_>) {

@@ -1,7 +1,7 @@
 //! Which mounts are of volumes, and what they show.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::{Bundle, TestDir};
@@ -50,6 +50,13 @@ pub(super) const GROUP: Group = Group {
             "A subPath that the volume lacks is made in it, and not on the host.",
             subpath_missing,
         ),
+        deferred(
+            "match-subpath-missing-mode",
+            SUBPATH,
+            "A subPath that is made has the permissions of the volume's root, and so has what is made on the way.",
+            subpath_missing_mode,
+        )
+        .should(),
         deferred(
             "match-subpath-link",
             SUBPATH,
@@ -195,6 +202,22 @@ fn subpath_missing(scene: &Scene<'_>) {
     pod.end([app]);
     scene.wait("the device free", || volume.is_free());
     volume.has_file("made/for/it/file", "inside\n");
+}
+
+fn subpath_missing_mode(scene: &Scene<'_>) {
+    let mode = Permissions::from_mode(0o757);
+    let volume = scene.volume().and(|root| {
+        fs::set_permissions(root, mode).expect("chmod");
+    });
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let _app = pod.app(&target.join("made/for/it"));
+    let whole = pod.app_with(&volume, &target);
+    expect(
+        "the modes",
+        &&*whole.sh("cd /data; echo $(stat -c %a made made/for made/for/it)"),
+        &"757 757 757",
+    );
 }
 
 fn subpath_link(scene: &Scene<'_>) {
