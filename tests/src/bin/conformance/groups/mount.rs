@@ -87,8 +87,8 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// The line of the container's own mount table for a place: its options, type, and those of the
-/// superblock.
+/// A file system of this type is in the container by its mount table, and what is written there is
+/// on the device.
 #[track_caller]
 fn file_system(scene: &Scene<'_>, fstype: &'static str) {
     let volume = scene.volume_of(fstype);
