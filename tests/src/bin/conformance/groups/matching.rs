@@ -125,7 +125,8 @@ pub(super) const GROUP: Group = Group {
             MATCHING,
             "A bundle without a CRI's annotations has its volume.",
             no_pod,
-        ),
+        )
+        .should(),
     ],
 };
 
