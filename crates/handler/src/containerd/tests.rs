@@ -506,3 +506,21 @@ fn the_handler_goes_into_no_file_that_is_older_than_the_main_one() {
         edits[0].1
     );
 }
+
+#[test]
+fn comments_stay_with_what_they_are_about() {
+    let runc = runtime("runc", None) + "# last comment in runc\n";
+    for text in [
+        format!("\u{feff}version = 2\n{runc}"),
+        format!("version = 2\n{runc}\n[grpc]\naddress = \"/x\"\n"),
+    ] {
+        let once = installed(Some(&text), wanted(PROGRAM)).unwrap();
+        let (runc, crust) = once.split_once("runtimes.crust]").unwrap();
+        assert!(runc.contains("# last comment"), "{once}");
+        assert!(!crust.contains("# last comment"), "{once}");
+        assert_eq!(uninstalled(&once).as_deref(), Some(text.as_str()));
+        let header = format!("[{RUNTIMES}.crust]");
+        let noted = once.replace(&header, &format!("# my note about crust\n{header}"));
+        assert_eq!(uninstalled(&noted).as_deref(), Some(text.as_str()));
+    }
+}
