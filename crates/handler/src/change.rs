@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crust_state::foreign::Staged;
+
 use crate::error::HandlerError;
 use crate::lines;
 use crate::node::{Kept, Node};
-use crust_state::foreign::Staged;
 
 /// The first line of a file that is all ours, and what stands above a table that is.
 /// Begins as [`lines::OURS`] does.

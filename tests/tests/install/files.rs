@@ -355,6 +355,50 @@ fn files_that_import_each_other_come_to_an_end() {
     assert_eq!(scene.read(CONFIG), text);
 }
 
+/// The last of them counts, or the first that says so: ours isn't alone.
+#[test]
+fn the_engines_other_files_are_read_too() {
+    let foreign = [
+        (
+            "crio",
+            "etc/crio/crio.conf",
+            "[crio.runtime.runtimes.crust]\nruntime_path = \"/x\"\n",
+        ),
+        (
+            "podman",
+            "usr/share/containers/containers.conf",
+            "[engine.runtimes]\ncrust = [\"/x\"]\n",
+        ),
+    ];
+    let default = [
+        (
+            "crio",
+            "etc/crio/crio.conf.d/10-x",
+            "[crio.runtime]\ndefault_runtime = \"crust\"\n",
+        ),
+        (
+            "podman",
+            "etc/containers/containers.conf",
+            "[engine]\nruntime = \"crust\"\n",
+        ),
+    ];
+    for ((engine, path, text), (_, default_path, default)) in foreign.into_iter().zip(default) {
+        let scene = Scene::new();
+        scene.write(path, text, 0o644);
+        let refused = scene.installed(&format!("install {engine}")).failure();
+        let words = format!("/{path}: handler crust is there and isn't runcrust's");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        fs::remove_file(scene.at(path)).unwrap();
+        let _ = scene.installed(&format!("install {engine}")).success();
+        scene.write(default_path, default, 0o644);
+        let refused = scene.call(&format!("uninstall {engine}")).failure();
+        let words = format!("/{default_path}: handler crust is the default runtime; hint: ");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        fs::remove_file(scene.at(default_path)).unwrap();
+        let _ = scene.call(&format!("uninstall {engine}")).success();
+    }
+}
+
 #[test]
 fn a_configuration_that_nobody_would_read_is_not_made() {
     let scene = Scene::bare();
