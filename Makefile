@@ -121,16 +121,15 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 
 # The node has the programs from their packages; the tests are those that `make test` has built.
 .PHONY: vm-image
-vm-image: deb ## Build the e2e node, a Debian image for QEMU, into target/vm/
+vm-image: ## Build the e2e node, a Debian image for QEMU, into target/vm/
 	$(call debian,$(VM_PACKAGES))
-	@mkdir -p $(VM)
-	sh vm-image/node.sh $(VM) target/deb/*.deb
+	sh vm-image/run.sh image $(VM)
 
 .PHONY: vm-test
-vm-test: deb ## Run what an init, cgroup v2 and another kernel matter to, on the node; VM_FILTER=… for other tests
+vm-test: ## Run what an init, cgroup v2 and another kernel matter to, on the node; VM_FILTER=… for other tests
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh test $(VM) target/deb/*.deb
+	sh vm-image/run.sh test $(VM)
 
 # But what is run by hand alone.
 .PHONY: vm-test-all
@@ -139,10 +138,10 @@ vm-test-all: export VM_TIMEOUT ?= 28800
 vm-test-all: vm-test ## Run all tests on the node: hours
 
 .PHONY: vm-shell
-vm-shell: deb ## Give root's shell on the node, with the tests at hand
+vm-shell: ## Give root's shell on the node, with the tests at hand
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh shell $(VM) target/deb/*.deb
+	sh vm-image/run.sh shell $(VM)
 
 # Of runcrust as it is built here, or of any other runtime: docs/conformance.md.
 .PHONY: conformance
@@ -166,13 +165,16 @@ demo: build ## Show a deferred volume end to end
 .PHONY: manuals
 manuals: ## Write the manual pages and the shells' completions into target/manuals
 	$(call debian,$(BUILD_PACKAGES))
+	@rm -rf --one-file-system $(MANUALS)
 	cargo run --quiet --locked --package crust-manuals -- $(MANUALS)
 
+# By rename: pods that run call them at any time.
 .PHONY: install
 install: build manuals install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
-	install -D -m 0755 $(BIN)/runcrust $(DESTDIR)$(PREFIX)/bin/runcrust
-	install -D -m 0755 $(BIN)/crust-mount-hook $(DESTDIR)$(PREFIX)/bin/crust-mount-hook
-	install -D -m 0755 $(BIN)/crust_ops $(DESTDIR)$(PREFIX)/bin/crust_ops
+	@for program in crust-mount-hook runcrust crust_ops; do \
+		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
+		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
+	done
 	@mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share
 
 .PHONY: install-units

@@ -20,8 +20,11 @@ trap 'exit 1' HUP INT TERM
 cp --recursive "$tree" "$scratch/$name"
 cp "$root/LICENSE" "$root/README.md" "$root/CHANGELOG.md" "$scratch/$name"
 cp "$licenses" "$scratch/$name/THIRD-PARTY-LICENSES"
-mkdir "$scratch/$name/etc"
-cp "$root"/deploy/etc/*.toml "$scratch/$name/etc"
+# What README.md leads to; `etc` is an example, and goes nowhere by itself.
+mkdir -p "$scratch/$name/deploy" "$scratch/$name/crates/proto"
+cp -R "$root/deploy/etc" "$root/deploy/kubernetes" "$scratch/$name/deploy"
+cp -R "$root/docs" "$scratch/$name"
+cp -R "$root/crates/proto/proto" "$scratch/$name/crates/proto"
 tar --create --directory "$scratch" --sort=name --format=gnu --mode=go=rX,u+rw,a-s \
     --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner "$name" |
     gzip -9 --no-name >"$out/$name.tar.gz"

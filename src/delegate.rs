@@ -22,6 +22,11 @@ const BUILT_IN: [&str; 4] = [
     "/usr/bin/crun",
 ];
 
+/// Where a delegate is looked for that isn't configured, in this order.
+pub(crate) fn built_in() -> [&'static Path; 4] {
+    BUILT_IN.map(Path::new)
+}
+
 /// Why there is no delegate to run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelegateError {

@@ -13,10 +13,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use crust_handler::{
-    Engine, HandlerError, Node, Outcome, Plan, Request, check_unused, copy_programs,
+    Copy, Engine, Node, Outcome, Plan, Request, Service, check_complete, check_unused, plan_copies,
 };
+use crust_state::lock::Lock;
 use crust_state::sentence;
 use rustix::fs::stat;
+
+use crate::delegate::built_in;
 
 /// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
 #[derive(Debug, Parser)]
@@ -70,6 +73,9 @@ struct Common {
     /// Have systemd restart (docker: reload) the engine, if it hasn't read the file as it is
     #[arg(long)]
     restart: bool,
+    /// The engine's systemd unit, where it has another name: k3s.service
+    #[arg(long, value_name = "NAME")]
+    unit: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -129,40 +135,49 @@ pub(crate) fn run(argv: &[OsString], at: usize) -> ExitCode {
 fn install(arguments: &Install) -> Result<()> {
     let common = &arguments.common;
     let node = common.node()?;
-    let program = match &arguments.copy_to {
-        Some(directory) => copy(&node, directory, common.dry_run)?,
+    let locked = node.lock()?;
+    let copies = match &arguments.copy_to {
+        Some(directory) => plan_copies(&node, directory)?,
+        None => Vec::new(),
+    };
+    let program = match copies.last() {
+        Some(runcrust) => runcrust.path.clone(),
         None => common.program()?,
     };
-    let is_only_shown = common.dry_run && arguments.copy_to.is_some();
-    if !is_only_shown && !node.has_program(&program) {
-        return Err(HandlerError::NoProgram(program).into());
-    }
     let request = Request {
-        program: Some(program),
+        program: Some(program.clone()),
         systemd_cgroup: arguments.systemd_cgroup,
-        ..common.request()
+        ..common.request(&node)?
     };
     let plan = crust_handler::install(&node, &request)?;
+    if copies.is_empty() {
+        node.check_program(&program)?;
+    }
+    check_complete(&node, &program, &built_in(), &copies)?;
     tell(&shown(&plan))?;
-    common.carry_out(&node, &plan)?;
+    for copy in &copies {
+        carry_over(&node, copy, common.dry_run)?;
+    }
+    common.carry_out(&node, &plan, locked)?;
     tell(&format!("RuntimeClass handler: {}\n", common.handler))
 }
 
-fn copy(node: &Node, directory: &Path, is_dry_run: bool) -> Result<PathBuf> {
-    for copied in copy_programs(node, directory, is_dry_run)? {
-        let what = match (copied.is_same, is_dry_run) {
-            (true, _) => "is there",
-            (false, true) => "would be copied",
-            (false, false) => "copied",
-        };
-        tell(&format!("{}: {what}\n", copied.path.display()))?;
+fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
+    if !is_dry_run {
+        copy.apply(node)?;
     }
-    Ok(directory.join("runcrust"))
+    let what = match (copy.is_same, is_dry_run) {
+        (true, _) => "is there",
+        (false, true) => "would be copied",
+        (false, false) => "copied",
+    };
+    tell(&format!("{}: {what}\n", copy.path.display()))
 }
 
 fn uninstall(common: &Common) -> Result<()> {
     let node = common.node()?;
-    let plan = crust_handler::uninstall(&node, &common.request())?;
+    let locked = node.lock()?;
+    let plan = crust_handler::uninstall(&node, &common.request(&node)?)?;
     let in_use = match &plan.program {
         Some(program) => check_unused(&node, program),
         None => Ok(()),
@@ -170,7 +185,7 @@ fn uninstall(common: &Common) -> Result<()> {
     tell(&shown(&plan))?;
     let what = || format!("handler {} stays", common.handler);
     in_use.with_context(what)?;
-    common.carry_out(&node, &plan)
+    common.carry_out(&node, &plan, locked)
 }
 
 impl Common {
@@ -187,48 +202,68 @@ impl Common {
         }
     }
 
-    fn request(&self) -> Request {
-        let engine = Engine::from(self.engine);
-        let config = self.config.clone();
-        Request {
-            engine,
-            config: config.unwrap_or_else(|| engine.default_file().to_owned()),
+    fn request(&self, node: &Node) -> Result<Request> {
+        Ok(Request {
+            engine: self.engine.into(),
+            config: self.config(node)?,
             handler: self.handler.clone(),
             program: self.program.clone(),
             systemd_cgroup: None,
+        })
+    }
+
+    /// From the directory that this process is in, which is none of another root's.
+    fn config(&self, node: &Node) -> Result<Option<PathBuf>> {
+        let Some(config) = &self.config else {
+            return Ok(None);
+        };
+        if config.is_relative() && !node.is_here() {
+            bail!(
+                "--config {}: isn't an absolute path; hint: name the file as the node's own programs \
+                 do, without --root's directory",
+                config.display()
+            );
         }
+        std::path::absolute(config).map(Some).context("getcwd")
     }
 
     /// Does what was shown, unless that was all.
-    fn carry_out(&self, node: &Node, plan: &Plan) -> Result<()> {
+    fn carry_out(&self, node: &Node, plan: &Plan, locked: Lock) -> Result<()> {
         if self.dry_run {
             return Ok(());
         }
-        for change in &plan.changes {
-            change.apply(node)?;
-        }
+        plan.apply(node)?;
+        // A daemon may take its time.
+        drop(locked);
         self.restart(node, plan)
     }
 
     fn restart(&self, node: &Node, plan: &Plan) -> Result<()> {
         let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
-        let Some(service) = Engine::from(self.engine).service() else {
+        let Some(service) = self.service() else {
             let next = "podman reads its configuration at each start: nothing to restart\n";
             return if is_changed { tell(next) } else { Ok(()) };
         };
-        let command = format!("systemctl {} {}", service.verb, service.unit);
+        let command = format!("systemctl {} {}", service.verb.word(), service.unit);
         if !self.restart {
             let next = format!("to have it read: {command}\n");
             return if is_changed { tell(&next) } else { Ok(()) };
         }
-        let request = self.request();
-        let mut files: Vec<&Path> = vec![&request.config];
+        let request = self.request(node)?;
+        let mut files: Vec<&Path> = vec![request.file()];
         files.extend(plan.changes.iter().map(crust_handler::Change::path));
         tell(&match service.restart(node, &files)? {
             Outcome::Done => format!("done: {command}\n"),
             Outcome::Fresh => format!("{} has read it: nothing to restart\n", service.unit),
             Outcome::Stopped => format!("{} doesn't run: nothing to restart\n", service.unit),
         })
+    }
+
+    fn service(&self) -> Option<Service<'_>> {
+        let usual = Engine::from(self.engine).service()?;
+        let unit = self.unit.as_deref().unwrap_or(usual.unit);
+        let verb = usual.verb;
+        Some(Service { unit, verb })
     }
 }
 
@@ -261,7 +296,7 @@ fn shown(plan: &Plan) -> String {
     if plan.changes.is_empty() {
         text.push_str("nothing to remove\n");
     }
-    if let Some(note) = &plan.note {
+    for note in &plan.notes {
         let _ = writeln!(text, "note: {note}");
     }
     text

@@ -35,6 +35,8 @@ const CRIO_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
 /// kubelet's labels, as a JSON object. A container's are written after the pod's annotations; in a
 /// sandbox's config annotations come later, but not later than the labels one by one.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
+/// Who made the container; podman says `libpod`.
+const MANAGER: &str = "io.container.manager";
 const LABEL_UID: &str = "io.kubernetes.pod.uid";
 
 /// A config that doesn't tell what its container is to its pod. Only a mount of a volume makes
@@ -100,8 +102,8 @@ impl Role {
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
         let labels = annotation(CRIO_LABELS)?;
-        if labels.is_none() && kind == "container" {
-            // podman's: it says so of a pod's containers, for Kata's sake. CRI-O labels all.
+        if labels.is_none() && annotation(MANAGER)?.as_deref() == Some("libpod") {
+            // podman's: it says so of a pod's containers, for Kata's sake.
             return Ok(Self::Standalone);
         }
         let pod_uid = labelled_uid(labels.as_deref());
@@ -265,6 +267,8 @@ mod tests {
             ("io.kubernetes.cri-o.SandboxID", "abc"),
         ];
         assert_eq!(role(&pod).unwrap(), Role::Standalone);
+        // A CRI-O that labels otherwise isn't one that needs no pod.
+        assert!(matches!(role(&pod[1..]), Err(RoleError::NoUid)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod lend;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
@@ -211,12 +211,9 @@ fn real_path() -> Result<PathBuf> {
     if own.exists() {
         return Ok(own);
     }
-    Ok(in_its_place(own))
-}
-
-/// Of a program that was replaced while it runs, as by an upgrade: what stands in its place.
-fn in_its_place(own: PathBuf) -> PathBuf {
+    // Replaced while it runs, as by an upgrade: what stands in its place.
     let place = own.as_os_str().as_bytes().strip_suffix(b" (deleted)");
-    let place = place.map(|place| Path::new(OsStr::from_bytes(place)).to_owned());
-    place.unwrap_or(own)
+    let place = place.map(|place| PathBuf::from(OsStr::from_bytes(place)));
+    let there = place.filter(|place| place.exists());
+    there.ok_or_else(|| anyhow!("{}: ENOENT: it was removed while it runs", own.display()))
 }

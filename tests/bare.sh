@@ -17,17 +17,7 @@ root=$bare/root
 trap 'rm -rf --one-file-system "$bare"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# As vm-image/root.sh: the archives, and how this host reaches them.
-apt-config dump Acquire | grep -v IndexTargets >"$bare/apt.conf"
-lists=
-for list in /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources; do
-    if [ -s "$list" ]; then
-        lists="$lists $list"
-    fi
-done
-# shellcheck disable=SC2086 # names without blanks
-mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include=make,ca-certificates \
-    --aptopt="$bare/apt.conf" --aptopt='APT::Sandbox::User "root"' '' "$root" $lists
+sh "$workspace/vm-image/debian.sh" "$root" make,ca-certificates
 
 # Programs and toolchain alone: no crate and no tool that somebody has installed.
 mkdir -p "$root/root/.cargo/bin"
@@ -41,6 +31,7 @@ cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
 git clone --quiet "$workspace" "$root/root/runcrust"
 
 # Its root has to be a mount: runtimes pivot away from it.
+# shellcheck disable=SC2016 # that is for the shell inside
 TARGETS=$* unshare --mount --propagation private sh -eu -c '
     mount --bind "$1" "$1"
     cd "$1"

@@ -14,17 +14,17 @@ revision=$(git rev-parse --verify --quiet "$1^{commit}") || {
 directory=$2
 source=$directory/source
 mkdir -p "$directory"
-git worktree prune
-if [ -e "$source" ]; then
-    git -C "$source" checkout --quiet --force --detach "$revision"
-else
-    git worktree add --quiet --detach "$source" "$revision"
+# In a directory that is no clone git would find the repository around it, and change that.
+if [ "$(git -C "$source" rev-parse --show-toplevel 2>/dev/null)" != "$(realpath "$source")" ]; then
+    rm -rf "$source"
+    git clone --quiet --shared --no-checkout "$(git rev-parse --show-toplevel)" "$source"
 fi
+git -C "$source" checkout --quiet --force --detach "$revision"
 packages='--package runcrust --package crust-mount-hook'
 if [ -d "$source/crates/ops" ]; then
     packages="$packages --package crust-ops"
 fi
-rm -rf "$directory/bin"
+rm -rf "${directory:?}/bin"
 mkdir "$directory/bin"
 # The flags are those of `make build`, without which programs aren't static.
 (

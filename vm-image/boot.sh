@@ -8,7 +8,7 @@
 set -eu
 
 node=$1 payload=$2 log=$3 counted=$4
-limit=${VM_TIMEOUT:-1800}
+limit=${VM_TIMEOUT:-3600}
 here=$(dirname "$0")
 
 guest=
@@ -31,12 +31,13 @@ fail() {
 }
 
 tee "$log" <"$scratch/console" | sed --unbuffered -e 's/\r$//' \
-    -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted" &
+    -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted" 9>&- &
 shown=$!
 # In the background: a shell acts on a signal at once while it waits, and not while a program runs.
-timeout --foreground --kill-after=10 "$limit" \
+# Where this is killed the guest is ended too.
+setpriv --pdeathsig TERM timeout --foreground --kill-after=10 "$limit" \
     sh "$here/qemu.sh" "$node" "$payload" "$scratch" runcrust.payload -serial stdio \
-    </dev/null >"$scratch/console" 2>&1 &
+    </dev/null >"$scratch/console" 2>&1 9>&- &
 guest=$!
 status=0
 wait "$guest" || status=$?

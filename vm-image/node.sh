@@ -22,7 +22,7 @@ base=$(sh "$here/base.sh" "$cache")
 # The tree's names, modes and links count too.
 tree=$(tar --create --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --directory "$here/node" . | sha256sum)
 key=$({
-    echo "$base $tree"
+    echo "${base##*/} $tree"
     cat "$0" "$@"
 } | sha256sum | cut -c 1-16)
 node=$cache/node-$key

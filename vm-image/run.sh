@@ -1,18 +1,18 @@
 #!/bin/sh
-# What `make vm-test` and `make vm-shell` do with packages that are built:
+# What `make vm-image`, `make vm-test` and `make vm-shell` do:
 #
-#   sh vm-image/run.sh test|shell DIRECTORY PACKAGE.deb…
+#   sh vm-image/run.sh image|test|shell DIRECTORY
 #
 # What is made for it is kept in DIRECTORY; nothing is that is done on the node. For the variables see
 # docs/testing.md.
 set -eu
 
 what=$1 directory=$2
-shift 2
 here=$(dirname "$0")
 
 mkdir -p "$directory"
-# One at a time: they would write the same files, and an emulated processor needs a real one.
+# One at a time: they would write the same files, the packages' too, and an emulated processor needs a
+# real one. What they start doesn't have the lock: it isn't held by who outlives this.
 exec 9>"$directory/lock"
 if ! flock --nonblock 9; then
     echo "$0: waiting for another run in $directory" >&2
@@ -21,13 +21,19 @@ fi
 # Of runs that were killed.
 rm -rf --one-file-system "$directory"/payload.img.* "$directory"/console.log.* "$directory"/shell.*
 
-cargo nextest archive --locked --workspace --archive-file "$directory/tests.tar.zst" --zstd-level 1
-if [ "$what" = test ]; then
-    counted=$(sh "$here/tests.sh")
+make --silent deb 9>&-
+set -- target/deb/*.deb
+if [ "$what" = image ]; then
+    sh "$here/node.sh" "$directory" "$@" 9>&-
+    exit
 fi
-node=$(sh "$here/node.sh" "$directory" "$@")
+cargo nextest archive --locked --workspace --archive-file "$directory/tests.tar.zst" --zstd-level 1 9>&-
+if [ "$what" = test ]; then
+    counted=$(sh "$here/tests.sh" 9>&-)
+fi
+node=$(sh "$here/node.sh" "$directory" "$@" 9>&-)
 sh "$here/payload.sh" "$directory/payload.img" "$directory/tests.tar.zst" \
-    "$(command -v cargo-nextest)" "$@"
+    "$(command -v cargo-nextest)" "$@" 9>&-
 if [ "$what" = test ]; then
     # In its place, so that a signal to this script is the guest's end.
     exec sh "$here/boot.sh" "$node" "$directory/payload.img" "$directory/console.log" "$counted"
@@ -37,4 +43,4 @@ scratch=$(mktemp --directory "$directory/shell.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT
 trap 'exit 1' HUP TERM
 echo "$0: \`poweroff\` ends the node, and Ctrl-A X at once; tests: sh /payload/run 'binary(node)'" >&2
-sh "$here/qemu.sh" "$node" "$directory/payload.img" "$scratch" '' -serial mon:stdio
+sh "$here/qemu.sh" "$node" "$directory/payload.img" "$scratch" '' -serial mon:stdio 9>&-

@@ -37,10 +37,12 @@ sort_files() {
         *crust_ops* | */systemd/*) package=crust-ops ;;
         *) package=runcrust ;;
         esac
-        mkdir -p "$scratch/$package/$(dirname "$file")"
+        # Debian's place for those of packages.
+        to=$scratch/$package/$(echo "$file" | sed s,zsh/site-functions,zsh/vendor-completions,)
+        mkdir -p "$(dirname "$to")"
         case $file in
-        */man/*) compressed "$tree/$file" "$scratch/$package/$file.gz" ;;
-        *) cp --preserve=mode --no-dereference "$tree/$file" "$scratch/$package/$file" ;;
+        */man/*) compressed "$tree/$file" "$to.gz" ;;
+        *) cp --preserve=mode --no-dereference "$tree/$file" "$to" ;;
         esac
     done
 }
@@ -78,5 +80,7 @@ build() {
 
 rm -f "$out"/*.deb
 sort_files
+mkdir -p "$scratch/runcrust/usr/share/doc/runcrust"
+cp "$root"/docs/*.md "$scratch/runcrust/usr/share/doc/runcrust"
 build runcrust
 build crust-ops

@@ -40,6 +40,17 @@ impl TestDir {
         Self::guard(&new_directory("rc"))
     }
 
+    /// The same where only root can change anything, which isn't so below `/tmp`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::new`].
+    pub fn guarded() -> Self {
+        host::check();
+        let _working = Working::begin();
+        Self::guard(&new_directory_in(Path::new("/var/lib"), "rc"))
+    }
+
     /// A directory of the test's own at another place, where there is none yet.
     ///
     /// # Panics
@@ -85,8 +96,12 @@ impl TestDir {
 /// Makes a directory of this process's own among the temporary ones. Others may stand under a name
 /// from an earlier life of this pid.
 pub(crate) fn new_directory(prefix: &str) -> PathBuf {
+    new_directory_in(&std::env::temp_dir(), prefix)
+}
+
+fn new_directory_in(parent: &Path, prefix: &str) -> PathBuf {
     loop {
-        let path = std::env::temp_dir().join(unique(prefix));
+        let path = parent.join(unique(prefix));
         match fs::create_dir(&path) {
             Ok(()) => return path,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}

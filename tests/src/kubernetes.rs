@@ -25,7 +25,17 @@ pub fn manifests() -> PathBuf {
 pub fn document(path: &Path) -> Value {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    yaml(&text)
+}
+
+/// A text's one document.
+///
+/// # Panics
+///
+/// Where it isn't one YAML document.
+#[track_caller]
+pub fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// A document as its type. What is written back must say the same: a field that the type doesn't have,

@@ -43,6 +43,15 @@ impl Node {
         }
     }
 
+    /// With a runcrust that a daemon's configuration may name, which may be in the directory.
+    pub fn guarded(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::guarded();
+        Self {
+            handler: Handler::trusted(&dir, delegate, extra),
+            dir,
+        }
+    }
+
     /// With programs that are replaced while it runs.
     pub fn installed(delegate: Delegate, version: Version, extra: &str) -> Self {
         let dir = TestDir::new();

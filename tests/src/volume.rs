@@ -4,12 +4,18 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::cleanup::Working;
 use crate::dir::new_directory;
+use crate::wait::comes_true;
 use crate::{Run, mounts};
+
+/// How long a file system may stay busy after its use.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes a file system on the device, with further arguments; what is there is overwritten.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
@@ -51,7 +57,7 @@ pub fn fsck(fstype: &str, device: &Path) {
 ///
 /// # Panics
 ///
-/// When it can't be mounted, and when `work` panics.
+/// When it can't be mounted or unmounted, and when `work` panics.
 #[track_caller]
 pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send) -> T {
     mounts::apart(|| {
@@ -59,14 +65,31 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
         let at = new_directory("volume");
         let fstype = type_on(device);
         let nothing: Option<&str> = None;
-        let result = mount(Some(device), &at, fstype, MsFlags::empty(), nothing)
-            .map(|()| catch_unwind(AssertUnwindSafe(|| work(&at))));
-        let _ = umount2(&at, MntFlags::UMOUNT_NOFOLLOW);
-        let _ = fs::remove_dir(&at);
+        let mounted = mount(Some(device), &at, fstype, MsFlags::empty(), nothing)
+            .map(|()| (catch_unwind(AssertUnwindSafe(|| work(&at))), unmount(&at)));
+        let removed = fs::remove_dir(&at);
+        let (worked, unmounted) =
+            mounted.unwrap_or_else(|error| panic!("mount {}: {error}", device.display()));
+        let result = worked.unwrap_or_else(|panic| resume_unwind(panic));
+        unmounted.unwrap_or_else(|error| panic!("umount {}: {error}", device.display()));
+        removed.unwrap_or_else(|error| panic!("rmdir {}: {error}", at.display()));
         result
-            .unwrap_or_else(|error| panic!("mount {}: {error}", device.display()))
-            .unwrap_or_else(|panic| resume_unwind(panic))
     })
+}
+
+/// Takes a mount off. It is busy for a moment where another thread starts a program: until that is
+/// executed, it has all of this process's open files.
+fn unmount(at: &Path) -> nix::Result<()> {
+    let mut result = Ok(());
+    comes_true(PATIENCE, || {
+        result = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
+        result != Err(Errno::EBUSY)
+    });
+    if result.is_err() {
+        // What keeps it is told, and its directory goes all the same.
+        let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH);
+    }
+    result
 }
 
 /// The smallest that mkfs makes of each type by itself, in MiB.

@@ -52,23 +52,14 @@ impl Suite {
     }
 
     fn report(&self, runtime: &Path, only: &str) -> Report {
-        let run = Run::of(self.command(runtime).env("ONLY", only).arg("--json"));
-        let report: Value =
-            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
-        assert_eq!(run.stderr, "");
-        Report {
-            requirements: report["requirements"].as_array().unwrap().clone(),
-            exit: run.status.code(),
-        }
+        Report::of(self.command(runtime).env("ONLY", only))
     }
 
     /// A shell script as a runtime: at each create `before` is done, with the bundle in `$bundle`
     /// and the crust directory in `$crust`, and runcrust does the rest.
     fn script(&self, before: &str) -> PathBuf {
-        let script = self.dir.join("runtime.sh");
-        let text = format!(
-            "#!/bin/sh -e\n\
-             crust={:?} bundle= previous=\n\
+        self.wrapper(&format!(
+            "bundle= previous=\n\
              for argument; do\n\
                case $previous in --bundle) bundle=$argument ;; esac\n\
                previous=$argument\n\
@@ -76,7 +67,17 @@ impl Suite {
              if [ -n \"$bundle\" ]; then\n\
                {before}\n\
              fi\n\
-             exec {:?} \"$@\"\n",
+             exec \"$runcrust\" \"$@\"\n"
+        ))
+    }
+
+    /// A shell script as a runtime, which has to call `$runcrust` itself.
+    fn wrapper(&self, commands: &str) -> PathBuf {
+        let script = self.dir.join("runtime.sh");
+        let text = format!(
+            "#!/bin/sh -e\n\
+             crust={:?} runcrust={:?}\n\
+             {commands}",
             self.handler.crust_root(),
             self.handler.path(),
         );
@@ -98,6 +99,18 @@ impl Suite {
 }
 
 impl Report {
+    #[track_caller]
+    fn of(command: &mut Command) -> Self {
+        let run = Run::of(command.arg("--json"));
+        let report: Value =
+            serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
+        assert_eq!(run.stderr, "");
+        Self {
+            requirements: report["requirements"].as_array().unwrap().clone(),
+            exit: run.status.code(),
+        }
+    }
+
     /// The ids with a result, each with why.
     fn with_result(&self, result: &str) -> BTreeMap<String, String> {
         let wanted = self.requirements.iter().filter(|it| it["result"] == result);
@@ -152,14 +165,12 @@ on_each_delegate! {
     }
 }
 
-/// Long enough to be seen.
 const MOUNTS_ON_THE_HOST: &str = r#"
     for source in $(grep -o '"source":"[^"]*/mount"' "$bundle/config.json" | cut -d '"' -f 4); do
         entry=$crust/$(printf %s "$source" | sha256sum | cut -d ' ' -f 1)
         device=$(grep -o '"device":"[^"]*"' "$entry/mountInfo.json" | cut -d '"' -f 4)
         at=$(mktemp -d)
         mount "$device" "$at"
-        sleep 0.2
         umount "$at"
         rmdir "$at"
     done"#;
@@ -199,6 +210,131 @@ fn a_runtime_that_hands_out_the_device_and_knows_one_file_system_is_found_out() 
     let only = "device,mount-ext4,mount-xfs,mount-btrfs";
     let report = suite.report(suite.handler.path(), only);
     report.fails_just(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
+}
+
+#[test]
+fn a_runtime_that_adds_attributes_of_its_own_is_found_out() {
+    let extra = r#"default_options = ["noatime", "nosuid", "nodev", "noexec"]"#;
+    let suite = Suite::with(Delegate::Runc, extra);
+    let report = suite.report(suite.handler.path(), "options");
+    report.fails_just(&[
+        "option-file-system",
+        "option-mount8",
+        "option-noatime",
+        "option-none",
+        "option-nosuid",
+    ]);
+}
+
+const BELIEVES_ANYBODY: &str = r#"
+    chmod go-w "$crust"
+    chown root "$crust"
+    for at in "$crust"/[0-9a-f]*; do
+        chmod go-w "$at" "$at/mountInfo.json" || true
+        chown root "$at" "$at/mountInfo.json" || true
+    done 2>/dev/null"#;
+
+#[test]
+fn a_runtime_that_believes_what_others_can_have_written_is_found_out() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let report = suite.report(&suite.script(BELIEVES_ANYBODY), "entries");
+    report.fails_just(&[
+        "crust-directory-mode",
+        "crust-directory-owner",
+        "entry-mode",
+        "entry-owner",
+        "info-mode",
+        "info-owner",
+    ]);
+}
+
+/// Before anything of a pod is created its own volume's access mode is dropped where so many pods,
+/// the own one too, have the device staged.
+fn forgets_the_mode_of(count: u32) -> String {
+    let own = r#"
+        uid=$(grep -o '"io.kubernetes.cri.sandbox-uid":"[^"]*"' "$bundle/config.json" | cut -d '"' -f 4)
+        for info in $(grep -l "/pods/$uid/" "$crust"/*/mountInfo.json); do
+            device=$(grep -o '"device":"[^"]*"' "$info")
+            staged=$(grep -l "$device" "$crust"/*/mountInfo.json | wc -l)"#;
+    format!(
+        "{own}
+            if [ $staged = {count} ]; then sed -i 's/\"accessMode\":\"[^\"]*\",*//' $info; fi
+        done"
+    )
+}
+
+#[test]
+fn a_runtime_that_looks_at_one_pods_access_mode_is_found_out() {
+    for (count, wanted) in [
+        (1, "device-single-writer-first"),
+        (2, "device-single-writer-second"),
+    ] {
+        let suite = Suite::with(Delegate::Runc, "");
+        let script = suite.script(&forgets_the_mode_of(count));
+        let report = suite.report(&script, "device");
+        report.fails_just(&[wanted]);
+    }
+}
+
+const KNOWS_NO_LINKS: &str = r#"
+    for device in $(grep -ho '"device":"[^"]*"' "$crust"/*/mountInfo.json | cut -d '"' -f 4); do
+        if [ -L "$device" ]; then exit 1; fi
+    done"#;
+
+#[test]
+fn a_runtime_that_knows_a_device_by_one_name_is_found_out() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let only = "info-device-link";
+    let report = suite.report(&suite.script(KNOWS_NO_LINKS), only);
+    report.fails_just(&[only]);
+}
+
+const KEEPS_A_CLI: &str = r#"
+    for cli in "$crust"/*/runtime-cli; do
+        [ ! -f "$cli" ] || cp "$cli" "$cli.kept"
+    done
+    status=0
+    "$runcrust" "$@" || status=$?
+    for cli in "$crust"/*/runtime-cli.kept; do
+        [ -f "$cli" ] || continue
+        entry=${cli%/*}
+        target=$(grep -o '"targetPath":"[^"]*"' "$entry/mountInfo.json" | cut -d '"' -f 4)
+        digest=$(printf %s "$target" | sha256sum | cut -d ' ' -f 1)
+        [ "${entry##*/}" = "$digest" ] || mv "$cli" "$entry/runtime-cli"
+    done
+    exit $status"#;
+
+#[test]
+fn a_runtime_that_clears_one_of_two_entries_is_found_out() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let runtime = suite.wrapper(KEEPS_A_CLI);
+    let mut command = suite.command(&runtime);
+    let report = Report::of(command.env("ONLY", "cli-gone").env("TIMEOUT", "10"));
+    report.fails_just(&["cli-gone"]);
+}
+
+/// What makes nothing refuses all that has to be refused, and meets none of it by that.
+#[test]
+fn a_runtime_that_creates_nothing_meets_no_deferred_requirement() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let report = suite.report(&suite.script("exit 1"), "");
+    let met = report.with_result("passed");
+    let deferred = report.of_kind("deferred");
+    assert!(
+        deferred.iter().all(|id| !met.contains_key(*id)),
+        "it meets {met:?}"
+    );
+}
+
+/// It finds no volume, and refuses their directories as unstaged ones.
+#[test]
+fn a_runtime_that_reads_another_crust_directory_meets_no_deferred_requirement() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let elsewhere = suite.dir.join("elsewhere");
+    let mut command = suite.command(suite.handler.path());
+    let refusing = "matching,entries,options,device,life";
+    let report = Report::of(command.env("CRUST_ROOT", elsewhere).env("ONLY", refusing));
+    report.fails_just(&report.of_kind("deferred"));
 }
 
 /// What it should do, and doesn't, is told and no failure of the whole.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crust_state::foreign::Staged;
+
 use crate::error::HandlerError;
 use crate::lines;
 use crate::node::{Kept, Node};
@@ -17,6 +19,18 @@ pub(crate) struct Source {
     pub(crate) path: PathBuf,
     /// `None` where there is none.
     pub(crate) text: Option<String>,
+    /// Whether every version of its daemon reads it.
+    pub(crate) is_sure: bool,
+}
+
+impl Source {
+    pub(crate) const fn new(path: PathBuf, text: Option<String>) -> Self {
+        Self {
+            path,
+            text,
+            is_sure: true,
+        }
+    }
 }
 
 /// A file as it is and as it is to be.
@@ -48,9 +62,24 @@ pub struct Plan {
     /// The files; those that stay as they are, too.
     pub changes: Vec<Change>,
     /// What an operator should know besides.
-    pub note: Option<String>,
+    pub notes: Vec<String>,
     /// The program that the handler runs, or ran; `None` where there was no handler to remove.
     pub program: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Writes the files: each whole, with the mode, owner and attributes that it has, and all or none.
+    /// One that has changed since it was read stays.
+    pub fn apply(&self, node: &Node) -> Result<(), HandlerError> {
+        let changes = self.changes.iter().filter(|change| !change.is_nothing());
+        let staged = changes.map(|change| change.stage(node));
+        // Each lacks its last step before the first of these is done.
+        let staged: Vec<Option<Staged<'_>>> = staged.collect::<Result<_, _>>()?;
+        for change in staged.into_iter().flatten() {
+            change.commit_synced()?;
+        }
+        Ok(())
+    }
 }
 
 /// One file of a node, and what becomes of it.
@@ -89,17 +118,12 @@ impl Change {
         lines::unified(&path, before.as_deref(), after.as_deref())
     }
 
-    /// Writes it: whole, with the mode, owner and attributes that it has. One that has changed since
-    /// it was read stays.
-    pub fn apply(&self, node: &Node) -> Result<(), HandlerError> {
-        if self.is_nothing() {
-            return Ok(());
-        }
-        match (&self.kept, &self.edit.after) {
-            (Some(kept), Some(text)) => kept.replace(text),
-            (Some(kept), None) => kept.remove(),
-            (None, Some(text)) => node.create(&self.edit.path, text),
-            (None, None) => Ok(()),
+    fn stage(&self, node: &Node) -> Result<Option<Staged<'_>>, HandlerError> {
+        let after = self.edit.after.as_deref();
+        match (&self.kept, after) {
+            (Some(kept), after) => kept.stage(after).map(Some),
+            (None, Some(text)) => node.stage_new(&self.edit.path, text).map(Some),
+            (None, None) => Ok(None),
         }
     }
 }

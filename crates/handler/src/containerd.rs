@@ -3,19 +3,23 @@
 //! Its configuration is a file and those that its `imports` name, one after another in the order in
 //! which they are found. containerd 1.x takes a plugin's section whole from the last file that has
 //! one, 2.x merges them (`cmd/containerd/server/config`, `mergeConfig`). So the handler goes into the
-//! last file that has the section: nothing of it is lost, and both read the handler.
+//! last file that has the section, among those that both find: nothing of it is lost, and both read
+//! the handler.
 
+mod cgroup;
 mod imports;
+mod notes;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use imports::{Pattern, patterns};
+pub(crate) use notes::notes;
 use toml_edit::Item;
 
 use crate::change::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Indent, Toml, give_header, kind, set};
 
@@ -36,6 +40,7 @@ impl Version {
     fn of(main: &Toml<'_>, path: &Path) -> Result<Self, HandlerError> {
         match main.get(&["version"]).and_then(Item::as_integer) {
             // 0 stands for none.
+            None if main.get(&["version"]).is_some() => Err(kind(path, &["version"], "a number")),
             None | Some(0 | 1) if main.is_empty() => Ok(Self(2)),
             None | Some(0 | 1) => Err(HandlerError::Version1(path.to_owned())),
             Some(version @ 2..=4) => Ok(Self(version)),
@@ -62,6 +67,15 @@ impl Version {
     const fn runtimes(self) -> [&'static str; 4] {
         ["plugins", self.plugin(), "containerd", "runtimes"]
     }
+
+    const fn default_name(self) -> [&'static str; 4] {
+        [
+            "plugins",
+            self.plugin(),
+            "containerd",
+            "default_runtime_name",
+        ]
+    }
 }
 
 /// One file of a configuration.
@@ -69,6 +83,20 @@ struct File<'a> {
     path: &'a Path,
     toml: Toml<'a>,
     version: Version,
+    /// Whether every containerd reads it.
+    is_sure: bool,
+}
+
+impl File<'_> {
+    fn default_name(&self) -> Option<&str> {
+        let name = self.toml.get(&self.version.default_name());
+        name.and_then(Item::as_str)
+    }
+
+    fn has_section(&self) -> bool {
+        let section = self.toml.get(&["plugins", self.version.plugin()]);
+        section.is_some()
+    }
 }
 
 fn read<'a>(files: &'a [Source], new: &'a str) -> Result<Vec<File<'a>>, HandlerError> {
@@ -85,6 +113,7 @@ fn read<'a>(files: &'a [Source], new: &'a str) -> Result<Vec<File<'a>>, HandlerE
             path,
             toml,
             version,
+            is_sure: source.is_sure,
         });
     }
     Ok(all)
@@ -99,23 +128,23 @@ pub(crate) fn install(
 ) -> Result<Vec<Edit>, HandlerError> {
     let new = format!("{MARK}{NEW}");
     let mut read = read(files, &new)?;
-    let inherited = read.iter().rev().find_map(systemd_cgroup);
+    let inherited = cgroup::inherited(&read);
     for file in &read {
         refuse_foreign(file, wanted.handler, |program| wanted.is_ours(program))?;
     }
-    let has_section = |file: &File<'_>| {
-        let section = file.toml.get(&["plugins", file.version.plugin()]);
-        section.is_some()
-    };
-    let at = read.iter().rposition(has_section);
+    let version = read.first().map_or(Version(2), |main| main.version);
+    // Plugins of an older file than the main one are read by the newest 2.x alone.
+    let at = read
+        .iter()
+        .rposition(|file| file.is_sure && file.version == version && file.has_section());
     if let (None, Some(path)) = (at, drop_in) {
-        let version = read.first().map_or(Version(2), |main| main.version);
         let text = format!("{MARK}version = {}\n", version.0);
         let toml = Toml::parse(path, &text)?;
         let mut file = File {
             path,
             toml,
             version,
+            is_sure: true,
         };
         add(&mut file, wanted, inherited)?;
         return Ok(vec![Edit::new(path, None, file.toml.text())]);
@@ -141,7 +170,18 @@ pub(crate) fn uninstall(
 ) -> Result<(Vec<Edit>, Option<PathBuf>), HandlerError> {
     let mut edits = Vec::new();
     let mut program = None;
-    for (file, source) in read(files, "")?.iter_mut().zip(files) {
+    let mut read = read(files, "")?;
+    let has_handler = |file: &File<'_>| {
+        let entry = [&file.version.runtimes()[..], &[unwanted.handler]].concat();
+        file.toml.get(&entry).is_some()
+    };
+    if read.iter().any(has_handler) {
+        for file in &read {
+            let key = file.version.default_name();
+            refuse_default(file.path, &key, file.default_name(), unwanted.handler)?;
+        }
+    }
+    for (file, source) in read.iter_mut().zip(files) {
         let Some(text) = source.text.as_deref() else {
             continue;
         };
@@ -199,13 +239,6 @@ fn options(entry: &Item) -> Option<&Item> {
 fn binary(entry: &Item) -> Option<&str> {
     let options = options(entry)?.as_table_like()?;
     options.get("BinaryName").and_then(Item::as_str)
-}
-
-/// What the ordinary runtime of the node does: kubelet is set to the same.
-fn systemd_cgroup(file: &File<'_>) -> Option<bool> {
-    let runc = [&file.version.runtimes()[..], &["runc"]].concat();
-    let options = options(file.toml.get(&runc)?)?.as_table_like()?;
-    options.get("SystemdCgroup").and_then(Item::as_bool)
 }
 
 fn add(
@@ -277,7 +310,15 @@ fn add_default(file: &mut File<'_>) -> Result<(), HandlerError> {
     Ok(())
 }
 
+/// It goes with the last of the others: as long as there is one, `default_runtime_name` needs it.
 fn remove_added_default(file: &mut File<'_>) {
+    let runtimes = file.toml.get(&file.version.runtimes());
+    if runtimes
+        .and_then(Item::as_table_like)
+        .is_some_and(|all| all.len() > 1)
+    {
+        return;
+    }
     let runc = [&file.version.runtimes()[..], &["runc"]].concat();
     let Some(Item::Table(table)) = file.toml.get(&runc) else {
         return;
@@ -287,28 +328,4 @@ fn remove_added_default(file: &mut File<'_>) {
     if is_added && table.len() == 1 {
         file.toml.remove(&runc);
     }
-}
-
-/// What an operator should know besides.
-pub(crate) fn note(files: &[Source]) -> Option<String> {
-    let path = &files.first()?.path;
-    for source in files {
-        let text = source.text.as_deref().unwrap_or_default();
-        let toml = Toml::parse(&source.path, text).ok()?;
-        let off = toml.get(&["disabled_plugins"]).and_then(Item::as_array);
-        let mut off = off.into_iter().flatten().filter_map(|value| value.as_str());
-        let cri = [
-            "cri",
-            "io.containerd.grpc.v1.cri",
-            "io.containerd.cri.v1.runtime",
-        ];
-        if let Some(plugin) = off.find(|plugin| cri.contains(plugin)) {
-            let (file, plugin) = (source.path.display(), plugin);
-            return Some(format!(
-                "{file} disables plugin {plugin}: Kubernetes reaches no handler of {}",
-                path.display()
-            ));
-        }
-    }
-    None
 }

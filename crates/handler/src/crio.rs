@@ -5,14 +5,22 @@ use std::path::PathBuf;
 use toml_edit::Item;
 
 use crate::change::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Toml, give_header, kind, set};
 
 const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
+const DEFAULT: [&str; 3] = ["crio", "runtime", "default_runtime"];
 
-/// The file's new text.
-pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, HandlerError> {
+/// The new text of the first file; the others are read beside it.
+pub(crate) fn install(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<Edit>, HandlerError> {
+    let Some((source, others)) = files.split_first() else {
+        return Ok(Vec::new());
+    };
+    for other in others {
+        let toml = Toml::parse(&other.path, other.text.as_deref().unwrap_or_default())?;
+        program(&toml, other, wanted.handler, |it| wanted.is_ours(it))?;
+    }
     let text = source.text.as_deref().unwrap_or(MARK);
     let mut toml = Toml::parse(&source.path, text)?;
     let keys = [&RUNTIMES[..], &[wanted.handler]].concat();
@@ -30,14 +38,18 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         set(entry, "runtime_root", root, "");
         set(entry, "runtime_type", "oci", "");
     }
-    Ok(Edit::new(&source.path, source.text.as_deref(), toml.text()))
+    let edit = Edit::new(&source.path, source.text.as_deref(), toml.text());
+    Ok(vec![edit])
 }
 
-/// The file's new text, and the program that the handler ran.
+/// The first file's new text, and the program that the handler ran.
 pub(crate) fn uninstall(
-    source: &Source,
+    files: &[Source],
     unwanted: Unwanted<'_>,
 ) -> Result<Option<(Edit, PathBuf)>, HandlerError> {
+    let Some(source) = files.first() else {
+        return Ok(None);
+    };
     let Some(text) = source.text.as_deref() else {
         return Ok(None);
     };
@@ -46,6 +58,11 @@ pub(crate) fn uninstall(
     let Some(program) = found else {
         return Ok(None);
     };
+    for file in files {
+        let toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or_default())?;
+        let default = toml.get(&DEFAULT).and_then(Item::as_str);
+        refuse_default(&file.path, &DEFAULT, default, unwanted.handler)?;
+    }
     toml.remove(&[&RUNTIMES[..], &[unwanted.handler]].concat());
     let left = toml.text();
     let only_ours = text.starts_with(MARK) && left.trim().is_empty();

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use crate::change::{Edit, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::json::{NoObject, Object};
 
 const RUNTIMES: &str = "runtimes";
+const DEFAULT: &str = "default-runtime";
 
 /// The file's new text.
 pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, HandlerError> {
@@ -17,6 +18,7 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         _ => "{}\n",
     };
     let path = serde_json::Value::from(wanted.program).to_string();
+    let text = &without_null(source, text)?;
     let root = read(source, "", Object::parse(text))?;
     let Some(runtimes) = root.object(RUNTIMES) else {
         let text = root.with_member(RUNTIMES, |form| {
@@ -45,7 +47,8 @@ pub(crate) fn uninstall(
     else {
         return Ok(None);
     };
-    let root = read(source, "", Object::parse(text))?;
+    let text_in_use = without_null(source, text)?;
+    let root = read(source, "", Object::parse(&text_in_use))?;
     let Some(runtimes) = root.object(RUNTIMES) else {
         return Ok(None);
     };
@@ -56,6 +59,16 @@ pub(crate) fn uninstall(
     let Some((_, program)) = found else {
         return Ok(None);
     };
+    let default = root
+        .get(DEFAULT)
+        .and_then(|it| serde_json::from_str(it).ok());
+    let default: Option<String> = default;
+    refuse_default(
+        &source.path,
+        &[DEFAULT],
+        default.as_deref(),
+        unwanted.handler,
+    )?;
     // An empty object of runtimes says nothing.
     let left = if runtimes.len() == 1 {
         root.without(RUNTIMES)
@@ -64,6 +77,15 @@ pub(crate) fn uninstall(
     };
     let edit = Edit::maybe(&source.path, Some(text), left);
     Ok(Some((edit, program.into())))
+}
+
+/// Go reads a null as nothing.
+fn without_null(source: &Source, text: &str) -> Result<String, HandlerError> {
+    let root = read(source, "", Object::parse(text))?;
+    let null = root.get(RUNTIMES).filter(|value| *value == "null");
+    Ok(null
+        .and_then(|_| root.without(RUNTIMES))
+        .unwrap_or_else(|| text.to_owned()))
 }
 
 /// The entry of a handler of ours, and its program.

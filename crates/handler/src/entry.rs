@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::error::HandlerError;
+
 /// What a handler is to be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -34,6 +36,23 @@ impl Unwanted<'_> {
     pub(crate) fn is_ours(&self, program: &str) -> bool {
         is_ours(program, self.program)
     }
+}
+
+/// Fails where `default`, what a file's `key` says, is the handler: whoever names none gets it.
+pub(crate) fn refuse_default(
+    path: &Path,
+    key: &[&str],
+    default: Option<&str>,
+    handler: &str,
+) -> Result<(), HandlerError> {
+    if default != Some(handler) {
+        return Ok(());
+    }
+    Err(HandlerError::Default {
+        path: path.to_owned(),
+        handler: handler.to_owned(),
+        key: key.join("."),
+    })
 }
 
 /// runcrust is called by several names, and its name selects its configuration.

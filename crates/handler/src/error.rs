@@ -7,7 +7,9 @@ use crust_state::config::ConfigError;
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::foreign::ForeignFileError;
+use crust_state::lock::LockError;
 use crust_state::state_directory::StateError;
+use crust_state::trust::Flaw;
 
 /// Why a handler isn't installed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +53,14 @@ pub enum HandlerError {
         /// What it says.
         version: i64,
     },
+    /// Nobody would read what is written.
+    #[error("there is neither {} nor {unit} on the node; hint: is the engine there? name its file by --config, and its service by --unit", path.display())]
+    NoEngine {
+        /// The engine's unit.
+        unit: String,
+        /// Its file.
+        path: PathBuf,
+    },
     /// The name is taken.
     #[error("{}: handler {handler} is there and isn't runcrust's: {what}; hint: choose another name with --handler", path.display())]
     Foreign {
@@ -72,9 +82,44 @@ pub enum HandlerError {
     /// Every container would fail to start.
     #[error("{} isn't a program on the node; hint: install runcrust there first, with --copy-to DIR, or name it with --program", .0.display())]
     NoProgram(PathBuf),
-    /// It would be run as root.
-    #[error("{}: isn't root's alone; hint: chown root:root and chmod go-w", .0.display())]
-    Untrusted(PathBuf),
+    /// Where it is must be the same to the daemon.
+    #[error("--copy-to {}: isn't an absolute path; hint: name a directory of the node's", .0.display())]
+    CopyTo(PathBuf),
+    /// Nothing can be put there.
+    #[error("{} is a directory; hint: name another directory with --copy-to", .0.display())]
+    ProgramPlace(PathBuf),
+    /// A program that every container on the node needs.
+    #[error("the handler can't start a container: {0}")]
+    Incomplete(String),
+    /// Who can change it is root.
+    #[error("{}: {flaw}", path.display())]
+    Untrusted {
+        /// What a daemon would read or run.
+        path: PathBuf,
+        /// What is wrong on the way to it.
+        flaw: Flaw,
+    },
+    /// Containers that name no handler would not start, and containerd's CRI not at all.
+    #[error("{}: handler {handler} is the default runtime; hint: change `{key}` first", path.display())]
+    Default {
+        /// The file that says so.
+        path: PathBuf,
+        /// The handler's name.
+        handler: String,
+        /// The key, dotted.
+        key: String,
+    },
+    /// Files import each other by more and more names.
+    #[error("{}: more than {most} files by `imports`; hint: do they import each other?", path.display())]
+    Imports {
+        /// The first file.
+        path: PathBuf,
+        /// As many are read.
+        most: usize,
+    },
+    /// Another installation, which takes long.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// A file can't be read or replaced.
     #[error(transparent)]
     File(#[from] ForeignFileError),
@@ -102,11 +147,16 @@ pub enum HandlerError {
         /// What it answered.
         reason: String,
         /// The daemon.
-        unit: &'static str,
+        unit: String,
     },
 }
 
 impl HandlerError {
+    pub(crate) fn untrusted(path: impl Into<PathBuf>, flaw: Flaw) -> Self {
+        let path = path.into();
+        Self::Untrusted { path, flaw }
+    }
+
     pub(crate) fn call(
         call: &'static str,
         path: impl Into<PathBuf>,

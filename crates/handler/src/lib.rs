@@ -8,7 +8,7 @@
 //! | [`entry`] | whether an entry of the handler's name is runcrust's |
 //! | [`node`] | the files of a node, which may be a container's `/host` |
 //! | [`change`] | a file's old and new text: shown, written |
-//! | [`programs`], [`users`], [`service`] | what else an installation takes: the programs, nobody who uses them, the daemon |
+//! | [`programs`], [`users`], [`service`] | what else an installation takes: the programs and what these need, nobody who uses them, the daemon |
 
 #![forbid(unsafe_code)]
 // Who reads the documentation sees the private rooms too.
@@ -34,7 +34,7 @@ mod users;
 pub use change::{Change, Plan};
 pub use error::HandlerError;
 pub use node::Node;
-pub use programs::{Copied, copy_programs};
+pub use programs::{Copy, plan_copies};
 pub use request::{Engine, Request, install, uninstall};
-pub use service::{Outcome, Service};
-pub use users::check_unused;
+pub use service::{Outcome, Service, Verb};
+pub use users::{check_complete, check_unused};

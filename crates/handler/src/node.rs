@@ -4,9 +4,12 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crust_mount::within;
-use crust_state::foreign::{ForeignFile, put};
+use crust_state::foreign::{ForeignFile, Staged, stage_new, sweep};
+use crust_state::lock::Lock;
+use crust_state::{Deadline, trust};
 
 use crate::change::Source;
 use crate::error::HandlerError;
@@ -17,6 +20,9 @@ use crate::error::HandlerError;
 pub struct Node {
     root: PathBuf,
 }
+
+/// Longer than an edit takes, and than an operator waits.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A file that was read and may be replaced.
 #[derive(Debug)]
@@ -42,36 +48,72 @@ impl Node {
         self.root == Path::new("/")
     }
 
+    /// Keeps others from changing a configuration until the answer is dropped: what was read is what
+    /// is replaced.
+    pub fn lock(&self) -> Result<Lock, HandlerError> {
+        Ok(Lock::node(&self.root, Deadline::after(PATIENCE))?)
+    }
+
+    /// Where a path leads, for the node's own programs.
+    pub(crate) fn real(&self, path: &Path) -> PathBuf {
+        within::resolve(&self.root, path)
+    }
+
     /// Where a path leads on the node, for this process.
     #[must_use]
     pub fn find(&self, path: &Path) -> PathBuf {
-        let resolved = within::resolve(&self.root, path);
+        let resolved = self.real(path);
         let below = resolved.strip_prefix("/").unwrap_or(&resolved);
         self.root.join(below)
     }
 
     /// A configuration, which must be root's.
     pub(crate) fn read(&self, path: &Path) -> Result<(Source, Option<Kept>), HandlerError> {
+        self.check_directory(path.parent().unwrap_or(path))?;
         let found = ForeignFile::read(&self.find(path))?;
         let path = path.to_owned();
         let Some(file) = found else {
-            return Ok((Source { path, text: None }, None));
+            return Ok((Source::new(path, None), None));
         };
-        if !file.is_roots_alone() {
-            return Err(HandlerError::Untrusted(path));
-        }
+        self.check(&path)?;
         let Ok(text) = String::from_utf8(file.bytes().to_vec()) else {
             return Err(HandlerError::NotText(path));
         };
-        let text = Some(text);
-        Ok((Source { path, text }, Some(Kept(file))))
+        Ok((Source::new(path, Some(text)), Some(Kept(file))))
     }
 
     /// A new configuration, and the directory it belongs into.
-    pub(crate) fn create(&self, path: &Path, text: &str) -> Result<(), HandlerError> {
+    pub(crate) fn stage_new(
+        &self,
+        path: &Path,
+        text: &str,
+    ) -> Result<Staged<'static>, HandlerError> {
         let file = self.find(path);
         self.create_directory(&file)?;
-        Ok(put(&file, text.as_bytes(), 0o644)?)
+        sweep(&file)?;
+        Ok(stage_new(&file, text.as_bytes(), 0o644)?)
+    }
+
+    /// Fails where others than root could change a file: a daemon of root's acts on it.
+    pub(crate) fn check(&self, file: &Path) -> Result<(), HandlerError> {
+        let walked = trust::walk(&self.root, file, trust::Kind::File);
+        walked
+            .map(drop)
+            .map_err(|flaw| HandlerError::untrusted(file, flaw))
+    }
+
+    /// The same for a directory that something is to be made in, perhaps itself first.
+    pub fn check_directory(&self, directory: &Path) -> Result<(), HandlerError> {
+        let walked = trust::directory(&self.root, directory);
+        walked.map_err(|flaw| HandlerError::untrusted(directory, flaw))
+    }
+
+    /// Fails where there is no program that can be run, or others than root could change it.
+    pub fn check_program(&self, path: &Path) -> Result<(), HandlerError> {
+        if !self.has_program(path) {
+            return Err(HandlerError::NoProgram(path.to_owned()));
+        }
+        self.check(path)
     }
 
     /// The directory of a file, as anybody may read it.
@@ -96,9 +138,15 @@ impl Node {
             .collect()
     }
 
+    /// Whether there is a file.
+    #[must_use]
+    pub(crate) fn has_file(&self, path: &Path) -> bool {
+        self.find(path).is_file()
+    }
+
     /// Whether there is a program, which can be run.
     #[must_use]
-    pub fn has_program(&self, path: &Path) -> bool {
+    pub(crate) fn has_program(&self, path: &Path) -> bool {
         let metadata = std::fs::metadata(self.find(path));
         metadata.is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0)
     }
@@ -112,13 +160,12 @@ fn is_none(error: &io::Error) -> bool {
 }
 
 impl Kept {
-    pub(crate) fn replace(&self, text: &str) -> Result<(), HandlerError> {
-        self.0.replace(text.as_bytes())?;
-        Ok(self.0.sync_directory()?)
-    }
-
-    pub(crate) fn remove(&self) -> Result<(), HandlerError> {
-        self.0.remove()?;
-        Ok(self.0.sync_directory()?)
+    /// What is to stand in its place; `None`: nothing.
+    pub(crate) fn stage(&self, text: Option<&str>) -> Result<Staged<'_>, HandlerError> {
+        self.0.sweep()?;
+        Ok(match text {
+            Some(text) => self.0.stage(text.as_bytes())?,
+            None => self.0.stage_removal()?,
+        })
     }
 }

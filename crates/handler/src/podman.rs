@@ -5,14 +5,22 @@ use std::path::PathBuf;
 use toml_edit::{Array, Item, Value};
 
 use crate::change::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Indent, Toml, give_header, kind, set};
 
 const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
+const DEFAULT: [&str; 2] = ["engine", "runtime"];
 
-/// The file's new text.
-pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, HandlerError> {
+/// The new text of the first file; the others are read beside it.
+pub(crate) fn install(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<Edit>, HandlerError> {
+    let Some((source, others)) = files.split_first() else {
+        return Ok(Vec::new());
+    };
+    for other in others {
+        let toml = Toml::parse(&other.path, other.text.as_deref().unwrap_or_default())?;
+        program(&toml, other, wanted.handler, |it| wanted.is_ours(it))?;
+    }
     let text = source.text.as_deref().unwrap_or(MARK);
     let mut toml = Toml::parse(&source.path, text)?;
     let there = program(&toml, source, wanted.handler, |it| wanted.is_ours(it))?;
@@ -27,14 +35,18 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         let indent = Indent::of(runtimes).keys;
         set(runtimes, wanted.handler, programs, &indent);
     }
-    Ok(Edit::new(&source.path, source.text.as_deref(), toml.text()))
+    let edit = Edit::new(&source.path, source.text.as_deref(), toml.text());
+    Ok(vec![edit])
 }
 
-/// The file's new text, and the program that the handler ran.
+/// The first file's new text, and the program that the handler ran.
 pub(crate) fn uninstall(
-    source: &Source,
+    files: &[Source],
     unwanted: Unwanted<'_>,
 ) -> Result<Option<(Edit, PathBuf)>, HandlerError> {
+    let Some(source) = files.first() else {
+        return Ok(None);
+    };
     let Some(text) = source.text.as_deref() else {
         return Ok(None);
     };
@@ -43,6 +55,11 @@ pub(crate) fn uninstall(
     let Some(program) = found else {
         return Ok(None);
     };
+    for file in files {
+        let toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or_default())?;
+        let default = toml.get(&DEFAULT).and_then(Item::as_str);
+        refuse_default(&file.path, &DEFAULT, default, unwanted.handler)?;
+    }
     toml.remove(&[&RUNTIMES[..], &[unwanted.handler]].concat());
     let is_our_file = text.starts_with(MARK);
     if is_our_table(toml.get(&RUNTIMES), is_our_file) {
@@ -82,7 +99,9 @@ fn program(
     };
     let programs: Vec<&str> = programs.iter().filter_map(|value| value.as_str()).collect();
     match programs.as_slice() {
-        [program] if is_ours(program) => Ok(Some((*program).to_owned())),
+        [first, rest @ ..] if is_ours(first) && rest.iter().all(|it| is_ours(it)) => {
+            Ok(Some((*first).to_owned()))
+        }
         programs => Err(HandlerError::Foreign {
             path: source.path.clone(),
             handler: handler.to_owned(),

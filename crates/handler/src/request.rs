@@ -1,5 +1,7 @@
 //! From what is asked for to a plan.
 
+mod siblings;
+
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -7,7 +9,7 @@ use crate::change::{Change, Edit, Plan, Source};
 use crate::entry::{Unwanted, Wanted};
 use crate::error::HandlerError;
 use crate::node::{Kept, Node};
-use crate::service::Service;
+use crate::service::{Service, Verb};
 use crate::{containerd, crio, docker, podman};
 
 /// Whose configuration it is.
@@ -37,13 +39,13 @@ impl Engine {
 
     /// The daemon that reads it; podman has none.
     #[must_use]
-    pub const fn service(self) -> Option<Service> {
+    pub const fn service(self) -> Option<Service<'static>> {
         let (unit, verb) = match self {
-            Self::Containerd => ("containerd.service", "restart"),
-            Self::Crio => ("crio.service", "restart"),
+            Self::Containerd => ("containerd.service", Verb::Restart),
+            Self::Crio => ("crio.service", Verb::Restart),
             Self::Podman => return None,
             // Its runtimes are among what dockerd reads anew on SIGHUP.
-            Self::Docker => ("docker.service", "reload"),
+            Self::Docker => ("docker.service", Verb::Reload),
         };
         Some(Service { unit, verb })
     }
@@ -54,8 +56,8 @@ impl Engine {
 pub struct Request {
     /// Whose configuration it is.
     pub engine: Engine,
-    /// Its file.
-    pub config: PathBuf,
+    /// Its file, where that isn't the engine's usual one.
+    pub config: Option<PathBuf>,
     /// The handler's name.
     pub handler: String,
     /// What the handler runs; to be removed, only what runcrust is called besides.
@@ -64,13 +66,25 @@ pub struct Request {
     pub systemd_cgroup: Option<bool>,
 }
 
+/// A configuration has a handful.
+const MOST_FILES: usize = 1000;
+
 /// The files that a request is about, by their paths.
 #[derive(Debug, Default)]
 struct Files {
     sources: Vec<Source>,
     kept: HashMap<PathBuf, Kept>,
-    /// What the sources import.
+    /// What the sources import, to every containerd.
     patterns: Vec<containerd::Pattern>,
+}
+
+impl Request {
+    /// The file that is read first.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        let named = self.config.as_deref();
+        named.unwrap_or_else(|| self.engine.default_file())
+    }
 }
 
 /// What adds a handler, or brings it up to date.
@@ -82,21 +96,24 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
         systemd_cgroup: request.systemd_cgroup,
     };
     let files = Files::read(node, request)?;
+    if request.config.is_none() && !files.are_there() {
+        check_engine(node, request.engine)?;
+    }
     let first = files.main();
     let edits = match request.engine {
         Engine::Containerd => {
             let drop_in = files.patterns.iter().find_map(containerd::Pattern::drop_in);
             containerd::install(&files.sources, drop_in.as_deref(), wanted)?
         }
-        Engine::Crio => vec![crio::install(first, wanted)?],
-        Engine::Podman => vec![podman::install(first, wanted)?],
+        Engine::Crio => crio::install(&files.sources, wanted)?,
+        Engine::Podman => podman::install(&files.sources, wanted)?,
         Engine::Docker => vec![docker::install(first, wanted)?],
     };
-    let remark = match request.engine {
-        Engine::Containerd => containerd::note(&files.sources),
-        _ => None,
+    let notes = match request.engine {
+        Engine::Containerd => containerd::notes(&files.sources, wanted)?,
+        _ => Vec::new(),
     };
-    Ok(files.plan(edits, remark, Some(program.to_owned())))
+    Ok(files.plan(edits, notes, Some(program.to_owned())))
 }
 
 /// What removes a handler.
@@ -111,27 +128,37 @@ pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     let removed = match request.engine {
         Engine::Containerd => {
             let (edits, program) = containerd::uninstall(&files.sources, unwanted)?;
-            return Ok(files.plan(edits, None, program));
+            return Ok(files.plan(edits, Vec::new(), program));
         }
-        Engine::Crio => crio::uninstall(first, unwanted)?,
-        Engine::Podman => podman::uninstall(first, unwanted)?,
+        Engine::Crio => crio::uninstall(&files.sources, unwanted)?,
+        Engine::Podman => podman::uninstall(&files.sources, unwanted)?,
         Engine::Docker => docker::uninstall(first, unwanted)?,
     };
     let (edit, program) = removed.unzip();
-    Ok(files.plan(edit.into_iter().collect(), None, program))
+    Ok(files.plan(edit.into_iter().collect(), Vec::new(), program))
 }
 
 impl Files {
     fn read(node: &Node, request: &Request) -> Result<Self, HandlerError> {
         let mut files = Self::default();
-        let mut pending = VecDeque::from([request.config.clone()]);
-        while let Some(path) = pending.pop_front() {
-            if files.sources.iter().any(|source| source.path == path) {
+        let mut pending = VecDeque::from([(request.file().to_owned(), true)]);
+        while let Some((path, is_sure)) = pending.pop_front() {
+            let there = files.sources.iter_mut().find(|source| source.path == path);
+            if let Some(source) = there {
+                source.is_sure |= is_sure;
                 continue;
             }
-            let (source, kept) = node.read(&path)?;
+            if files.sources.len() == MOST_FILES {
+                let (path, most) = (request.file().to_owned(), MOST_FILES);
+                return Err(HandlerError::Imports { path, most });
+            }
+            let (mut source, kept) = node.read(&path)?;
+            source.is_sure = is_sure;
             if request.engine == Engine::Containerd {
                 pending.extend(files.imports(node, &source)?);
+            } else if files.sources.is_empty() {
+                let siblings = siblings::of(node, request.engine, &path)?;
+                pending.extend(siblings.into_iter().map(|path| (path, true)));
             }
             files.sources.push(source);
             files.kept.extend(kept.map(|kept| (path, kept)));
@@ -139,14 +166,27 @@ impl Files {
         Ok(files)
     }
 
-    fn imports(&mut self, node: &Node, source: &Source) -> Result<Vec<PathBuf>, HandlerError> {
+    /// The files that one imports, and whether every containerd finds them.
+    fn imports(
+        &mut self,
+        node: &Node,
+        source: &Source,
+    ) -> Result<Vec<(PathBuf, bool)>, HandlerError> {
         let text = source.text.as_deref().unwrap_or_default();
         let mut found = Vec::new();
         for pattern in containerd::patterns(&source.path, text)? {
-            found.extend(pattern.files(|directory| node.names(directory))?);
-            self.patterns.push(pattern);
+            let is_sure = source.is_sure && pattern.is_sure();
+            let files = pattern.files(|directory| node.names(directory))?;
+            found.extend(files.into_iter().map(|file| (file, is_sure)));
+            if is_sure {
+                self.patterns.push(pattern);
+            }
         }
         Ok(found)
+    }
+
+    fn are_there(&self) -> bool {
+        self.sources.iter().any(|source| source.text.is_some())
     }
 
     /// The one that the request names, which is read before all others.
@@ -154,17 +194,31 @@ impl Files {
         &self.sources[0]
     }
 
-    fn plan(mut self, edits: Vec<Edit>, remark: Option<String>, program: Option<PathBuf>) -> Plan {
+    fn plan(mut self, edits: Vec<Edit>, notes: Vec<String>, program: Option<PathBuf>) -> Plan {
         let changes = edits.into_iter().map(|edit| {
             let kept = self.kept.remove(&edit.path);
             Change::new(edit, kept)
         });
         Plan {
             changes: changes.collect(),
-            note: remark,
+            notes,
             program,
         }
     }
+}
+
+/// Fails where nothing says that the engine is on the node: its usual file would be read by nobody.
+fn check_engine(node: &Node, engine: Engine) -> Result<(), HandlerError> {
+    let Some(service) = engine.service() else {
+        return Ok(());
+    };
+    if service.is_on(node) {
+        return Ok(());
+    }
+    Err(HandlerError::NoEngine {
+        unit: service.unit.to_owned(),
+        path: engine.default_file().to_owned(),
+    })
 }
 
 /// A `RuntimeClass` names it (a DNS label), a daemon's file has it as a key.

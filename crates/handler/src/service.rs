@@ -11,12 +11,50 @@ use crate::node::Node;
 
 /// How a daemon is brought to read its configuration anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
+pub struct Service<'a> {
     /// Its unit.
-    pub unit: &'static str,
-    /// systemctl's word.
-    pub verb: &'static str,
+    pub unit: &'a str,
+    /// What is asked of it.
+    pub verb: Verb,
 }
+
+/// How it is brought to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// It reads its configuration when it starts.
+    Restart,
+    /// It reads it when it is told to, too.
+    Reload,
+}
+
+impl Verb {
+    /// systemctl's word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Reload => "reload",
+        }
+    }
+
+    /// The unit's property that says when it was read last, on a clock that begins with the boot. A
+    /// reload doesn't start a process: the unit goes to `reloading` and back.
+    const fn property(self) -> &'static str {
+        match self {
+            Self::Restart => "ExecMainStartTimestampMonotonic",
+            Self::Reload => "StateChangeTimestampMonotonic",
+        }
+    }
+}
+
+/// Where systemd looks for units.
+const UNITS: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +67,13 @@ pub enum Outcome {
     Stopped,
 }
 
-impl Service {
+impl Service<'_> {
+    /// Whether the node has its unit.
+    pub(crate) fn is_on(self, node: &Node) -> bool {
+        let files = UNITS.map(|directory| Path::new(directory).join(self.unit));
+        files.iter().any(|file| node.has_file(file))
+    }
+
     /// Has the daemon read its configuration, if one of these files is newer than its start.
     /// Where the node isn't this process's own root, this process is in it from then on.
     pub fn restart(self, node: &Node, files: &[&Path]) -> Result<Outcome, HandlerError> {
@@ -39,20 +83,22 @@ impl Service {
                 .map_err(|errno| HandlerError::call("chroot", node.root(), errno))?;
             rustix::process::chdir("/").map_err(|errno| HandlerError::call("chdir", "/", errno))?;
         }
-        let Some(started) = self.started_at()? else {
+        let Some(read) = self.read_at()? else {
             return Ok(Outcome::Stopped);
         };
-        if changed.is_some_and(|changed| changed < started) {
+        if changed.is_some_and(|changed| changed < read) {
             return Ok(Outcome::Fresh);
         }
-        self.systemctl(&[self.verb, self.unit])?;
+        self.systemctl(&[self.verb.word(), self.unit])?;
         Ok(Outcome::Done)
     }
 
-    /// In microseconds since the epoch; `None` for a daemon that doesn't run.
-    fn started_at(self) -> Result<Option<i128>, HandlerError> {
-        let property = "--property=ExecMainStartTimestampMonotonic,ActiveState";
-        let shown = self.systemctl(&["show", property, self.unit])?;
+    /// When it has read its configuration, in microseconds since the epoch; `None` for a daemon that
+    /// doesn't run.
+    fn read_at(self) -> Result<Option<i128>, HandlerError> {
+        let name = self.verb.property();
+        let properties = format!("--property={name},ReloadResult,ActiveState");
+        let shown = self.systemctl(&["show", &properties, self.unit])?;
         let value = |name: &str| {
             let mut lines = shown.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
@@ -60,8 +106,10 @@ impl Service {
         if matches!(value("ActiveState"), Some("inactive" | "failed")) {
             return Ok(None);
         }
-        let since_boot =
-            value("ExecMainStartTimestampMonotonic").and_then(|text| text.parse().ok());
+        if self.verb == Verb::Reload && value("ReloadResult").is_some_and(|it| it != "success") {
+            return Ok(Some(0));
+        }
+        let since_boot = value(name).and_then(|text| text.parse().ok());
         let since_boot: i128 = since_boot.ok_or_else(|| self.failed("show", &shown))?;
         // The clock that systemd tells is stopped while the node sleeps: the daemon seems to have
         // started later than it has by as much, at most.
@@ -94,7 +142,7 @@ impl Service {
         HandlerError::Service {
             arguments: asked.to_owned(),
             reason: reason.to_owned(),
-            unit: self.unit,
+            unit: self.unit.to_owned(),
         }
     }
 }

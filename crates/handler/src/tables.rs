@@ -31,7 +31,7 @@ impl<'a> Toml<'a> {
         })?;
         let mut head = String::new();
         if document.is_empty() {
-            head.push_str(original);
+            head.push_str(lines::without_bom(original));
             document = DocumentMut::new();
         }
         Ok(Self {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::{Shell, generate};
@@ -12,8 +13,8 @@ use clap_mangen::Man;
 /// A file to be written.
 #[derive(Debug)]
 pub struct File {
-    /// Its name.
-    pub name: String,
+    /// Where it stands below a prefix's `share`, as `man` and the shells look for it.
+    pub path: PathBuf,
     /// What is in it.
     pub text: String,
 }
@@ -69,7 +70,7 @@ pub fn pages(date: &str) -> io::Result<Vec<File>> {
     let version = env!("CARGO_PKG_VERSION");
     let title = format!(".TH crust-mount-hook 8 \"{date}\" \"runcrust {version}\" \"runcrust\"\n");
     pages.push(File {
-        name: "crust-mount-hook.8".into(),
+        path: page_path("crust-mount-hook"),
         text: title + HOOK,
     });
     Ok(pages)
@@ -106,7 +107,7 @@ fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
     text.extend(end.as_bytes());
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     pages.push(File {
-        name: format!("{name}.8"),
+        path: page_path(&name),
         // rustdoc's marks of a word that isn't English.
         text: text.replace('`', ""),
     });
@@ -114,6 +115,10 @@ fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
         add(subcommand, date, pages)?;
     }
     Ok(())
+}
+
+fn page_path(name: &str) -> PathBuf {
+    Path::new("man/man8").join(format!("{name}.8"))
 }
 
 /// For bash, zsh and fish.
@@ -125,14 +130,16 @@ pub fn completions() -> Vec<File> {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut text = Vec::new();
             generate(shell, &mut command, &program, &mut text);
-            // As each shell looks for them.
-            let name = match shell {
-                Shell::Zsh => format!("_{program}"),
-                Shell::Fish => format!("{program}.fish"),
-                _ => program.clone(),
+            let path = match shell {
+                Shell::Zsh => format!("zsh/site-functions/_{program}"),
+                Shell::Fish => format!("fish/vendor_completions.d/{program}.fish"),
+                _ => format!("bash-completion/completions/{program}"),
             };
             let text = String::from_utf8_lossy(&text).into_owned();
-            files.push(File { name, text });
+            files.push(File {
+                path: path.into(),
+                text,
+            });
         }
     }
     files

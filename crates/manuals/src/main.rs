@@ -1,4 +1,4 @@
-//! `manuals DIRECTORY`: writes `man/*.8` and `completions/*` into it, in the place of what is there.
+//! `manuals DIRECTORY`: writes them into it, as they stand below a prefix's `share`.
 //!
 //! The pages' date is that of `SOURCE_DATE_EPOCH`; without it they have none.
 
@@ -15,19 +15,17 @@ fn main() -> Result<ExitCode> {
     let (Some(directory), None) = (arguments.next(), arguments.next()) else {
         bail!("usage: manuals DIRECTORY");
     };
-    let directory = Path::new(&directory);
-    write(&directory.join("man"), pages(&date()?)?)?;
-    write(&directory.join("completions"), completions())?;
+    for file in pages(&date()?)?.into_iter().chain(completions()) {
+        write(Path::new(&directory), &file)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(directory: &Path, files: Vec<File>) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("mkdir {}", directory.display()))?;
-    for File { name, text } in files {
-        let path = directory.join(name);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(())
+fn write(directory: &Path, file: &File) -> Result<()> {
+    let path = directory.join(&file.path);
+    let parent = path.parent().unwrap_or(directory);
+    fs::create_dir_all(parent).with_context(|| format!("mkdir {}", parent.display()))?;
+    fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))
 }
 
 fn date() -> Result<String> {

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crust_manuals::{commands, completions, pages};
@@ -38,7 +39,7 @@ fn rendered(roff: &str) -> String {
 fn pages_render_without_a_warning_and_are_whole() {
     for page in pages(DATE).unwrap() {
         let text = rendered(&page.text);
-        let name = page.name.trim_end_matches(".8");
+        let name = page.path.file_stem().unwrap().to_str().unwrap();
         assert!(text.starts_with(&format!("{name}(8)")), "{text}");
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "SEE ALSO"] {
             assert!(text.contains(section), "{name} has no {section}: {text}");
@@ -50,8 +51,8 @@ fn pages_render_without_a_warning_and_are_whole() {
 
 /// Each command's page names its options, and each verb's has a page of its own.
 fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
-    let file = format!("{path}.8");
-    let page = pages.iter().find(|page| page.name == file);
+    let file = format!("man/man8/{path}.8");
+    let page = pages.iter().find(|page| page.path == Path::new(&file));
     let page = page.unwrap_or_else(|| panic!("no {file}"));
     let text = rendered(&page.text);
     for argument in command.get_arguments() {
@@ -87,17 +88,17 @@ fn every_verb_and_flag_has_its_place() {
         let name = command.get_name().to_owned();
         check(&command, &name, &pages);
     }
-    let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+    let paths: Vec<&Path> = pages.iter().map(|page| page.path.as_path()).collect();
     for name in [
-        "runcrust.8",
-        "runcrust-install.8",
-        "runcrust-uninstall.8",
-        "runcrust-crust.8",
-        "runcrust-crust-stage.8",
-        "crust_ops.8",
-        "crust-mount-hook.8",
+        "man/man8/runcrust.8",
+        "man/man8/runcrust-install.8",
+        "man/man8/runcrust-uninstall.8",
+        "man/man8/runcrust-crust.8",
+        "man/man8/runcrust-crust-stage.8",
+        "man/man8/crust_ops.8",
+        "man/man8/crust-mount-hook.8",
     ] {
-        assert!(names.contains(&name), "{names:?}");
+        assert!(paths.contains(&Path::new(name)), "{paths:?}");
     }
 }
 
@@ -112,14 +113,35 @@ fn pages_without_a_date_are_the_same_each_time() {
 fn each_shell_completes_verbs_and_flags() {
     let files = completions();
     for (name, words) in [
-        ("runcrust", ["uninstall", "--copy-to", "crust"]),
-        ("_runcrust", ["uninstall", "--copy-to", "crust"]),
-        ("runcrust.fish", ["uninstall", "copy-to", "crust"]),
-        ("crust_ops", ["--config", "--check", "--version"]),
-        ("_crust_ops", ["--config", "--check", "--version"]),
-        ("crust_ops.fish", ["config", "check", "version"]),
+        (
+            "bash-completion/completions/runcrust",
+            ["uninstall", "--copy-to", "crust"],
+        ),
+        (
+            "zsh/site-functions/_runcrust",
+            ["uninstall", "--copy-to", "crust"],
+        ),
+        (
+            "fish/vendor_completions.d/runcrust.fish",
+            ["uninstall", "copy-to", "crust"],
+        ),
+        (
+            "bash-completion/completions/crust_ops",
+            ["--config", "--check", "--version"],
+        ),
+        (
+            "zsh/site-functions/_crust_ops",
+            ["--config", "--check", "--version"],
+        ),
+        (
+            "fish/vendor_completions.d/crust_ops.fish",
+            ["config", "check", "version"],
+        ),
     ] {
-        let file = files.iter().find(|file| file.name == name).unwrap();
+        let file = files
+            .iter()
+            .find(|file| file.path == Path::new(name))
+            .unwrap();
         for word in words {
             assert!(file.text.contains(word), "{name}: {word}");
         }
@@ -129,11 +151,11 @@ fn each_shell_completes_verbs_and_flags() {
 #[test]
 fn bash_takes_its_completions() {
     for file in completions() {
-        if file.name.contains('.') || file.name.starts_with('_') {
+        if !file.path.starts_with("bash-completion") {
             continue;
         }
         let mut bash = Command::new("bash");
         let status = bash.args(["-n", "-c", &file.text]).status().unwrap();
-        assert!(status.success(), "{}", file.name);
+        assert!(status.success(), "{}", file.path.display());
     }
 }

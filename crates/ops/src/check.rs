@@ -5,6 +5,7 @@ mod metrics;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crust_state::trust::{Flaw, Kind, walk};
 use crust_state::{Config, CrustDirectory, StateDirectory};
 use rustix::fs::{Access, access};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -12,7 +13,6 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::cli::{Asked, Capabilities, Policy, Runs};
 use crate::listen::{Occupant, occupant, trusted_directory};
 use crate::settings::Settings;
-use crate::trust::{Flaw, Kind, walk};
 
 /// Without them no volume is mounted: the runtime is a child of ours when it publishes, and enters a
 /// sandbox's mount namespace.
@@ -145,7 +145,7 @@ fn made(directory: &Path, is_there: bool) -> String {
 
 /// A program that root runs for every container.
 fn program(path: &Path, hint: &str) -> Outcome {
-    let real = walk(path, Kind::File).map_err(|flaw| match flaw {
+    let real = walk(Path::new("/"), path, Kind::File).map_err(|flaw| match flaw {
         // It has a hint of its own.
         Flaw::Writable { .. } => flaw.to_string(),
         _ => format!("{flaw}; hint: {hint}"),

@@ -16,7 +16,6 @@ mod server;
 mod services;
 mod settings;
 mod status;
-mod trust;
 mod volumes;
 
 use std::path::PathBuf;

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
+use crust_state::trust::{self, Flaw};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
@@ -16,7 +17,6 @@ use rustix::net::{
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::settings::MetricsAddress;
-use crate::trust::{self, Flaw};
 
 pub(crate) use activated::Activated;
 pub(crate) use connections::{Connections, MetricsListener};
@@ -97,7 +97,7 @@ fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListen
 /// Refuses a socket where others than root could replace it.
 pub(crate) fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
     let directory = socket.parent().unwrap_or(socket);
-    trust::directory(directory).map_err(|flaw| ListenError::Directory {
+    trust::directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
         socket: socket.to_owned(),
         flaw,
     })

@@ -1,14 +1,19 @@
 //! A file that somebody else keeps, a bundle's `config.json` or a daemon's configuration: read
 //! once, replaced whole.
 
+mod staged;
+
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
+
+use staged::Temp;
+pub use staged::{Staged, put, stage_new, sweep};
 
 /// Why such a file can't be read or replaced.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +45,12 @@ pub enum ForeignFileError {
         .0.display()
     )]
     Changed(PathBuf),
+    /// Somebody mounted it there, and a file can't take a mount's place.
+    #[error(
+        "{} is a mount point (a container's file?) and can't be replaced; hint: mount its directory \
+         instead, or edit what is mounted", .0.display()
+    )]
+    MountPoint(PathBuf),
     /// Only with thousands of left-overs.
     #[error("no free name for a temporary file beside {}; hint: remove .*.runcrust there", .0.display())]
     NoName(PathBuf),
@@ -114,39 +125,38 @@ impl ForeignFile {
     /// Puts `bytes` in the file's place, atomically, with its mode, owner and
     /// extended attributes (docs/callers.md). On an error the old file stays.
     pub fn replace(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
-        self.check_unchanged()?;
+        // The directory isn't synced: after a crash of the node either file of a bundle will do, for
+        // its container is gone.
+        self.stage(bytes)?.commit()
+    }
+
+    /// Makes all ready for [`Self::replace`] but the last step.
+    pub fn stage(&self, bytes: &[u8]) -> Result<Staged<'_>, ForeignFileError> {
         let temp = Temp::create(&self.dir, &self.name, &self.path)?;
         temp.write(bytes)?;
         // The owner first: a change of it clears mode bits and security.capability.
         rustix::fs::fchown(
-            &temp.file,
+            temp.file(),
             Some(rustix::fs::Uid::from_raw(self.stat.st_uid)),
             Some(rustix::fs::Gid::from_raw(self.stat.st_gid)),
         )
         .map_err(self.failed("fchown"))?;
-        self.copy_xattrs(&temp.file)?;
-        rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(self.stat.st_mode & 0o7777))
+        self.copy_xattrs(temp.file())?;
+        rustix::fs::fchmod(temp.file(), Mode::from_raw_mode(self.stat.st_mode & 0o7777))
             .map_err(self.failed("fchmod"))?;
-        // The directory isn't synced: after a crash of the node either file of a bundle will do, for
-        // its container is gone.
-        temp.rename()
+        temp.sync()?;
+        Ok(Staged::replacement(temp, self))
     }
 
-    /// Waits until a replacement, or a removal, will outlive a crash of the node.
-    pub fn sync_directory(&self) -> Result<(), ForeignFileError> {
-        rustix::fs::fsync(&self.dir).map_err(self.failed("fsync"))
+    /// Makes ready for the file's removal: finds out whether its directory can be written.
+    pub fn stage_removal(&self) -> Result<Staged<'_>, ForeignFileError> {
+        let temp = Temp::create(&self.dir, &self.name, &self.path)?;
+        Ok(Staged::removal(temp, self))
     }
 
-    /// Removes the file, if it is still the one that was read.
-    pub fn remove(&self) -> Result<(), ForeignFileError> {
-        self.check_unchanged()?;
-        rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty()).map_err(self.failed("unlink"))
-    }
-
-    /// Whether nobody but root can have written it.
-    #[must_use]
-    pub fn is_roots_alone(&self) -> bool {
-        self.stat.st_uid == 0 && self.stat.st_mode & 0o022 == 0
+    /// Removes what is left of its next contents, as [`sweep`] does.
+    pub fn sweep(&self) -> Result<(), ForeignFileError> {
+        staged::sweep_in(&self.dir, &self.name, &self.path)
     }
 
     /// The file as it is now.
@@ -195,83 +205,6 @@ impl ForeignFile {
 
     fn failed(&self, name: &'static str) -> impl FnOnce(Errno) -> ForeignFileError {
         call(name, &self.path)
-    }
-}
-
-/// Writes a file of ours where somebody else looks for it, with this mode, root's: whole, and in the
-/// place of one that is there. Whoever has that one open, or runs it, keeps it.
-pub fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFileError> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(ForeignFileError::NotAFile(path.to_path_buf()));
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir_fd = rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(call("open", dir))?;
-    let temp = Temp::create(&dir_fd, name, path)?;
-    temp.write(bytes)?;
-    rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(mode)).map_err(call("fchmod", path))?;
-    temp.rename()?;
-    rustix::fs::fsync(&dir_fd).map_err(call("fsync", dir))
-}
-
-/// The new file until it has its name; removed when that doesn't come about.
-struct Temp<'a> {
-    dir: &'a OwnedFd,
-    temporary: OsString,
-    name: &'a OsStr,
-    path: &'a Path,
-    file: File,
-    renamed: bool,
-}
-
-impl<'a> Temp<'a> {
-    fn create(dir: &'a OwnedFd, name: &'a OsStr, path: &'a Path) -> Result<Self, ForeignFileError> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let owner_only = Mode::RUSR | Mode::WUSR;
-        for attempt in 0..1024_u32 {
-            let mut temporary = OsString::from(".");
-            temporary.push(name);
-            temporary.push(format!(".{}.{attempt}.runcrust", std::process::id()));
-            match rustix::fs::openat(dir, &temporary, flags, owner_only) {
-                Ok(fd) => {
-                    return Ok(Self {
-                        dir,
-                        temporary,
-                        name,
-                        path,
-                        file: File::from(fd),
-                        renamed: false,
-                    });
-                }
-                // Left by a process of this id that was killed.
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(call("open", &path.with_file_name(&temporary))(errno)),
-            }
-        }
-        Err(ForeignFileError::NoName(path.to_path_buf()))
-    }
-
-    fn write(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
-        let mut file = &self.file;
-        file.write_all(bytes).map_err(io_call("write", self.path))
-    }
-
-    /// Gives it its name, once it is on the disk.
-    fn rename(mut self) -> Result<(), ForeignFileError> {
-        rustix::fs::fsync(&self.file).map_err(call("fsync", self.path))?;
-        rustix::fs::renameat(self.dir, &self.temporary, self.dir, self.name)
-            .map_err(call("rename", self.path))?;
-        self.renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temp<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // The error that brought us here is the one to tell.
-            let _ = rustix::fs::unlinkat(self.dir, &self.temporary, AtFlags::empty());
-        }
     }
 }
 

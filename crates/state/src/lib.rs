@@ -12,6 +12,7 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`trust`] | whether root alone can change what a path leads to |
 //! | [`foreign`] | files that others keep, replaced whole |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
@@ -37,6 +38,7 @@ pub mod sandbox;
 mod sentence;
 pub mod state_directory;
 pub mod target;
+pub mod trust;
 
 pub use config::Config;
 pub use crust::{CrustDirectory, Volume};

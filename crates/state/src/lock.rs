@@ -50,10 +50,21 @@ impl Lock {
     /// Locks a bundle: its config and its record, from the first look until the delegate runs.
     /// The lock is on the directory itself, so that nothing is left of it when the bundle goes.
     pub fn bundle(directory: &Path, deadline: Deadline) -> Result<Self, LockError> {
+        Self::directory(directory, "another create of this bundle", deadline)
+    }
+
+    /// Locks the configurations of a node's engines, by its root directory: it is there on each node,
+    /// the same for every container that has it, and nothing has to be written for it.
+    pub fn node(root: &Path, deadline: Deadline) -> Result<Self, LockError> {
+        Self::directory(root, "another runcrust install or uninstall", deadline)
+    }
+
+    fn directory(directory: &Path, others: &str, deadline: Deadline) -> Result<Self, LockError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|error| failed("open", directory, error))?;
-        wait_for(File::from(fd), directory.to_owned(), deadline).map(Self)
+        let holder = |_| others.to_owned();
+        wait_for(File::from(fd), directory.to_owned(), holder, deadline).map(Self)
     }
 
     /// Takes the lock, waiting for it until `deadline`. `locks` is the directory of lock files.
@@ -72,7 +83,7 @@ impl Lock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| failed("openat", &path, error))?;
-        let mut file = wait_for(File::from(fd), path, deadline)?;
+        let mut file = wait_for(File::from(fd), path, holder, deadline)?;
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
@@ -91,7 +102,12 @@ fn own_pid() -> String {
 }
 
 /// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
-fn wait_for(file: File, path: PathBuf, deadline: Deadline) -> Result<File, LockError> {
+fn wait_for(
+    file: File,
+    path: PathBuf,
+    holder: impl FnOnce(File) -> String,
+    deadline: Deadline,
+) -> Result<File, LockError> {
     let locked =
         deadline.poll(
             || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -103,17 +119,14 @@ fn wait_for(file: File, path: PathBuf, deadline: Deadline) -> Result<File, LockE
     match locked {
         Some(()) => Ok(file),
         None => Err(LockError::Held {
-            holder: holder(file, &path),
+            holder: holder(file),
             path,
         }),
     }
 }
 
 /// As it said of itself.
-fn holder(mut file: File, path: &Path) -> String {
-    if path.is_dir() {
-        return "another create of this bundle".to_owned();
-    }
+fn holder(mut file: File) -> String {
     let mut holder = String::new();
     let _ = file.read_to_string(&mut holder);
     if holder.is_empty() {

@@ -3,12 +3,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Container, Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use runcrust_tests::kubernetes::{document, manifests, strictly};
+use runcrust_tests::kubernetes::{document, manifests, strictly, yaml};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What a kustomization of ours says; kubectl has no types of its own for it.
 #[derive(Debug, Deserialize, Serialize)]
@@ -17,6 +18,8 @@ struct Kustomization {
     api_version: String,
     kind: String,
     resources: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    patches: Vec<Value>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     config_map_generator: Vec<ConfigMapGenerator>,
 }
@@ -36,7 +39,7 @@ fn read<T: DeserializeOwned + Serialize>(name: &str) -> T {
 }
 
 fn daemon_set() -> DaemonSet {
-    read("daemonset.yaml")
+    read("base/daemonset.yaml")
 }
 
 fn kustomization(directory: &str) -> Kustomization {
@@ -63,6 +66,7 @@ fn checked(name: &str) {
         ("v1", "Namespace") => drop(read::<Namespace>(name)),
         ("v1", "PersistentVolumeClaim") => drop(read::<PersistentVolumeClaim>(name)),
         ("v1", "Pod") => drop(read::<Pod>(name)),
+        ("v1", "ResourceQuota") => drop(read::<ResourceQuota>(name)),
         ("apps/v1", "DaemonSet") => drop(read::<DaemonSet>(name)),
         ("node.k8s.io/v1", "RuntimeClass") => drop(read::<RuntimeClass>(name)),
         ("storage.k8s.io/v1", "StorageClass") => drop(read::<StorageClass>(name)),
@@ -72,7 +76,7 @@ fn checked(name: &str) {
 
 #[test]
 fn every_manifest_is_what_it_says_it_is() {
-    for directory in ["", "example/"] {
+    for directory in ["base/", "example/"] {
         for resource in kustomization(directory).resources {
             checked(&format!("{directory}{}", resource.display()));
         }
@@ -81,7 +85,7 @@ fn every_manifest_is_what_it_says_it_is() {
 
 #[test]
 fn a_kustomization_has_all_that_lies_beside_it() {
-    for directory in ["", "example/"] {
+    for directory in ["base/", "example/"] {
         let kustomization = kustomization(directory);
         let generated = kustomization
             .config_map_generator
@@ -112,7 +116,7 @@ fn the_daemon_set_is_whole_in_itself() {
         spec.selector.match_labels,
         spec.template.metadata.as_ref().unwrap().labels
     );
-    let namespace = read::<Namespace>("namespace.yaml").metadata.name;
+    let namespace = read::<Namespace>("base/namespace.yaml").metadata.name;
     assert_eq!(set.metadata.namespace, namespace);
     let pod = spec.template.spec.as_ref().unwrap();
     let volumes: BTreeSet<&str> = pod
@@ -134,7 +138,7 @@ fn the_daemon_set_is_whole_in_itself() {
         .flatten()
         .filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))
         .collect();
-    let generated = kustomization("").config_map_generator;
+    let generated = kustomization("base/").config_map_generator;
     let generated: Vec<String> = generated
         .into_iter()
         .inspect(|map| assert_eq!(Some(&map.namespace), namespace.as_ref()))
@@ -156,7 +160,7 @@ fn the_daemon_set_is_whole_in_itself() {
 /// A class leads to the handler that the `DaemonSet` makes, and the example's pod to all of it.
 #[test]
 fn the_manifests_lead_to_each_other() {
-    let class: RuntimeClass = read("runtimeclass.yaml");
+    let class: RuntimeClass = read("base/runtimeclass.yaml");
     let handler = format!("--handler={}", class.handler);
     let install = containers(&daemon_set()).remove(0);
     let command = install.command.unwrap();
@@ -179,4 +183,20 @@ fn the_manifests_lead_to_each_other() {
         claim.spec.unwrap().storage_class_name,
         storage.metadata.name
     );
+}
+
+/// It runs what the base's first container is replaced by.
+#[test]
+fn the_way_out_is_the_way_in_reversed() {
+    let kustomization = kustomization("uninstall/");
+    assert_eq!(kustomization.resources, [Path::new("../base")]);
+    let operations: Value = yaml(kustomization.patches[0]["patch"].as_str().unwrap());
+    let path = operations[0]["path"].as_str().unwrap();
+    let set = serde_json::to_value(daemon_set()).unwrap();
+    let installs: Vec<String> = serde_json::from_value(set.pointer(path).unwrap().clone()).unwrap();
+    let uninstalls: Vec<String> = serde_json::from_value(operations[0]["value"].clone()).unwrap();
+    let mut reversed = installs;
+    reversed.retain(|word| !word.starts_with("--copy-to"));
+    reversed[1] = "uninstall".into();
+    assert_eq!(uninstalls, reversed);
 }

@@ -75,7 +75,7 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
 
 on_each_delegate! {
     fn a_pod_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
-        let node = Node::new(delegate);
+        let node = Node::guarded(delegate, "");
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
@@ -123,7 +123,7 @@ on_each_delegate! {
 
     /// containerd 1.x takes a plugin's section whole from the last file that has one.
     fn where_the_plugin_is_set_in_an_imported_file_the_handler_is_added_there(delegate: Delegate) {
-        let node = Node::new(delegate);
+        let node = Node::guarded(delegate, "");
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
@@ -158,10 +158,97 @@ on_each_delegate! {
     }
 }
 
+/// The CRI plugin doesn't start where `default_runtime_name` leads nowhere.
+#[test]
+fn containerds_own_default_stays_while_another_handler_needs_it() {
+    let node = Node::guarded(Delegate::Runc, "");
+    let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(Delegate::Runc))]);
+    let file = configured.file();
+    let text = fs::read_to_string(&file).unwrap();
+    let runtimes = text.find("\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes");
+    let before = text[..runtimes.unwrap()].to_owned();
+    fs::write(&file, &before).unwrap();
+    let uninstall = |name| {
+        let words = [
+            "uninstall",
+            "containerd",
+            "--config",
+            utf8(&file),
+            "--handler",
+            name,
+        ];
+        run(node.handler().path(), &words)
+    };
+    for name in ["crust", "crust-crun"] {
+        let words = [
+            "install",
+            "containerd",
+            "--config",
+            utf8(&file),
+            "--handler",
+            name,
+        ];
+        let _ = run(node.handler().path(), &words).success();
+    }
+    let named = before.replace(
+        "default_runtime_name = \"runc\"",
+        "default_runtime_name = \"crust\"",
+    );
+    let both = fs::read_to_string(&file).unwrap();
+    fs::write(&file, both.replace(&before, &named)).unwrap();
+    let refused = uninstall("crust").failure();
+    assert!(
+        refused
+            .stderr
+            .contains("handler crust is the default runtime"),
+        "{refused}"
+    );
+    fs::write(&file, both).unwrap();
+
+    let _ = uninstall("crust").success();
+    assert!(runtime(&dump(&file), "crust").is_empty());
+    configured.added("crust-crun", &node.handler().runtime());
+    let containerd = Containerd::start_from(configured);
+    let cri = containerd.cri();
+    let pod = cri.run_pod(&containerd.pod(POD), "crust-crun").unwrap();
+    cri.stop_pod(&pod).unwrap();
+    cri.remove_pod(&pod).unwrap();
+    drop(containerd);
+    let _ = uninstall("crust-crun").success();
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+/// containerd 1.x looks for a relative pattern from where it was started, and for a pattern in each
+/// part of a path that has a star.
+#[test]
+fn imports_are_found_where_containerd_finds_them() {
+    for (pattern, place) in [("conf.d/*.toml", "conf.d"), ("/[ab].d/*.toml", "a.d")] {
+        let node = Node::guarded(Delegate::Runc, "");
+        let file = node.dir().join("config.toml");
+        let pattern = match pattern.strip_prefix('/') {
+            Some(below) => format!("{}/{below}", node.dir().path().display()),
+            None => pattern.to_owned(),
+        };
+        fs::write(&file, format!("version = 2\nimports = [{pattern:?}]\n")).unwrap();
+        let section = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n\
+                       runtime_type = \"io.containerd.runc.v2\"\n";
+        let drop_in = node.dir().subdir(place).join("1.toml");
+        fs::write(drop_in, format!("version = 2\n{section}")).unwrap();
+        let before = dump(&file);
+        let _ = call(&node, "install", &file).success();
+        let after = dump(&file);
+        assert!(!runtime(&after, "crust").is_empty(), "{pattern}: {after:?}");
+        let (there, is_there) = (runtime(&before, "other"), runtime(&after, "other"));
+        assert_eq!(is_there, there, "{pattern}");
+        let _ = call(&node, "uninstall", &file).success();
+        assert_eq!(dump(&file), before);
+    }
+}
+
 /// Without it containerd 1.x would have no runtime but ours, and no CRI.
 #[test]
 fn a_drop_in_leaves_containerds_own_default_runtime() {
-    let node = Node::new(Delegate::Runc);
+    let node = Node::guarded(Delegate::Runc, "");
     let drop_ins = node.dir().subdir("conf.d");
     let file = node.dir().join("config.toml");
     let imports = format!("version = 2\nimports = [{:?}]\n", drop_ins.join("*.toml"));
@@ -187,7 +274,7 @@ fn a_drop_in_leaves_containerds_own_default_runtime() {
 
 #[test]
 fn without_a_file_one_is_made_that_containerd_reads_and_the_rest_is_its_default() {
-    let node = Node::new(Delegate::Runc);
+    let node = Node::guarded(Delegate::Runc, "");
     let file = node.dir().join("etc/containerd/config.toml");
     let empty = node.dir().join("empty.toml");
     fs::write(&empty, "version = 2\n").unwrap();

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::process::Command;
 
-use runcrust_tests::xattr;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, Node, Run, TestDir, xattr};
 use serde_json::Value;
 
 use crate::scene::{Scene, tree};
@@ -217,12 +219,212 @@ fn what_cannot_be_edited_is_left_alone_and_told_with_its_line() {
     scene.write(CONFIG, V2, 0o644);
     chown(scene.at(CONFIG), Some(1000), None).unwrap();
     let refused = scene.installed("install containerd").failure();
-    assert!(refused.stderr.contains("isn't root's alone"), "{refused}");
+    assert!(refused.stderr.contains("isn't owned by root"), "{refused}");
     chown(scene.at(CONFIG), Some(0), None).unwrap();
     fs::set_permissions(scene.at(CONFIG), fs::Permissions::from_mode(0o666)).unwrap();
     let refused = scene.installed("install containerd").failure();
-    assert!(refused.stderr.contains("isn't root's alone"), "{refused}");
+    let words = "config.toml can be written by others than root";
+    assert!(refused.stderr.contains(words), "{refused}");
     assert_eq!(scene.read(CONFIG), V2);
+}
+
+/// A daemon of root's reads it.
+#[test]
+fn a_directory_that_others_can_write_holds_no_configuration() {
+    let scene = Scene::new();
+    for (engine, directory) in [("containerd", "etc/containerd"), ("docker", "etc")] {
+        scene.write("etc/containerd/x", "", 0o644);
+        fs::set_permissions(scene.at(directory), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = scene.installed(&format!("install {engine}")).failure();
+        let words = format!("/{directory} can be written by others than root");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        fs::set_permissions(scene.at(directory), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert!(!scene.at(CONFIG).exists());
+}
+
+#[test]
+fn a_configuration_is_named_from_where_the_caller_is_or_from_the_nodes_root() {
+    let dir = TestDir::guarded();
+    let (here, node) = (dir.subdir("here"), Node::guarded(Delegate::Runc, ""));
+    let mut command = Command::new(node.handler().path());
+    command.args(["install", "containerd", "--config", "config.toml"]);
+    let _ = Run::of(command.current_dir(&here)).success();
+    let text = fs::read_to_string(here.join("config.toml")).unwrap();
+    assert!(text.contains("runtimes.crust]"), "{text}");
+
+    let scene = Scene::new();
+    let refused = scene
+        .installed("install containerd --config config.toml")
+        .failure();
+    assert!(
+        refused.stderr.contains("isn't an absolute path; hint: "),
+        "{refused}"
+    );
+    assert!(!scene.at("config.toml").exists());
+}
+
+#[test]
+fn of_two_files_both_are_changed_or_none() {
+    let scene = Scene::new();
+    let first = format!("imports = [\"/etc/more/1.toml\"]\n{V2}");
+    let crust = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n\
+                 runtime_type = \"io.containerd.runc.v2\"\noptions.BinaryName = \"/usr/local/bin/runcrust\"\n";
+    scene.write(CONFIG, &format!("{first}{crust}"), 0o644);
+    scene.write("etc/more/1.toml", &format!("{V2}{crust}"), 0o644);
+    let before = tree(&scene.at("etc"));
+    let more = scene.at("etc/more");
+    mount(&["--bind", utf8(&more), utf8(&more)]);
+    mount(&["-o", "remount,bind,ro", utf8(&more)]);
+    let refused = scene.call("uninstall containerd").failure();
+    assert!(
+        refused.stderr.contains("Read-only file system"),
+        "{refused}"
+    );
+    assert_eq!(tree(&scene.at("etc")), before);
+    let _ = Run::of(Command::new("umount").arg(&more)).success();
+    let _ = scene.call("uninstall containerd").success();
+    assert_eq!(scene.read(CONFIG), first);
+    assert_eq!(scene.read("etc/more/1.toml"), V2);
+}
+
+fn mount(arguments: &[&str]) {
+    let _ = Run::of(Command::new("mount").args(arguments)).success();
+}
+
+#[test]
+fn a_file_that_is_mounted_is_told_as_such() {
+    let scene = Scene::new();
+    scene.write(CONFIG, V2, 0o644);
+    let file = scene.at(CONFIG);
+    mount(&["--bind", utf8(&file), utf8(&file)]);
+    let refused = scene.installed("install containerd").failure();
+    assert!(refused.stderr.contains("is a mount point"), "{refused}");
+    assert!(refused.stderr.contains("hint: "), "{refused}");
+    let _ = Run::of(Command::new("umount").arg(&file)).success();
+    assert_eq!(scene.read(CONFIG), V2);
+    assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+}
+
+/// Each reads what the one before it wrote.
+#[test]
+fn of_many_installs_at_once_none_loses_its_handler() {
+    let scene = Scene::new();
+    scene.write(CONFIG, V2, 0o644);
+    let names: Vec<String> = (0..8).map(|at| format!("crust-{at}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let line = format!("install containerd --handler {name}");
+            let _ = scope.spawn(|| scene.installed(&{ line }).success());
+        }
+    });
+    let text = scene.read(CONFIG);
+    for name in &names {
+        assert!(
+            text.contains(&format!("runtimes.{name}]")),
+            "{name}: {text}"
+        );
+    }
+    std::thread::scope(|scope| {
+        for name in &names {
+            let line = format!("uninstall containerd --handler {name}");
+            let _ = scope.spawn(|| scene.call(&{ line }).success());
+        }
+    });
+    assert_eq!(scene.read(CONFIG), V2);
+}
+
+#[test]
+fn files_that_import_each_other_come_to_an_end() {
+    let scene = Scene::new();
+    let text = format!("imports = [\"../containerd/config.toml\"]\n{V2}");
+    scene.write(CONFIG, &text, 0o644);
+    let _ = scene.installed("install containerd").success();
+    assert!(scene.read(CONFIG).contains("runtimes.crust]"));
+    // More names at each step.
+    for link in ["a", "b"] {
+        symlink(".", scene.at(&format!("etc/containerd/{link}"))).unwrap();
+    }
+    let text = format!("imports = [\"a/config.toml\", \"b/config.toml\"]\n{V2}");
+    scene.write(CONFIG, &text, 0o644);
+    let refused = scene.installed("install containerd").failure();
+    assert!(
+        refused.stderr.contains("do they import each other"),
+        "{refused}"
+    );
+    assert_eq!(scene.read(CONFIG), text);
+}
+
+/// The last of them counts, or the first that says so: ours isn't alone.
+#[test]
+fn the_engines_other_files_are_read_too() {
+    let foreign = [
+        (
+            "crio",
+            "etc/crio/crio.conf",
+            "[crio.runtime.runtimes.crust]\nruntime_path = \"/x\"\n",
+        ),
+        (
+            "podman",
+            "usr/share/containers/containers.conf",
+            "[engine.runtimes]\ncrust = [\"/x\"]\n",
+        ),
+    ];
+    let default = [
+        (
+            "crio",
+            "etc/crio/crio.conf.d/10-x",
+            "[crio.runtime]\ndefault_runtime = \"crust\"\n",
+        ),
+        (
+            "podman",
+            "etc/containers/containers.conf",
+            "[engine]\nruntime = \"crust\"\n",
+        ),
+    ];
+    for ((engine, path, text), (_, default_path, default)) in foreign.into_iter().zip(default) {
+        let scene = Scene::new();
+        scene.write(path, text, 0o644);
+        let refused = scene.installed(&format!("install {engine}")).failure();
+        let words = format!("/{path}: handler crust is there and isn't runcrust's");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        fs::remove_file(scene.at(path)).unwrap();
+        let _ = scene.installed(&format!("install {engine}")).success();
+        scene.write(default_path, default, 0o644);
+        let refused = scene.call(&format!("uninstall {engine}")).failure();
+        let words = format!("/{default_path}: handler crust is the default runtime; hint: ");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        fs::remove_file(scene.at(default_path)).unwrap();
+        let _ = scene.call(&format!("uninstall {engine}")).success();
+    }
+}
+
+#[test]
+fn a_configuration_that_nobody_would_read_is_not_made() {
+    let scene = Scene::bare();
+    for program in [
+        "usr/local/bin/runcrust",
+        "usr/local/bin/crust-mount-hook",
+        "usr/bin/runc",
+    ] {
+        scene.write(program, "", 0o755);
+    }
+    for (engine, file) in [
+        ("containerd", CONFIG),
+        ("crio", "etc/crio/crio.conf"),
+        ("docker", "etc/docker/daemon.json"),
+    ] {
+        let refused = scene.installed(&format!("install {engine}")).failure();
+        let words = format!("nor {engine}.service on the node; hint: ");
+        assert!(refused.stderr.contains(&words), "{refused}");
+        assert!(!scene.at("etc").exists());
+        let _ = scene
+            .installed(&format!("install {engine} --config /srv/{engine}"))
+            .success();
+        scene.write(file, "", 0o644);
+        let _ = scene.installed(&format!("install {engine}")).success();
+        fs::remove_dir_all(scene.at("etc")).unwrap();
+    }
 }
 
 #[test]

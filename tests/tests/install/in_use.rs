@@ -28,7 +28,7 @@ fn installed(node: &Node) -> impl Fn(&[&str]) -> Run {
 
 #[test]
 fn a_sandbox_with_a_volume_and_one_that_waits_for_some_are_reasons_to_stay() {
-    let node = Node::with(Delegate::Runc, "sandbox = \"always\"");
+    let node = Node::guarded(Delegate::Runc, "sandbox = \"always\"");
     let device = node.ext4();
     let call = installed(&node);
     let empty = node.sandbox("pod-without");
@@ -58,7 +58,7 @@ fn a_sandbox_with_a_volume_and_one_that_waits_for_some_are_reasons_to_stay() {
 
 #[test]
 fn records_that_cannot_be_read_are_reasons_to_stay() {
-    let node = Node::new(Delegate::Runc);
+    let node = Node::guarded(Delegate::Runc, "");
     let device = node.ext4();
     let target = node.stage(UID, "pv-1", &device, &[]);
     let call = installed(&node);

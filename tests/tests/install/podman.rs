@@ -11,7 +11,7 @@ const POD: &str = "dddddddd-1111-2222-3333-444444444444";
 
 on_each_delegate! {
     fn a_container_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
-        let node = Node::new(delegate);
+        let node = Node::guarded(delegate, "");
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let file = node.dir().join("containers.conf");

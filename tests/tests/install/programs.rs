@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Run, binary};
+use runcrust_tests::{Run, TestDir, binary};
 
 use crate::scene::Scene;
 
@@ -67,11 +68,14 @@ fn an_older_program_is_replaced_and_goes_on_where_it_runs() {
 /// The name selects the configuration, however the program was found.
 #[test]
 fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
-    let scene = Scene::empty();
-    let directory = scene.dir.subdir("bin");
+    let dir = TestDir::guarded();
+    let directory = dir.subdir("bin");
+    for program in ["runcrust", "crust-mount-hook"] {
+        fs::copy(binary(program), directory.join(program)).unwrap();
+    }
     let link = directory.join("runcrust-other");
-    symlink(binary("runcrust"), &link).unwrap();
-    let file = scene.dir.join("containers.conf");
+    symlink("runcrust", &link).unwrap();
+    let file = dir.join("containers.conf");
     for called in ["runcrust-other", "./runcrust-other", utf8(&link)] {
         let mut command = Command::new(called);
         command
@@ -109,4 +113,153 @@ fn a_handler_without_a_program_on_the_node_is_refused() {
         refused.stderr.contains("isn't a program on the node"),
         "{refused}"
     );
+}
+
+/// Who can change it is root on the node.
+#[test]
+fn a_program_that_others_can_change_is_refused() {
+    let scene = Scene::new();
+    let (program, home) = (scene.at("home/u/runcrust"), scene.at("home/u"));
+    scene.write("home/u/runcrust", "#!/bin/sh\n", 0o755);
+    scene.write("home/u/crust-mount-hook", "#!/bin/sh\n", 0o755);
+    let install = || scene.call("install containerd --program /home/u/runcrust");
+    let set =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set(&program, 0o777);
+    let refused = install().failure();
+    assert!(
+        refused.stderr.contains("/home/u/runcrust can be written"),
+        "{refused}"
+    );
+    set(&program, 0o755);
+    chown(&home, Some(1000), None).unwrap();
+    let refused = install().failure();
+    assert!(
+        refused.stderr.contains("/home/u isn't owned by root"),
+        "{refused}"
+    );
+    chown(&home, Some(0), None).unwrap();
+    let _ = install().success();
+
+    fs::create_dir(scene.at("tmp")).unwrap();
+    set(&scene.at("tmp"), 0o1777);
+    for directory in ["/tmp", "/tmp/bin"] {
+        let refused = scene
+            .call(&format!("install containerd --copy-to {directory}"))
+            .failure();
+        assert!(
+            refused.stderr.contains("/tmp can be written by others"),
+            "{refused}"
+        );
+    }
+    assert_eq!(fs::read_dir(scene.at("tmp")).unwrap().count(), 0);
+}
+
+/// No container would start.
+#[test]
+fn a_handler_without_its_hook_or_a_delegate_is_refused() {
+    let scene = Scene::new();
+    let install = |line: &str| scene.installed(&format!("install containerd {line}"));
+    fs::rename(scene.at("usr/local/bin/crust-mount-hook"), scene.at("hook")).unwrap();
+    let refused = install("").failure();
+    assert!(
+        refused
+            .stderr
+            .contains("/usr/local/bin/crust-mount-hook isn't a program"),
+        "{refused}"
+    );
+    scene.write("etc/runcrust/config.toml", "hook = \"/hook\"\n", 0o644);
+    let _ = install("--dry-run").success();
+
+    fs::create_dir_all(scene.at("var/lib/k3s")).unwrap();
+    fs::rename(scene.at("usr/sbin/runc"), scene.at("var/lib/k3s/runc")).unwrap();
+    let refused = install("").failure();
+    let words = "none of /usr/sbin/runc, /usr/bin/runc, /usr/local/sbin/runc, /usr/bin/crun is";
+    assert!(refused.stderr.contains(words), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("set `delegate` in /etc/runcrust/runcrust.toml"),
+        "{refused}"
+    );
+    let copying = scene
+        .call("install containerd --copy-to /opt/bin")
+        .failure();
+    assert!(copying.stderr.contains(words), "{copying}");
+    assert!(!scene.at("opt").exists() && !scene.at("etc/containerd").exists());
+
+    let text = "hook = \"/hook\"\ndelegate = \"/var/lib/k3s/runc\"\n";
+    scene.write("etc/runcrust/runcrust.toml", text, 0o644);
+    let _ = install("").success();
+    scene.write("etc/runcrust/runcrust.toml", "no_such_key = 1\n", 0o644);
+    let refused = install("").failure();
+    assert!(refused.stderr.contains("no_such_key"), "{refused}");
+}
+
+/// dpkg's own file would be another then, and the hook elsewhere.
+#[test]
+fn a_link_of_a_programs_name_is_replaced_and_not_followed() {
+    let scene = Scene::empty();
+    scene.write("usr/bin/runcrust", "dpkg's", 0o755);
+    fs::create_dir_all(scene.at("usr/local/bin")).unwrap();
+    let link = scene.at("usr/local/bin/runcrust");
+    symlink("/usr/bin/runcrust", &link).unwrap();
+    let _ = scene
+        .call("install containerd --copy-to /usr/local/bin")
+        .success();
+    assert!(fs::symlink_metadata(&link).unwrap().is_file());
+    assert!(scene.at("usr/local/bin/crust-mount-hook").exists());
+    assert_eq!(scene.read("usr/bin/runcrust"), "dpkg's");
+}
+
+#[test]
+fn what_cannot_be_done_is_told_before_a_program_is_copied() {
+    let scene = Scene::empty();
+    let refused = scene
+        .call("install containerd --copy-to usr/local/bin")
+        .failure();
+    assert!(
+        refused
+            .stderr
+            .contains("--copy-to usr/local/bin: isn't an absolute path"),
+        "{refused}"
+    );
+    scene.write(
+        "etc/containerd/config.toml",
+        "version = 2\n[plugins\n",
+        0o644,
+    );
+    let refused = scene
+        .call("install containerd --copy-to /usr/local/bin")
+        .failure();
+    assert!(refused.stderr.contains("config.toml:2: "), "{refused}");
+    assert!(!scene.at("usr/local").exists());
+    fs::create_dir_all(scene.at("usr/local/bin/runcrust")).unwrap();
+    let refused = scene
+        .call("install containerd --copy-to /usr/local/bin")
+        .failure();
+    assert!(
+        refused.stderr.contains("runcrust is a directory; hint: "),
+        "{refused}"
+    );
+    assert!(!scene.at("usr/local/bin/crust-mount-hook").exists());
+}
+
+/// By a process that was killed meanwhile.
+#[test]
+fn half_a_copy_is_swept_by_the_next() {
+    let scene = Scene::empty();
+    for left in [
+        ".crust-mount-hook.4711.0.runcrust",
+        ".runcrust.12.3.runcrust",
+    ] {
+        scene.write(&format!("opt/bin/{left}"), "half", 0o600);
+    }
+    scene.write("etc/containerd/.config.toml.5.0.runcrust", "half", 0o600);
+    let _ = scene
+        .call("install containerd --copy-to /opt/bin")
+        .success();
+    for (directory, count) in [("opt/bin", 2), ("etc/containerd", 1)] {
+        assert_eq!(fs::read_dir(scene.at(directory)).unwrap().count(), count);
+    }
 }

@@ -7,6 +7,8 @@ use std::process::Command;
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Run, TestDir, binary};
 
+const PROGRAM: &str = "#!/bin/sh\n";
+
 /// A directory that stands for a node's root.
 pub(crate) struct Scene {
     pub(crate) dir: TestDir,
@@ -16,11 +18,24 @@ impl Scene {
     /// One with runcrust at `/usr/local/bin/runcrust`.
     pub(crate) fn new() -> Self {
         let scene = Self::empty();
-        scene.write("usr/local/bin/runcrust", "#!/bin/sh\n", 0o755);
+        for program in ["runcrust", "crust-mount-hook"] {
+            scene.write(&format!("usr/local/bin/{program}"), PROGRAM, 0o755);
+        }
         scene
     }
 
+    /// One with the engines, and a delegate.
     pub(crate) fn empty() -> Self {
+        let scene = Self::bare();
+        scene.write("usr/sbin/runc", PROGRAM, 0o755);
+        for engine in ["containerd", "crio", "docker"] {
+            let unit = format!("usr/lib/systemd/system/{engine}.service");
+            scene.write(&unit, "", 0o644);
+        }
+        scene
+    }
+
+    pub(crate) fn bare() -> Self {
         let dir = TestDir::new();
         let _ = dir.subdir("node");
         Self { dir }

@@ -6,7 +6,10 @@ use std::fs;
 use crate::scene::Scene;
 
 const SYSTEMCTL: &str = "#!/bin/sh\necho \"$@\" >> /calls\n[ \"$1\" != show ] || cat /answer\n";
-const ASKED: &str = "show --property=ExecMainStartTimestampMonotonic,ActiveState";
+const ASKED: &str = "show --property=ExecMainStartTimestampMonotonic,ReloadResult,ActiveState";
+/// A reload is no start.
+const ASKED_OF_DOCKER: &str =
+    "show --property=StateChangeTimestampMonotonic,ReloadResult,ActiveState";
 
 /// A node whose daemon is in this state, and started that many microseconds after the node.
 fn node(state: &str, started: &str) -> Scene {
@@ -19,7 +22,10 @@ fn node(state: &str, started: &str) -> Scene {
     }
     // A process's standard input.
     scene.write("dev/null", "", 0o644);
-    let answer = format!("ActiveState={state}\nExecMainStartTimestampMonotonic={started}\n");
+    let answer = format!(
+        "ActiveState={state}\nExecMainStartTimestampMonotonic={started}\n\
+         StateChangeTimestampMonotonic={started}\nReloadResult=success\n"
+    );
     scene.write("answer", &answer, 0o644);
     scene
 }
@@ -40,7 +46,12 @@ fn a_daemon_that_started_before_the_file_was_changed_is_restarted() {
         ("docker", "reload docker.service"),
     ] {
         let unit = asked.split_once(' ').unwrap().1;
-        let expected = vec![format!("{ASKED} {unit}"), asked.to_owned()];
+        let show = if engine == "docker" {
+            ASKED_OF_DOCKER
+        } else {
+            ASKED
+        };
+        let expected = vec![format!("{show} {unit}"), asked.to_owned()];
         let done = scene
             .installed(&format!("install {engine} --restart"))
             .success();
@@ -108,4 +119,36 @@ fn a_restart_that_fails_is_told_and_the_configuration_stays() {
             .contains("hint: restart containerd.service by hand"),
         "{failed}"
     );
+}
+
+#[test]
+fn docker_is_reloaded_once_and_again_where_that_failed() {
+    let scene = node("active", "1");
+    let reloaded = "ActiveState=active\nExecMainStartTimestampMonotonic=1\n\
+                    StateChangeTimestampMonotonic=1000000000000000\nReloadResult=";
+    scene.write("answer", &format!("{reloaded}success\n"), 0o644);
+    let done = scene.installed("install docker --restart").success();
+    assert!(done.stdout.contains("docker.service has read it"), "{done}");
+    assert_eq!(calls(&scene).len(), 1);
+    scene.write("answer", &format!("{reloaded}exit-code\n"), 0o644);
+    let done = scene.installed("install docker --restart").success();
+    assert!(done.stdout.contains("done: systemctl reload"), "{done}");
+    assert_eq!(calls(&scene).len(), 2);
+}
+
+#[test]
+fn a_unit_can_have_another_name() {
+    let scene = node("active", "1");
+    let line = "install containerd --config /var/lib/k3s/config.toml --unit k3s.service";
+    let told = scene.installed(&format!("{line} --handler one")).success();
+    assert!(
+        told.stdout.contains("systemctl restart k3s.service"),
+        "{told}"
+    );
+    let _ = scene.installed(&format!("{line} --restart")).success();
+    let expected = [
+        format!("{ASKED} k3s.service"),
+        "restart k3s.service".to_owned(),
+    ];
+    assert_eq!(calls(&scene), expected);
 }

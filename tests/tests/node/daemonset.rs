@@ -19,7 +19,7 @@ const INSTALLED: [&str; 2] = ["/usr/local/bin/runcrust", "/usr/local/bin/crust-m
 
 /// The `DaemonSet`'s pod.
 fn spec() -> PodSpec {
-    let set: DaemonSet = strictly(&document(&manifests().join("daemonset.yaml"))).unwrap();
+    let set: DaemonSet = strictly(&document(&manifests().join("base/daemonset.yaml"))).unwrap();
     set.spec.unwrap().template.spec.unwrap()
 }
 
@@ -71,7 +71,7 @@ fn it_installs_the_handler_and_serves_drivers() {
     let dir = TestDir::new();
     import_image(&pod, &dir);
     let _put_back = bared();
-    let settings = fs::read_to_string(manifests().join("crust_ops.toml")).unwrap();
+    let settings = fs::read_to_string(manifests().join("base/crust_ops.toml")).unwrap();
     let kubelet = Kubelet::new(pod.cri(), dir.subdir("kubelet"))
         .config_map("crust-ops", &[("crust_ops.toml", &settings)]);
 

@@ -13,6 +13,9 @@ use crate::tables::Toml;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
     path: PathBuf,
+    /// Whether each part of the path is a pattern: containerd takes a name for one if there is a `*`
+    /// in it.
+    is_glob: bool,
     /// containerd 1.x looks for a relative pattern from where it was started.
     is_sure: bool,
 }
@@ -27,14 +30,38 @@ pub(crate) fn patterns(path: &Path, text: &str) -> Result<Vec<Pattern>, HandlerE
         .filter_map(|value| value.as_str());
     let directory = path.parent().unwrap_or(Path::new("/"));
     Ok(names
-        .map(|name| Pattern {
-            path: directory.join(name),
-            is_sure: name.starts_with('/'),
+        .map(|name| {
+            let is_glob = name.contains('*');
+            Pattern {
+                path: clean(&directory.join(name)),
+                is_glob,
+                is_sure: !is_glob || name.starts_with('/'),
+            }
         })
         .collect())
 }
 
+/// Go's `filepath.Clean`, which looks at no links: two names of one file are one then.
+fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            _ => {}
+        }
+    }
+    clean
+}
+
 impl Pattern {
+    /// Whether every containerd finds the same files.
+    pub(crate) const fn is_sure(&self) -> bool {
+        self.is_sure
+    }
+
     /// The files that it matches, in order. `list` gives the names in a directory.
     pub(crate) fn files<E>(
         &self,
@@ -42,7 +69,7 @@ impl Pattern {
     ) -> Result<Vec<PathBuf>, E> {
         let mut found = vec![PathBuf::from("/")];
         for part in self.parts() {
-            if !has_wildcards(part) {
+            if !self.is_glob || !has_wildcards(part) {
                 for path in &mut found {
                     path.push(part);
                 }
@@ -67,7 +94,8 @@ impl Pattern {
     /// Where a file of ours would be imported from, if it is one of a directory's files that are.
     pub(crate) fn drop_in(&self) -> Option<PathBuf> {
         let (directory, last) = (self.path.parent()?, self.path.file_name()?);
-        if !self.is_sure || !has_wildcards(last) || directory.iter().any(has_wildcards) {
+        let is_one_directorys = self.is_glob && !directory.iter().any(has_wildcards);
+        if !self.is_sure || !is_one_directorys || !has_wildcards(last) {
             return None;
         }
         let made = String::from_utf8_lossy(last.as_bytes()).replacen('*', "runcrust", 1);
@@ -82,15 +110,14 @@ impl Pattern {
     fn parts(&self) -> impl Iterator<Item = &OsStr> {
         self.path.components().filter_map(|part| match part {
             Component::Normal(name) => Some(name),
-            Component::ParentDir => Some(OsStr::new("..")),
             _ => None,
         })
     }
 }
 
-/// containerd takes a name for a pattern if there is a `*` in it.
+/// As Go's `filepath.Glob` sees it.
 fn has_wildcards(name: &OsStr) -> bool {
-    name.as_bytes().contains(&b'*')
+    name.as_bytes().iter().any(|byte| b"*?[\\".contains(byte))
 }
 
 /// Go's `filepath.Match`, with a dot like any other letter.
@@ -188,13 +215,13 @@ mod tests {
 
     #[test]
     fn a_pattern_is_found_below_each_directory_it_matches() {
-        let patterns = of("imports = ['/etc/containerd/*.d/*.toml', 'more.toml', '../x/*']");
+        let patterns = of("imports = ['/etc/containerd/[ab].d/*.toml', 'more.toml', '../x/*']");
         let list = |directory: &Path| {
             let names: &[&str] = match directory.to_str().unwrap() {
                 "/etc/containerd" => &["b.d", "config.toml", "a.d"],
                 "/etc/containerd/a.d" => &["2.toml", "1.toml", "README"],
                 "/etc/containerd/b.d" => &["0.toml"],
-                "/etc/containerd/../x" => &["y"],
+                "/etc/x" => &["y"],
                 _ => &[],
             };
             Ok::<_, ()>(names.iter().map(|name| name.as_bytes().to_vec()).collect())
@@ -208,7 +235,23 @@ mod tests {
             "/etc/containerd/a.d/2.toml",
             "/etc/containerd/b.d/0.toml",
             "/etc/containerd/more.toml",
-            "/etc/containerd/../x/y",
+            "/etc/x/y",
+        ];
+        assert_eq!(files, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_name_without_a_star_is_no_pattern_and_each_file_has_one_name() {
+        let patterns = of("imports = ['[ab].toml', '../containerd/./config.toml', '/../x.toml']");
+        let none = |_: &Path| -> Result<Vec<Vec<u8>>, ()> { panic!("nothing to look for") };
+        let files: Vec<_> = patterns
+            .iter()
+            .flat_map(|it| it.files(none).unwrap())
+            .collect();
+        let expected = [
+            "/etc/containerd/[ab].toml",
+            "/etc/containerd/config.toml",
+            "/x.toml",
         ];
         assert_eq!(files, expected.map(PathBuf::from));
     }
@@ -226,6 +269,8 @@ mod tests {
             ("/x/one.toml", None),
             ("/x/*/one.toml", None),
             ("/x/*/*.toml", None),
+            ("/x/[ab].d/*.toml", None),
+            ("/x/?/*.toml", None),
             // Of containerd 1.x nobody knows where from.
             ("conf.d/*.toml", None),
         ] {

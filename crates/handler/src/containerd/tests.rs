@@ -22,10 +22,7 @@ const UNWANTED: Unwanted<'_> = Unwanted {
 };
 
 fn source(path: &str, text: Option<&str>) -> Source {
-    Source {
-        path: path.into(),
-        text: text.map(str::to_owned),
-    }
+    Source::new(path.into(), text.map(str::to_owned))
 }
 
 fn installed(text: Option<&str>, wanted: Wanted<'_>) -> Result<String, HandlerError> {
@@ -252,6 +249,7 @@ fn what_containerd_would_not_read_as_meant_is_refused_with_the_next_step() {
         ("disabled_plugins = [\"cri\"]\n", "`version = 2`"),
         ("version = 1\n[plugins.cri]\n", "version 1"),
         ("version = 5\n", "version 5"),
+        ("version = \"2\"\n", "version isn't a number"),
         ("version = 2\nplugins = 3\n", "plugins isn't a table"),
         ("version = 2\n[plugins\n", "config.toml:2: "),
         (
@@ -365,10 +363,164 @@ fn the_cgroup_driver_is_that_of_runc_in_any_of_the_files() {
 #[test]
 fn a_disabled_cri_plugin_is_told() {
     let off = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n";
-    let note = note(&[source(CONFIG, Some(off))]).unwrap();
+    let told = notes(&[source(CONFIG, Some(off))], wanted(PROGRAM)).unwrap();
     assert!(
-        note.contains("disables plugin io.containerd.grpc.v1.cri"),
-        "{note}"
+        told[0].contains("disables plugin io.containerd.grpc.v1.cri"),
+        "{told:?}"
     );
-    assert_eq!(super::note(&[source(CONFIG, Some(MAIN))]), None);
+}
+
+const RUNTIMES: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes";
+const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
+
+fn runtime(name: &str, systemd_cgroup: Option<bool>) -> String {
+    let flag = systemd_cgroup.map(|it| format!("options.SystemdCgroup = {it}\n"));
+    let flag = flag.unwrap_or_default();
+    format!("[{RUNTIMES}.{name}]\nruntime_type = \"io.containerd.runc.v2\"\n{flag}")
+}
+
+/// kubelet's driver is that of the runtime that most pods have.
+#[test]
+fn the_cgroup_driver_is_the_default_runtimes_then_runcs_then_anybodys() {
+    let name = |name: &str| format!("[{SECTION}]\ndefault_runtime_name = {name:?}\n");
+    let table = |runtime_type: &str| {
+        format!(
+            "[{SECTION}.default_runtime]\nruntime_type = {runtime_type:?}\noptions.SystemdCgroup = true\n"
+        )
+    };
+    let (yes, no, none) = (Some(true), Some(false), None);
+    for (text, expected) in [
+        (name("x") + &runtime("runc", no) + &runtime("x", yes), yes),
+        (name("x") + &runtime("runc", yes) + &runtime("x", none), yes),
+        (runtime("runc", no) + &runtime("x", yes), no),
+        (table("io.containerd.runc.v2") + &runtime("runc", no), yes),
+        (table("") + &runtime("runc", no), no),
+        (runtime("nvidia", yes), yes),
+        (runtime("nvidia", none), none),
+    ] {
+        let text = format!("version = 2\n{text}");
+        let files = [source(CONFIG, Some(&text))];
+        let after = installed(Some(&text), wanted(PROGRAM)).unwrap();
+        let entry = after.split("runtimes.crust.options]").nth(1).unwrap();
+        let said = match (entry.contains("= true"), entry.contains("= false")) {
+            (false, false) => None,
+            (is_true, _) => Some(is_true),
+        };
+        assert_eq!(said, expected, "{after}");
+        let told = notes(&files, wanted(PROGRAM)).unwrap();
+        assert_eq!(told.is_empty(), expected.is_some(), "{told:?}");
+    }
+}
+
+#[test]
+fn the_runtime_that_we_added_stays_while_others_need_it() {
+    let one = installed(None, wanted(PROGRAM)).unwrap();
+    let other = Wanted {
+        handler: "crust-crun",
+        ..wanted(PROGRAM)
+    };
+    for two in [
+        installed(Some(&one), other).unwrap(),
+        format!("{one}\n{}", runtime("nvidia", None)),
+    ] {
+        let left = uninstalled(&two).unwrap();
+        assert!(left.contains("runtimes.runc]"), "{left}");
+    }
+    // It goes with the last of ours.
+    let left = uninstalled(&installed(Some(&one), other).unwrap()).unwrap();
+    let last = Unwanted {
+        handler: "crust-crun",
+        program: None,
+    };
+    let (edits, _) = uninstall(&[source(CONFIG, Some(&left))], last).unwrap();
+    assert_eq!(edits[0].after, None);
+}
+
+#[test]
+fn a_handler_that_is_the_default_stays_wherever_that_is_said() {
+    let text = installed(Some("version = 2\n"), wanted(PROGRAM)).unwrap();
+    let default = format!("version = 2\n[{SECTION}]\ndefault_runtime_name = \"crust\"\n");
+    let drop_in = "/etc/containerd/conf.d/default.toml";
+    let files = [source(CONFIG, Some(&text)), source(drop_in, Some(&default))];
+    let error = uninstall(&files, UNWANTED).unwrap_err().to_string();
+    for words in [
+        drop_in,
+        "crust is the default runtime",
+        "hint: change `plugins.",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+    let other = default.replace("\"crust\"", "\"runc\"");
+    let files = [source(CONFIG, Some(&text)), source(drop_in, Some(&other))];
+    assert!(uninstall(&files, UNWANTED).is_ok());
+    // It isn't ours to keep.
+    let files = [source(CONFIG, Some(&default))];
+    assert_eq!(uninstall(&files, UNWANTED).unwrap().0, vec![]);
+}
+
+#[test]
+fn a_file_that_containerd_1_does_not_find_gets_no_handler_but_is_told() {
+    let section = format!("version = 2\n{}", runtime("runc", Some(true)));
+    let unsure = Source {
+        is_sure: false,
+        ..source("/etc/containerd/conf.d/1.toml", Some(&section))
+    };
+    let files = [
+        source(CONFIG, Some("version = 2\nimports = [\"conf.d/*.toml\"]\n")),
+        unsure,
+    ];
+    let edits = install(&files, None, wanted(PROGRAM)).unwrap();
+    assert_eq!(edits[0].path, Path::new(CONFIG));
+    let told = notes(&files, wanted(PROGRAM)).unwrap();
+    assert!(told[0].contains("make the pattern absolute"), "{told:?}");
+    // One that is there already goes from wherever it is.
+    let there = installed(Some(&section), wanted(PROGRAM)).unwrap();
+    let files = [
+        files.into_iter().next().unwrap(),
+        Source {
+            is_sure: false,
+            ..source("/etc/containerd/conf.d/1.toml", Some(&there))
+        },
+    ];
+    let (edits, _) = uninstall(&files, UNWANTED).unwrap();
+    assert_eq!(edits[0].after.as_deref(), Some(section.as_str()));
+}
+
+/// The plugins of an older file are read by the newest 2.x alone.
+#[test]
+fn the_handler_goes_into_no_file_that_is_older_than_the_main_one() {
+    let old = source(
+        "/etc/containerd/conf.d/1.toml",
+        Some(&runtime("runc", Some(true))),
+    );
+    let old = Source {
+        text: old.text.map(|text| format!("version = 2\n{text}")),
+        ..old
+    };
+    let main = MAIN.replace("version = 2", "version = 3");
+    let edits = edited(&[source(CONFIG, Some(&main)), old]);
+    assert_eq!(edits[0].0, DROP_IN);
+    assert!(
+        edits[0].1.contains("SystemdCgroup = true"),
+        "{}",
+        edits[0].1
+    );
+}
+
+#[test]
+fn comments_stay_with_what_they_are_about() {
+    let runc = runtime("runc", None) + "# last comment in runc\n";
+    for text in [
+        format!("\u{feff}version = 2\n{runc}"),
+        format!("version = 2\n{runc}\n[grpc]\naddress = \"/x\"\n"),
+    ] {
+        let once = installed(Some(&text), wanted(PROGRAM)).unwrap();
+        let (runc, crust) = once.split_once("runtimes.crust]").unwrap();
+        assert!(runc.contains("# last comment"), "{once}");
+        assert!(!crust.contains("# last comment"), "{once}");
+        assert_eq!(uninstalled(&once).as_deref(), Some(text.as_str()));
+        let header = format!("[{RUNTIMES}.crust]");
+        let noted = once.replace(&header, &format!("# my note about crust\n{header}"));
+        assert_eq!(uninstalled(&noted).as_deref(), Some(text.as_str()));
+    }
 }

@@ -13,18 +13,19 @@ const UNWANTED: Unwanted<'_> = Unwanted {
 };
 
 fn source(text: Option<&str>) -> Source {
-    Source {
-        path: CONFIG.into(),
-        text: text.map(str::to_owned),
-    }
+    Source::new(CONFIG.into(), text.map(str::to_owned))
 }
 
 fn installed(text: Option<&str>) -> String {
-    install(&source(text), WANTED).unwrap().after.unwrap()
+    install(&[source(text)], WANTED)
+        .unwrap()
+        .remove(0)
+        .after
+        .unwrap()
 }
 
 fn uninstalled(text: &str) -> Option<String> {
-    let (edit, program) = uninstall(&source(Some(text)), UNWANTED).unwrap().unwrap();
+    let (edit, program) = uninstall(&[source(Some(text))], UNWANTED).unwrap().unwrap();
     assert_eq!(program, PathBuf::from(PROGRAM));
     edit.after
 }
@@ -65,8 +66,28 @@ fn an_operators_comments_stay() {
 #[test]
 fn somebody_elses_handler_is_refused() {
     let text = "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/crun\"\n";
-    let error = install(&source(Some(text)), WANTED).unwrap_err();
+    let error = install(&[source(Some(text))], WANTED).unwrap_err();
     assert!(error.to_string().contains("/usr/bin/crun"), "{error}");
-    let error = uninstall(&source(Some(text)), UNWANTED).unwrap_err();
+    let error = uninstall(&[source(Some(text))], UNWANTED).unwrap_err();
     assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
+}
+
+fn beside(text: &str) -> Source {
+    Source::new("/etc/beside.conf".into(), Some(text.to_owned()))
+}
+
+#[test]
+fn what_is_read_beside_our_file_counts() {
+    let ours = || source(Some(&installed(None)));
+    let foreign = "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/crun\"\n";
+    let error = install(&[source(None), beside(foreign)], WANTED).unwrap_err();
+    let told = error.to_string();
+    assert!(matches!(error, HandlerError::Foreign { .. }), "{told}");
+    assert!(told.contains("/etc/beside.conf"), "{told}");
+    let default = "[crio.runtime]\ndefault_runtime = \"crust\"\n";
+    let error = uninstall(&[ours(), beside(default)], UNWANTED).unwrap_err();
+    let told = error.to_string();
+    assert!(matches!(error, HandlerError::Default { .. }), "{told}");
+    assert!(told.contains("/etc/beside.conf"), "{told}");
+    assert!(uninstall(&[ours(), beside(foreign)], UNWANTED).is_ok());
 }

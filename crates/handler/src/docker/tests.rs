@@ -12,10 +12,7 @@ const UNWANTED: Unwanted<'_> = Unwanted {
 };
 
 fn source(text: Option<&str>) -> Source {
-    Source {
-        path: "/etc/docker/daemon.json".into(),
-        text: text.map(str::to_owned),
-    }
+    Source::new("/etc/docker/daemon.json".into(), text.map(str::to_owned))
 }
 
 fn installed(text: Option<&str>) -> String {
@@ -141,4 +138,37 @@ fn mistakes_and_somebody_elses_runtime_are_refused() {
             .to_string();
         assert!(error.contains(words), "{text}: {error}");
     }
+}
+
+#[test]
+fn the_default_runtime_is_not_removed() {
+    let text = "{\"default-runtime\": \"crust\"}";
+    let once = installed(Some(text));
+    let error = uninstall(&source(Some(&once)), UNWANTED).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("hint: change `default-runtime` first"),
+        "{error}"
+    );
+    let other = once.replace(
+        "\"default-runtime\": \"crust\"",
+        "\"default-runtime\": \"runc\"",
+    );
+    assert!(uninstall(&source(Some(&other)), UNWANTED).is_ok());
+}
+
+/// As it is nothing to Go's decoder.
+#[test]
+fn a_null_is_no_object_of_runtimes_and_none_is_missing() {
+    let once = installed(Some("{\"debug\": true, \"runtimes\": null}"));
+    assert!(
+        once.contains(PROGRAM) && once.contains("\"debug\": true"),
+        "{once}"
+    );
+    assert_eq!(uninstalled(&once), "{\"debug\": true}");
+    assert!(
+        uninstall(&source(Some("{\"runtimes\": null}")), UNWANTED)
+            .unwrap()
+            .is_none()
+    );
 }

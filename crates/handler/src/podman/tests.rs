@@ -12,18 +12,22 @@ const UNWANTED: Unwanted<'_> = Unwanted {
 };
 
 fn source(text: Option<&str>) -> Source {
-    Source {
-        path: "/etc/containers/containers.conf".into(),
-        text: text.map(str::to_owned),
-    }
+    Source::new(
+        "/etc/containers/containers.conf".into(),
+        text.map(str::to_owned),
+    )
 }
 
 fn installed(text: Option<&str>) -> String {
-    install(&source(text), WANTED).unwrap().after.unwrap()
+    install(&[source(text)], WANTED)
+        .unwrap()
+        .remove(0)
+        .after
+        .unwrap()
 }
 
 fn uninstalled(text: &str) -> Option<String> {
-    let (edit, program) = uninstall(&source(Some(text)), UNWANTED).unwrap().unwrap();
+    let (edit, program) = uninstall(&[source(Some(text))], UNWANTED).unwrap().unwrap();
     assert_eq!(program, PathBuf::from(PROGRAM));
     edit.after
 }
@@ -67,10 +71,35 @@ fn an_older_path_is_replaced_and_another_program_is_not() {
         "[]",
     ] {
         let text = format!("[engine.runtimes]\ncrust = {foreign}\n");
-        let error = install(&source(Some(&text)), WANTED).unwrap_err();
+        let error = install(&[source(Some(&text))], WANTED).unwrap_err();
         assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
     }
+    let both = "[engine.runtimes]\ncrust = [\"/opt/runcrust\", \"/usr/bin/runcrust\"]\n";
+    assert_eq!(
+        installed(Some(both)),
+        format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n")
+    );
     let text = "[engine.runtimes]\ncrust = \"/x\"\n";
-    let error = install(&source(Some(text)), WANTED).unwrap_err();
+    let error = install(&[source(Some(text))], WANTED).unwrap_err();
     assert!(error.to_string().contains("a list of programs"), "{error}");
+}
+
+fn beside(text: &str) -> Source {
+    Source::new("/etc/beside.conf".into(), Some(text.to_owned()))
+}
+
+#[test]
+fn what_is_read_beside_our_file_counts() {
+    let ours = || source(Some(&installed(None)));
+    let foreign = "[engine.runtimes]\ncrust = [\"/usr/bin/crun\"]\n";
+    let error = install(&[source(None), beside(foreign)], WANTED).unwrap_err();
+    let told = error.to_string();
+    assert!(matches!(error, HandlerError::Foreign { .. }), "{told}");
+    assert!(told.contains("/etc/beside.conf"), "{told}");
+    let default = "[engine]\nruntime = \"crust\"\n";
+    let error = uninstall(&[ours(), beside(default)], UNWANTED).unwrap_err();
+    let told = error.to_string();
+    assert!(matches!(error, HandlerError::Default { .. }), "{told}");
+    assert!(told.contains("/etc/beside.conf"), "{told}");
+    assert!(uninstall(&[ours(), beside(foreign)], UNWANTED).is_ok());
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::trust::{Flaw, Kind, walk};
+use crust_state::trust::{Flaw, Kind, walk};
 
 /// Why it isn't run.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(crate) fn check(program: &Path, allowed: &[PathBuf]) -> Result<(), Untrusted
     if !is_absolute || parts.any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Untrusted::NotAbsolute(program.to_owned()));
     }
-    let real = walk(program, Kind::File).map_err(|flaw| Untrusted::Flawed {
+    let real = walk(Path::new("/"), program, Kind::File).map_err(|flaw| Untrusted::Flawed {
         program: program.to_owned(),
         flaw,
     })?;

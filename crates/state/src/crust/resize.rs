@@ -56,7 +56,7 @@ pub(super) fn forget_of_others(entry: &Directory, device: &Path) -> Result<(), F
         return Ok(());
     };
     match serde_json::from_slice::<ResizeRecord>(&bytes) {
-        Ok(record) if !record.is_for(device) => entry.remove(RESIZE),
+        Ok(record) if record.device.as_deref() != Some(device) => entry.remove(RESIZE),
         _ => Ok(()),
     }
 }

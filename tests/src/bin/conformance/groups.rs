@@ -1,5 +1,6 @@
-//! The requirements. In each check of a deferred one the volume is seen in a container, or its
-//! create refused: a runtime that knows nothing of volumes must not pass by doing nothing.
+//! The requirements. In each check of a deferred one the volume is seen in a container: a runtime
+//! that knows nothing of volumes must not pass by doing nothing, nor one that refuses everything by
+//! refusing. What has to be refused is therefore put right in the same scene, and then has to work.
 
 mod cli;
 mod device;

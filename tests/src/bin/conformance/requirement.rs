@@ -1,5 +1,6 @@
 //! What a requirement is.
 
+use std::fs;
 use std::path::Path;
 
 use runcrust_tests::host;
@@ -29,6 +30,8 @@ pub(crate) enum Level {
 pub(crate) enum Need {
     /// Its `mkfs` and the kernel's driver, which puts something on the volume beforehand.
     FileSystem(&'static str),
+    /// A crust directory where nobody else has staged anything: it is spoilt for a moment.
+    UnusedCrustDirectory,
 }
 
 /// One requirement.
@@ -43,6 +46,8 @@ pub(crate) struct Requirement {
     /// The requirement.
     pub(crate) sentence: &'static str,
     pub(crate) needs: Option<Need>,
+    /// Nothing else is looked at beside it.
+    pub(crate) alone: bool,
     /// Panics, with what it saw, when the requirement isn't met.
     pub(crate) check: fn(&Scene<'_>),
 }
@@ -69,6 +74,7 @@ pub(crate) const fn deferred(
         source,
         sentence,
         needs: None,
+        alone: false,
         check,
     }
 }
@@ -90,6 +96,13 @@ impl Requirement {
     pub(crate) const fn should(self) -> Self {
         Self {
             level: Level::Should,
+            ..self
+        }
+    }
+
+    pub(crate) const fn alone(self) -> Self {
+        Self {
+            alone: true,
             ..self
         }
     }
@@ -122,19 +135,29 @@ impl Level {
 
 impl Need {
     /// What is missing here.
-    pub(crate) fn missing(self) -> Option<String> {
-        let Self::FileSystem(fstype) = self;
-        let mkfs = format!("mkfs.{fstype}");
-        let directories = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
-        if !directories
-            .iter()
-            .any(|directory| Path::new(directory).join(&mkfs).exists())
-        {
-            return Some(format!("there is no {mkfs}"));
+    pub(crate) fn missing(self, crust_root: &Path) -> Option<String> {
+        match self {
+            Self::FileSystem(fstype) => missing_file_system(fstype),
+            Self::UnusedCrustDirectory => {
+                let entries = fs::read_dir(crust_root).into_iter().flatten();
+                let used = entries.count() > 0;
+                used.then(|| format!("others' volumes are staged in {}", crust_root.display()))
+            }
         }
-        let known = host::kernel_mounts(fstype);
-        (!known).then(|| format!("this kernel mounts no {fstype}"))
     }
+}
+
+fn missing_file_system(fstype: &str) -> Option<String> {
+    let mkfs = format!("mkfs.{fstype}");
+    let directories = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
+    if !directories
+        .iter()
+        .any(|directory| Path::new(directory).join(&mkfs).exists())
+    {
+        return Some(format!("there is no {mkfs}"));
+    }
+    let known = host::kernel_mounts(fstype);
+    (!known).then(|| format!("this kernel mounts no {fstype}"))
 }
 
 #[cfg(test)]
@@ -143,8 +166,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let missing = Need::FileSystem("no-such-fs").missing();
-        assert_eq!(missing.as_deref(), Some("there is no mkfs.no-such-fs"));
-        assert_eq!(Need::FileSystem("ext4").missing(), None);
+        let missing = |need: Need, crust_root: &str| need.missing(Path::new(crust_root));
+        let no_such = missing(Need::FileSystem("no-such-fs"), "/");
+        assert_eq!(no_such.as_deref(), Some("there is no mkfs.no-such-fs"));
+        assert_eq!(missing(Need::FileSystem("ext4"), "/"), None);
+        assert_eq!(missing(Need::UnusedCrustDirectory, "/no/such"), None);
+        let used = missing(Need::UnusedCrustDirectory, "/etc");
+        assert_eq!(used.as_deref(), Some("others' volumes are staged in /etc"));
     }
 }

@@ -1,4 +1,5 @@
-//! Looks at each requirement, several at a time, and none of them can end or hang the others.
+//! Looks at each requirement, first at those that have to be alone, then at several at a time, and
+//! none of them can end or hang the others.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
@@ -7,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::options::{Options, Suite};
-use crate::requirement::{Group, Need, Requirement};
+use crate::requirement::{Group, Requirement};
 use crate::scene::{Places, Scene};
 
 /// What came of a requirement.
@@ -36,21 +37,23 @@ pub(crate) fn run(
 ) {
     let _places = Places::prepare(&options.suite);
     let wanted: Vec<_> = options.wanted.requirements().collect();
+    let requirements = wanted.iter().map(|(_, requirement)| *requirement);
+    let (alone, together): (Vec<_>, Vec<_>) = requirements.partition(|it| it.alone);
+    let looked_at = alone.iter().map(|it| (it.id, look_at(it, &options.suite)));
+    let mut early: Vec<_> = looked_at.collect();
     let next = AtomicUsize::new(0);
     let (sender, results) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            let (sender, next, wanted) = (sender.clone(), &next, &wanted);
+            let (sender, next, together) = (sender.clone(), &next, &together);
             scope.spawn(move || {
-                while let Some((_, requirement)) = wanted.get(next.fetch_add(1, Ordering::Relaxed))
-                {
+                while let Some(requirement) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = look_at(requirement, &options.suite);
                     let _ = sender.send((requirement.id, outcome));
                 }
             });
         }
         drop(sender);
-        let mut early = Vec::new();
         for wanted in &wanted {
             let outcome = loop {
                 if let Some(at) = early.iter().position(|(id, _)| *id == wanted.1.id) {
@@ -64,7 +67,10 @@ pub(crate) fn run(
 }
 
 fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
-    if let Some(missing) = requirement.needs.and_then(Need::missing) {
+    if let Some(missing) = requirement
+        .needs
+        .and_then(|need| need.missing(&suite.crust_root))
+    {
         return Outcome::Skipped(missing);
     }
     let scene = match attempt(|| Scene::new(suite)) {

@@ -19,7 +19,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "cli-gone",
             USE,
-            "Once no container has the volume there is no runtime-cli.",
+            "Once no container has the volume there is no runtime-cli, in neither entry where there are two.",
             gone,
         ),
         deferred(
@@ -89,8 +89,7 @@ fn in_use(scene: &Scene<'_>) {
         let app = pod.app_with(&volume, &target);
         let _ = pod.cli(&target);
         pod.entry(&target, |entry| {
-            for path in entry.paths() {
-                let file = path.join("runtime-cli");
+            for file in entry.runtime_clis() {
                 assert!(file.exists(), "there is no {}", file.display());
             }
         });
@@ -100,19 +99,20 @@ fn in_use(scene: &Scene<'_>) {
 
 fn gone(scene: &Scene<'_>) {
     let volume = scene.volume();
-    let pod = scene.pod();
-    let target = pod.stage(&volume.info());
-    let apps = [
-        pod.app_with(&volume, &target),
-        pod.app_with(&volume, &target),
-    ];
-    let _ = pod.cli(&target);
-    let [one, two] = apps;
-    one.end();
-    let _ = pod.cli(&target);
-    pod.end([two]);
-    let file = pod.entry(&target, Entry::runtime_cli);
-    scene.wait("runtime-cli gone", || !file.exists());
+    for pod in [scene.pod(), Pod::behind_a_link(scene)] {
+        let target = pod.stage(&volume.info());
+        let one = pod.app_with(&volume, &target);
+        let two = pod.app_with(&volume, &target);
+        let _ = pod.cli(&target);
+        one.end();
+        let _ = pod.cli(&target);
+        pod.end([two]);
+        for file in pod.entry(&target, Entry::runtime_clis) {
+            let what = format!("{} gone", file.display());
+            scene.wait(&what, || !file.exists());
+        }
+        scene.wait("the device free", || volume.is_free());
+    }
 }
 
 fn stats_shape(scene: &Scene<'_>) {
@@ -205,7 +205,9 @@ fn not_found(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);
     let unknown = pod.target("pv-unknown");
-    is_error(&pod.cli(&target).stats(&unknown), "NOT_FOUND");
+    let cli = pod.cli(&target);
+    is_error(&cli.stats(&unknown), "NOT_FOUND");
+    let _ = answer(&cli.stats(&target));
 }
 
 fn not_in_use(scene: &Scene<'_>) {
@@ -215,7 +217,9 @@ fn not_in_use(scene: &Scene<'_>) {
     let other = scene.pod();
     let unused = other.stage(&unused.info());
     let _app = pod.app_with(&volume, &target);
-    is_error(&pod.cli(&target).stats(&unused), "FAILED_PRECONDITION");
+    let cli = pod.cli(&target);
+    is_error(&cli.stats(&unused), "FAILED_PRECONDITION");
+    let _ = answer(&cli.stats(&target));
 }
 
 fn stats_let_go(scene: &Scene<'_>) {
@@ -256,10 +260,13 @@ fn unstage_in_use(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let app = pod.app_with(&volume, &target);
-    let run = pod.cli(&target).run(&["unstage", utf8(&target)]);
-    is_error(&run, "FAILED_PRECONDITION");
+    let unstage = ["unstage", utf8(&target)];
+    let cli = pod.cli(&target);
+    is_error(&cli.run(&unstage), "FAILED_PRECONDITION");
     volume.is_at(&app, "/data");
-    let _again = pod.app_with(&volume, &target);
+    let again = pod.app_with(&volume, &target);
+    pod.end([app, again]);
+    let _ = answer(&cli.run(&unstage));
 }
 
 fn unstage(scene: &Scene<'_>) {

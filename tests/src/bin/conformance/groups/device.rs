@@ -24,10 +24,29 @@ pub(super) const GROUP: Group = Group {
         )
         .should(),
         deferred(
+            "device-node-read-only",
+            INFO,
+            "A container that sees the volume read-only can only read that device.",
+            node_read_only,
+        )
+        .should(),
+        deferred(
             "device-single-writer",
             SHARED,
             "A SINGLE_NODE_SINGLE_WRITER volume is refused to a second pod until the first has ended.",
-            single_writer,
+            |scene| single_writer(scene, &[SINGLE_WRITER, SINGLE_WRITER]),
+        ),
+        deferred(
+            "device-single-writer-first",
+            SECOND,
+            "It is where only the first pod's access mode says so.",
+            |scene| single_writer(scene, &[SINGLE_WRITER, "SINGLE_NODE_MULTI_WRITER"]),
+        ),
+        deferred(
+            "device-single-writer-second",
+            SECOND,
+            "It is where only the second pod's access mode says so.",
+            |scene| single_writer(scene, &["SINGLE_NODE_MULTI_WRITER", SINGLE_WRITER]),
         ),
         deferred(
             "device-read-only-beside",
@@ -71,13 +90,39 @@ fn node(scene: &Scene<'_>) {
     expect("the magic number there", &&*app.sh(&script), &"ef53");
 }
 
-fn single_writer(scene: &Scene<'_>) {
+/// Whether its only block device can be opened for writing. Nothing is written.
+#[track_caller]
+fn writes_node(app: &Container) -> bool {
+    let node = app.sh("find /dev -type b");
+    let read = app.exec(&["/bin/dd", &format!("if={node}"), "of=/dev/null", "count=1"]);
+    assert!(read.status.success(), "it can't be read: {read}");
+    let of = format!("of={node}");
+    let write = ["/bin/dd", "if=/dev/null", &of, "conv=notrunc"];
+    app.exec(&write).status.success()
+}
+
+fn node_read_only(scene: &Scene<'_>) {
     let volume = scene.volume();
-    let info = volume.with(&json!({"accessMode": "SINGLE_NODE_SINGLE_WRITER"}));
+    let pod = scene.pod();
+    let target = pod.stage(&volume.with(&json!({"deviceNode": true})));
+    let ro = ["rbind", "rprivate", "ro"];
+    let reader = scene.run(pod.bundle().bind(&target, "/data", &ro));
+    volume.is_at(&reader, "/data");
+    expect("whether it can be written", &writes_node(&reader), &false);
+    let writer = pod.app_with(&volume, &target);
+    expect("whether another's can", &writes_node(&writer), &true);
+}
+
+const SINGLE_WRITER: &str = "SINGLE_NODE_SINGLE_WRITER";
+
+/// With the first pod's access mode, and the second's.
+fn single_writer(scene: &Scene<'_>, modes: &[&str; 2]) {
+    let volume = scene.volume();
+    let infos = modes.map(|mode| volume.with(&json!({"accessMode": mode})));
     let (first, second) = (scene.pod(), scene.pod());
-    let target = first.stage(&info);
+    let target = first.stage(&infos[0]);
     let app = first.app_with(&volume, &target);
-    let second_target = second.stage(&info);
+    let second_target = second.stage(&infos[1]);
     let _ = second.refuses(&second_target);
     let _ = app.sh("echo first > /data/file");
     first.end([app]);
@@ -95,7 +140,10 @@ fn read_only_beside(scene: &Scene<'_>) {
     let volume = scene.volume();
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&volume.info());
-    let _app = first.app_with(&volume, &target);
+    let app = first.app_with(&volume, &target);
     let target = second.stage(&volume.with(&json!({"readOnly": true})));
     let _ = second.refuses(&target);
+    first.end([app]);
+    scene.wait("the device free", || volume.is_free());
+    let _app = second.app_with(&volume, &target);
 }

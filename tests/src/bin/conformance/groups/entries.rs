@@ -1,14 +1,16 @@
-//! What is believed of an entry. A create that fails is right, whichever of the pod's it is; a
-//! container that has the host's directory, or the volume without what was asked for, isn't.
+//! What is believed of an entry. A create that fails is right, whichever of the pod's it is, until
+//! the entry is staged anew; a container that has the host's directory, or the volume without what
+//! was asked for, isn't.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
+use runcrust_tests::cleanup::Cleanup;
 use serde_json::{Value, json};
 
 use super::sources::{DIRECTORY, INFO, OVERVIEW};
-use crate::requirement::{Group, deferred};
+use crate::requirement::{Group, Need, deferred};
 use crate::scene::{Entry, Pod, Scene, Volume, expect};
 
 pub(super) const GROUP: Group = Group {
@@ -91,6 +93,12 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "A device that isn't there fails the create.",
             |scene| refused(scene, &json!({"device": "/dev/conformance-has-no-such"})),
+        ),
+        deferred(
+            "info-device-link",
+            INFO,
+            "A device can be a link to one, as those in /dev/disk/by-id are.",
+            device_link,
         ),
         deferred(
             "info-device-other",
@@ -201,8 +209,12 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-mode",
             DIRECTORY,
-            "A mountInfo.json that others can write fails the create.",
-            |scene| spoilt(scene, |entry| chmod(&entry.info(), 0o622)),
+            "A mountInfo.json that its group or others can write fails the create.",
+            |scene| {
+                for mode in [0o620, 0o602] {
+                    spoilt(scene, |entry| chmod(&entry.info(), mode));
+                }
+            },
         ),
         deferred(
             "info-too-large",
@@ -219,8 +231,12 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "entry-mode",
             DIRECTORY,
-            "An entry that others can write to fails the create.",
-            |scene| spoilt(scene, |entry| chmod(entry.path(), 0o707)),
+            "An entry that its group or others can write to fails the create.",
+            |scene| {
+                for mode in [0o720, 0o702] {
+                    spoilt(scene, |entry| chmod(entry.path(), mode));
+                }
+            },
         ),
         deferred(
             "entry-owner",
@@ -233,6 +249,30 @@ pub(super) const GROUP: Group = Group {
             },
         ),
         deferred(
+            "crust-directory-mode",
+            DIRECTORY,
+            "A crust directory that its group or others can write to fails the create.",
+            |scene| {
+                for mode in [0o720, 0o702] {
+                    crust_directory(scene, |root| chmod(root, mode));
+                }
+            },
+        )
+        .needs(Need::UnusedCrustDirectory)
+        .alone(),
+        deferred(
+            "crust-directory-owner",
+            DIRECTORY,
+            "A crust directory that isn't root's fails the create.",
+            |scene| {
+                crust_directory(scene, |root| {
+                    chown(root, Some(1000), None).expect("chown");
+                });
+            },
+        )
+        .needs(Need::UnusedCrustDirectory)
+        .alone(),
+        deferred(
             "entry-half-staged",
             DIRECTORY,
             "Where the target path leads over a link, the resolved path's entry alone fails the create.",
@@ -241,7 +281,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// No app of a pod comes to be while its entry is spoilt.
+/// No app of a pod comes to be while its entry is spoilt, and one does when it is staged anew.
 #[track_caller]
 fn spoilt(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     let volume = scene.volume();
@@ -268,6 +308,8 @@ fn refused(scene: &Scene<'_>, fields: &Value) {
 fn is_refused(pod: &Pod<'_>, volume: &Volume, target: &Path) {
     let _ = pod.refuses(target);
     assert!(volume.is_free(), "the volume is mounted somewhere");
+    let _ = pod.stage(&volume.info());
+    let _app = pod.app_with(volume, target);
 }
 
 fn read(entry: &Entry) -> Vec<u8> {
@@ -326,6 +368,42 @@ fn spellings(scene: &Scene<'_>) {
     }
 }
 
+fn device_link(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let link = scene.dir().join("by-id");
+    symlink(volume.device().path(), &link).expect("ln -s");
+    works(scene, &volume, &volume.staged(&json!({"device": link})));
+}
+
+/// No app of a pod comes to be while the crust directory itself is spoilt.
+#[track_caller]
+fn crust_directory(scene: &Scene<'_>, spoil: impl FnOnce(&Path)) {
+    let volume = scene.volume();
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let root = &scene.suite().crust_root;
+    let mended = as_it_is(root);
+    spoil(root);
+    let _ = pod.refuses(&target);
+    drop(mended);
+    assert!(volume.is_free(), "the volume is mounted somewhere");
+    let _app = pod.app_with(&volume, &target);
+}
+
+/// Dropped, it gives a file the owner and the mode back that it has now.
+fn as_it_is(path: &Path) -> Cleanup {
+    let path = path.to_owned();
+    let now = path.metadata().expect("stat");
+    Cleanup::register(move || {
+        let owned = chown(&path, Some(now.uid()), Some(now.gid()));
+        let done = owned.and_then(|()| fs::set_permissions(&path, now.permissions()));
+        let failed = done.err();
+        failed.map_or(Vec::new(), |error| {
+            vec![format!("{}: {error}", path.display())]
+        })
+    })
+}
+
 fn half_staged(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = Pod::behind_a_link(scene);
@@ -333,7 +411,12 @@ fn half_staged(scene: &Scene<'_>) {
     pod.entry(&target, |entry| {
         fs::remove_dir_all(entry.path()).expect("rm -r");
     });
-    for source in [target.canonicalize().expect("a directory"), target] {
-        let _ = pod.refuses(&source);
+    let resolved = target.canonicalize().expect("a directory");
+    for source in [&resolved, &target] {
+        let _ = pod.refuses(source);
+    }
+    let _ = pod.stage(&volume.info());
+    for source in [&resolved, &target] {
+        let _app = pod.app_with(&volume, source);
     }
 }

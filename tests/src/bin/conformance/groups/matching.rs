@@ -1,7 +1,7 @@
 //! Which mounts are of volumes, and what they show.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::{Bundle, TestDir};
@@ -50,6 +50,13 @@ pub(super) const GROUP: Group = Group {
             "A subPath that the volume lacks is made in it, and not on the host.",
             subpath_missing,
         ),
+        deferred(
+            "match-subpath-missing-mode",
+            SUBPATH,
+            "A subPath that is made has the permissions of the volume's root, and so has what is made on the way.",
+            subpath_missing_mode,
+        )
+        .should(),
         deferred(
             "match-subpath-link",
             SUBPATH,
@@ -118,7 +125,8 @@ pub(super) const GROUP: Group = Group {
             MATCHING,
             "A bundle without a CRI's annotations has its volume.",
             no_pod,
-        ),
+        )
+        .should(),
     ],
 };
 
@@ -197,6 +205,22 @@ fn subpath_missing(scene: &Scene<'_>) {
     volume.has_file("made/for/it/file", "inside\n");
 }
 
+fn subpath_missing_mode(scene: &Scene<'_>) {
+    let mode = Permissions::from_mode(0o757);
+    let volume = scene.volume().and(|root| {
+        fs::set_permissions(root, mode).expect("chmod");
+    });
+    let pod = scene.pod();
+    let target = pod.stage(&volume.info());
+    let _app = pod.app(&target.join("made/for/it"));
+    let whole = pod.app_with(&volume, &target);
+    expect(
+        "the modes",
+        &&*whole.sh("cd /data; echo $(stat -c %a made made/for made/for/it)"),
+        &"757 757 757",
+    );
+}
+
 fn subpath_link(scene: &Scene<'_>) {
     let volume = with_directory(scene).and(|root| {
         symlink("some", root.join("link")).expect("ln -s");
@@ -208,7 +232,7 @@ fn subpath_link(scene: &Scene<'_>) {
 
 fn subpath_escape(scene: &Scene<'_>) {
     let outside = scene.dir().subdir("outside");
-    let volume = scene.volume().and(|root| {
+    let volume = with_directory(scene).and(|root| {
         symlink(&outside, root.join("absolute")).expect("ln -s");
         symlink("../../..", root.join("relative")).expect("ln -s");
     });
@@ -217,6 +241,7 @@ fn subpath_escape(scene: &Scene<'_>) {
     for link in ["absolute", "relative"] {
         let _ = pod.refuses(&target.join(link));
     }
+    shows_the_directory(scene, &pod, &target.join("some/directory"));
 }
 
 fn link_given(scene: &Scene<'_>) {
@@ -240,14 +265,21 @@ fn other_pod(scene: &Scene<'_>) {
     let (pod, theirs) = (scene.pod(), scene.pod());
     let target = theirs.stage(&volume.info());
     // Its own volume is no key to another's.
-    let _ = pod.stage(&own.info());
+    let own_target = pod.stage(&own.info());
     let _ = pod.sandbox();
     let _ = pod.refuses(&target);
+    let _app = pod.app_with(&own, &own_target);
+    let _theirs = theirs.app_with(&volume, &target);
 }
 
 fn unstaged(scene: &Scene<'_>) {
+    let volume = scene.volume();
     let pod = scene.pod();
     let _ = pod.refuses(&pod.target("pv-1"));
+    // Staged before its sandbox, as any volume.
+    let next = scene.pod();
+    let target = next.stage(&volume.info());
+    let _app = next.app_with(&volume, &target);
 }
 
 fn stock_subpath(scene: &Scene<'_>) {
@@ -259,12 +291,14 @@ fn stock_subpath(scene: &Scene<'_>) {
 }
 
 fn stock_elsewhere(scene: &Scene<'_>) {
-    let volume = scene.volume();
+    let volume = with_directory(scene);
     let pod = scene.pod();
-    let _target = pod.stage(&volume.info());
+    let target = pod.stage(&volume.info());
     let elsewhere = scene.dir().subdir("elsewhere");
     let source = pod.stock_subpath("pv-1", &elsewhere, "db");
     let _ = pod.refuses(&source);
+    let source = pod.stock_subpath("pv-1", &target, "some/directory");
+    shows_the_directory(scene, &pod, &source);
 }
 
 /// As CRI-O writes a container's config: its sandbox may be no container, and no process.
@@ -298,6 +332,8 @@ fn crio_other_pod(scene: &Scene<'_>) {
     let (pod, theirs) = (scene.pod(), scene.pod());
     let target = theirs.stage(&volume.info());
     let _ = scene.refuses(of_crio(scene, pod.uid(), &target));
+    let app = scene.run(of_crio(scene, theirs.uid(), &target));
+    volume.is_at(&app, "/data");
 }
 
 fn no_pod(scene: &Scene<'_>) {

@@ -11,6 +11,12 @@ pub(super) const GROUP: Group = Group {
     name: "options",
     requirements: &[
         deferred(
+            "option-none",
+            INFO,
+            "Without options the mount has none of `noatime`, `nosuid`, `nodev`, `noexec`.",
+            |scene| in_force(scene, &[], &[]),
+        ),
+        deferred(
             "option-noatime",
             INFO,
             "The option `noatime` is in force.",
@@ -82,7 +88,11 @@ pub(super) const GROUP: Group = Group {
 
 const UNKNOWN: &str = "no_such_option";
 
-/// The container's own mount table has these options for the volume.
+/// What mount(8) gives to no mount that doesn't ask for it: a workload may run what it has put on
+/// its volume.
+const ATTRIBUTES: [&str; 4] = ["noatime", "nosuid", "nodev", "noexec"];
+
+/// The container's own mount table has these options for the volume, and no attribute beyond them.
 #[track_caller]
 fn in_force(scene: &Scene<'_>, given: &[&str], wanted: &[&str]) {
     let volume = scene.volume();
@@ -93,6 +103,10 @@ fn in_force(scene: &Scene<'_>, given: &[&str], wanted: &[&str]) {
     let words: Vec<&str> = line.split([' ', ',']).collect();
     for option in wanted {
         assert!(words.contains(option), "{option} isn't among: {line}");
+    }
+    let unasked = |option: &&str| words.contains(option) && !wanted.contains(option);
+    if let Some(option) = ATTRIBUTES.into_iter().find(unasked) {
+        panic!("nobody has asked for {option}: {line}");
     }
 }
 
@@ -114,5 +128,8 @@ fn refused(scene: &Scene<'_>) -> String {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.staged(&json!({"options": [UNKNOWN]})));
-    pod.refuses(&target)
+    let why = pod.refuses(&target);
+    let _ = pod.stage(&volume.info());
+    let _app = pod.app_with(&volume, &target);
+    why
 }

@@ -27,6 +27,12 @@ pub(super) const GROUP: Group = Group {
             too_small,
         ),
         xfs(
+            "resize-maximum",
+            RESIZE,
+            "On a device that is larger than the maximum it grows to the maximum.",
+            maximum,
+        ),
+        xfs(
             "resize-no-shrink",
             RESIZE,
             "A maximum below the present size is OUT_OF_RANGE, and nothing shrinks.",
@@ -54,6 +60,8 @@ const MIB: u64 = 1 << 20;
 /// What mkfs makes by itself, and what the device grows to.
 const BEFORE: u64 = 300 * MIB;
 const AFTER: u64 = 400 * MIB;
+/// Whole blocks, and no end of a device that is too small for an allocation group.
+const BETWEEN: u64 = 350 * MIB;
 
 /// The volume in use: what it says of itself is asked for through `cli`.
 struct InUse<'p> {
@@ -137,13 +145,33 @@ fn again(scene: &Scene<'_>) {
 fn too_small(scene: &Scene<'_>) {
     let volume = scene.volume_of("xfs");
     let pod = scene.pod();
-    InUse::new(&pod, &volume).refuses(AFTER, 0, "OUT_OF_RANGE");
+    let used = InUse::new(&pod, &volume);
+    used.refuses(AFTER, 0, "OUT_OF_RANGE");
+    volume.device().set_size(AFTER);
+    expect("the capacity then", &used.grown(AFTER, 0), &AFTER);
+}
+
+fn maximum(scene: &Scene<'_>) {
+    let volume = scene.volume_of("xfs");
+    let pod = scene.pod();
+    let used = InUse::new(&pod, &volume);
+    let before = used.size();
+    volume.device().set_size(AFTER);
+    expect("the capacity", &used.grown(0, BETWEEN), &BETWEEN);
+    let size = used.size();
+    assert!(
+        before < size && size <= BETWEEN,
+        "it was {before} bytes large and is {size}"
+    );
+    expect("the capacity without a maximum", &used.grown(0, 0), &AFTER);
 }
 
 fn no_shrink(scene: &Scene<'_>) {
     let volume = scene.volume_of("xfs");
     let pod = scene.pod();
-    InUse::new(&pod, &volume).refuses(0, BEFORE / 2, "OUT_OF_RANGE");
+    let used = InUse::new(&pod, &volume);
+    used.refuses(0, BEFORE / 2, "OUT_OF_RANGE");
+    expect("the capacity", &used.grown(0, BEFORE), &BEFORE);
 }
 
 fn bad_limits(scene: &Scene<'_>) {
@@ -156,4 +184,5 @@ fn bad_limits(scene: &Scene<'_>) {
         let run = used.cli.run(&[&["resize", target], &bad[..]].concat());
         is_error(&run, "INVALID_ARGUMENT");
     }
+    expect("the capacity", &used.grown(BEFORE, AFTER), &BEFORE);
 }

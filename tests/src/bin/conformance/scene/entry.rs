@@ -55,10 +55,11 @@ impl Entry {
         &self.given
     }
 
-    /// All of its directories.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        let resolved = self.resolved.as_deref();
-        [Some(self.path()), resolved].into_iter().flatten()
+    /// What the runtime writes into all of its directories.
+    pub(crate) fn runtime_clis(&self) -> Vec<PathBuf> {
+        let both = [Some(&self.given), self.resolved.as_ref()];
+        let both = both.into_iter().flatten();
+        both.map(|entry| entry.join("runtime-cli")).collect()
     }
 
     pub(crate) fn info(&self) -> PathBuf {

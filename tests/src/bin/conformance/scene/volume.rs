@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use runcrust_tests::{LoopDevice, MountWatcher, Run, TestDir, volume};
+use runcrust_tests::{LoopDevice, MountWatcher, TestDir, volume};
 use serde_json::{Value, json};
 
 use super::{Container, expect};
@@ -107,8 +106,6 @@ impl Volume {
     /// It was put away as an unmount puts it away.
     #[track_caller]
     pub(crate) fn is_clean(&self) {
-        let mut fsck = Command::new("e2fsck");
-        let run = Run::of(fsck.args(["-f", "-n"]).arg(self.device.path()));
-        assert!(run.status.success(), "the file system isn't clean: {run}");
+        volume::fsck(self.device.fstype(), self.device.path());
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// What is wrong on the way.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Flaw {
+pub enum Flaw {
     /// A part of the path can be changed by others than root.
     #[error(
         "{} {reason}; hint: only root may own and write it, and what is above it",
@@ -34,23 +34,52 @@ pub(crate) enum Flaw {
     Circle,
 }
 
+impl Flaw {
+    /// Whether nothing is there.
+    fn is_none(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        let Self::Lstat { source, .. } = self else {
+            return false;
+        };
+        matches!(source.kind(), NotFound | NotADirectory)
+    }
+}
+
 /// What a path has to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A regular file.
     File,
+    /// A directory.
     Directory,
 }
 
 /// As in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;
 
-/// Where an absolute path leads to, every step of it root's: the last, each directory and each link
-/// on the way. Then nobody else can change it between this look and its use.
-pub(crate) fn walk(path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
+/// Where an absolute path leads to below `root`, every step of it root's: the last, each directory and
+/// each link on the way. Then nobody else can change it between this look and its use. Paths are as
+/// whoever has that root directory sees them.
+pub fn walk(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
+    follow(root, path, kind).map_err(|(_, flaw)| flaw)
+}
+
+/// The same for a directory of which the last parts may be missing: whoever makes them is root.
+pub fn directory(root: &Path, path: &Path) -> Result<(), Flaw> {
+    match follow(root, path, Kind::Directory) {
+        Err((here, flaw)) if flaw.is_none() => step(root, &here, Some(Kind::Directory)).map(drop),
+        other => other.map(drop).map_err(|(_, flaw)| flaw),
+    }
+}
+
+/// With a flaw, how far it was followed.
+fn follow(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, (PathBuf, Flaw)> {
     let mut here = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = names(path);
     let mut links = 0;
-    step(&here, None)?;
+    if let Err(flaw) = step(root, &here, None) {
+        return Err((here, flaw));
+    }
     while let Some(name) = rest.pop_front() {
         if name == ".." {
             here.pop();
@@ -58,13 +87,17 @@ pub(crate) fn walk(path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
         }
         let next = here.join(name);
         let last = rest.is_empty().then_some(kind);
-        let Some(target) = step(&next, last)? else {
-            here = next;
-            continue;
+        let target = match step(root, &next, last) {
+            Ok(Some(target)) => target,
+            Ok(None) => {
+                here = next;
+                continue;
+            }
+            Err(flaw) => return Err((here, flaw)),
         };
         links += 1;
         if links > MOST_LINKS {
-            return Err(Flaw::Circle);
+            return Err((here, Flaw::Circle));
         }
         if target.is_absolute() {
             here = PathBuf::from("/");
@@ -74,12 +107,6 @@ pub(crate) fn walk(path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
         }
     }
     Ok(here)
-}
-
-/// The same for a directory of which the last parts may be missing: whoever makes them is root.
-pub(crate) fn directory(path: &Path) -> Result<(), Flaw> {
-    let there = path.ancestors().find(|part| part.exists());
-    walk(there.unwrap_or(Path::new("/")), Kind::Directory).map(drop)
 }
 
 fn names(path: &Path) -> VecDeque<OsString> {
@@ -92,7 +119,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
 }
 
 /// Looks at one part of the path; what it leads to, if it is a link.
-fn step(place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>, Flaw> {
+fn step(root: &Path, place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>, Flaw> {
     let failed = |source| Flaw::Lstat {
         place: place.to_owned(),
         source,
@@ -101,13 +128,14 @@ fn step(place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>, Flaw> {
         place: place.to_owned(),
         reason,
     };
-    let metadata = fs::symlink_metadata(place).map_err(failed)?;
+    let found = root.join(place.strip_prefix("/").unwrap_or(place));
+    let metadata = fs::symlink_metadata(&found).map_err(failed)?;
     if metadata.uid() != 0 {
         return Err(reason("isn't owned by root"));
     }
     if metadata.is_symlink() {
         // Its mode means nothing.
-        return fs::read_link(place).map(Some).map_err(failed);
+        return fs::read_link(found).map(Some).map_err(failed);
     }
     if metadata.mode() & 0o022 != 0 {
         return Err(reason("can be written by others than root"));
@@ -126,7 +154,7 @@ mod tests {
     use super::*;
 
     fn verdict(path: &Path) -> Result<(), String> {
-        directory(path).map_err(|flaw| flaw.to_string())
+        directory(Path::new("/"), path).map_err(|flaw| flaw.to_string())
     }
 
     #[test]
@@ -148,5 +176,29 @@ mod tests {
                 assert!(error.contains(&expected), "{error}");
             }
         }
+    }
+
+    /// A container has the node somewhere else.
+    #[test]
+    fn links_lead_to_what_is_below_the_root_directory() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| lab.path().join(name);
+        fs::create_dir_all(at("opt/bin")).unwrap();
+        fs::write(at("opt/bin/program"), "").unwrap();
+        symlink("/opt/bin", at("bin")).unwrap();
+        let found = |path: &str| walk(lab.path(), Path::new(path), Kind::File);
+        assert_eq!(
+            found("/bin/program").unwrap(),
+            Path::new("/opt/bin/program")
+        );
+        assert!(directory(lab.path(), Path::new("/bin/more")).is_ok());
+        fs::set_permissions(at("opt"), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = found("/bin/program").unwrap_err().to_string();
+        assert!(
+            error.starts_with("/opt can be written by others"),
+            "{error}"
+        );
+        let error = directory(lab.path(), Path::new("/bin/more")).unwrap_err();
+        assert!(error.to_string().starts_with("/opt can be"), "{error}");
     }
 }
