@@ -18,7 +18,7 @@ pub(crate) use imports::{Pattern, patterns};
 pub(crate) use notes::notes;
 use toml_edit::Item;
 
-use crate::change::{Edit, MARK, Source};
+use crate::edit::{Edit, MARK, Source};
 use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Indent, Toml, give_header, kind, set};

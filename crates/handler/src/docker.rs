@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::change::{Edit, Source};
+use crate::edit::{Edit, Source};
 use crate::entry::{Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::json::{NoObject, Object};

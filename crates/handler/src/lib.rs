@@ -19,6 +19,8 @@ mod change;
 mod containerd;
 mod crio;
 mod docker;
+mod drop_in;
+mod edit;
 mod entry;
 mod error;
 mod json;

@@ -11,7 +11,7 @@ use crust_state::foreign::{ForeignFile, Staged, stage_new, sweep};
 use crust_state::lock::Lock;
 use crust_state::{Deadline, trust};
 
-use crate::change::Source;
+use crate::edit::Source;
 use crate::error::HandlerError;
 
 /// A node, by its root directory. Paths on it are as its own programs see them: a container that has

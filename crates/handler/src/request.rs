@@ -5,7 +5,8 @@ mod siblings;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use crate::change::{Change, Edit, Plan, Source};
+use crate::change::{Change, Plan};
+use crate::edit::{Edit, Source};
 use crate::entry::{Unwanted, Wanted};
 use crate::error::HandlerError;
 use crate::node::{Kept, Node};
@@ -105,8 +106,8 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
             let drop_in = files.patterns.iter().find_map(containerd::Pattern::drop_in);
             containerd::install(&files.sources, drop_in.as_deref(), wanted)?
         }
-        Engine::Crio => crio::install(&files.sources, wanted)?,
-        Engine::Podman => podman::install(&files.sources, wanted)?,
+        Engine::Crio => crio::CRIO.install(&files.sources, wanted)?,
+        Engine::Podman => podman::PODMAN.install(&files.sources, wanted)?,
         Engine::Docker => vec![docker::install(first, wanted)?],
     };
     let notes = match request.engine {
@@ -130,8 +131,8 @@ pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
             let (edits, program) = containerd::uninstall(&files.sources, unwanted)?;
             return Ok(files.plan(edits, Vec::new(), program));
         }
-        Engine::Crio => crio::uninstall(&files.sources, unwanted)?,
-        Engine::Podman => podman::uninstall(&files.sources, unwanted)?,
+        Engine::Crio => crio::CRIO.uninstall(&files.sources, unwanted)?,
+        Engine::Podman => podman::PODMAN.uninstall(&files.sources, unwanted)?,
         Engine::Docker => docker::uninstall(first, unwanted)?,
     };
     let (edit, program) = removed.unzip();

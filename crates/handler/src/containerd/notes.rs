@@ -3,7 +3,7 @@
 use toml_edit::Item;
 
 use super::{File, cgroup, read};
-use crate::change::Source;
+use crate::edit::Source;
 use crate::entry::Wanted;
 use crate::error::HandlerError;
 

@@ -1,4 +1,8 @@
+use std::path::PathBuf;
+
 use super::*;
+use crate::edit::MARK;
+use crate::entry::Unwanted;
 
 const PROGRAM: &str = "/usr/local/bin/runcrust";
 const CONFIG: &str = "/etc/crio/crio.conf.d/99-runcrust.conf";
@@ -17,7 +21,7 @@ fn source(text: Option<&str>) -> Source {
 }
 
 fn installed(text: Option<&str>) -> String {
-    install(&[source(text)], WANTED)
+    CRIO.install(&[source(text)], WANTED)
         .unwrap()
         .remove(0)
         .after
@@ -25,7 +29,10 @@ fn installed(text: Option<&str>) -> String {
 }
 
 fn uninstalled(text: &str) -> Option<String> {
-    let (edit, program) = uninstall(&[source(Some(text))], UNWANTED).unwrap().unwrap();
+    let (edit, program) = CRIO
+        .uninstall(&[source(Some(text))], UNWANTED)
+        .unwrap()
+        .unwrap();
     assert_eq!(program, PathBuf::from(PROGRAM));
     edit.after
 }
@@ -66,9 +73,9 @@ fn an_operators_comments_stay() {
 #[test]
 fn somebody_elses_handler_is_refused() {
     let text = "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/crun\"\n";
-    let error = install(&[source(Some(text))], WANTED).unwrap_err();
+    let error = CRIO.install(&[source(Some(text))], WANTED).unwrap_err();
     assert!(error.to_string().contains("/usr/bin/crun"), "{error}");
-    let error = uninstall(&[source(Some(text))], UNWANTED).unwrap_err();
+    let error = CRIO.uninstall(&[source(Some(text))], UNWANTED).unwrap_err();
     assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
 }
 
@@ -80,14 +87,18 @@ fn beside(text: &str) -> Source {
 fn what_is_read_beside_our_file_counts() {
     let ours = || source(Some(&installed(None)));
     let foreign = "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/crun\"\n";
-    let error = install(&[source(None), beside(foreign)], WANTED).unwrap_err();
+    let error = CRIO
+        .install(&[source(None), beside(foreign)], WANTED)
+        .unwrap_err();
     let told = error.to_string();
     assert!(matches!(error, HandlerError::Foreign { .. }), "{told}");
     assert!(told.contains("/etc/beside.conf"), "{told}");
     let default = "[crio.runtime]\ndefault_runtime = \"crust\"\n";
-    let error = uninstall(&[ours(), beside(default)], UNWANTED).unwrap_err();
+    let error = CRIO
+        .uninstall(&[ours(), beside(default)], UNWANTED)
+        .unwrap_err();
     let told = error.to_string();
     assert!(matches!(error, HandlerError::Default { .. }), "{told}");
     assert!(told.contains("/etc/beside.conf"), "{told}");
-    assert!(uninstall(&[ours(), beside(foreign)], UNWANTED).is_ok());
+    assert!(CRIO.uninstall(&[ours(), beside(foreign)], UNWANTED).is_ok());
 }

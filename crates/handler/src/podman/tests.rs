@@ -1,4 +1,8 @@
+use std::path::PathBuf;
+
 use super::*;
+use crate::edit::MARK;
+use crate::entry::Unwanted;
 
 const PROGRAM: &str = "/usr/local/bin/runcrust";
 const WANTED: Wanted<'_> = Wanted {
@@ -19,7 +23,8 @@ fn source(text: Option<&str>) -> Source {
 }
 
 fn installed(text: Option<&str>) -> String {
-    install(&[source(text)], WANTED)
+    PODMAN
+        .install(&[source(text)], WANTED)
         .unwrap()
         .remove(0)
         .after
@@ -27,7 +32,10 @@ fn installed(text: Option<&str>) -> String {
 }
 
 fn uninstalled(text: &str) -> Option<String> {
-    let (edit, program) = uninstall(&[source(Some(text))], UNWANTED).unwrap().unwrap();
+    let (edit, program) = PODMAN
+        .uninstall(&[source(Some(text))], UNWANTED)
+        .unwrap()
+        .unwrap();
     assert_eq!(program, PathBuf::from(PROGRAM));
     edit.after
 }
@@ -71,7 +79,7 @@ fn an_older_path_is_replaced_and_another_program_is_not() {
         "[]",
     ] {
         let text = format!("[engine.runtimes]\ncrust = {foreign}\n");
-        let error = install(&[source(Some(&text))], WANTED).unwrap_err();
+        let error = PODMAN.install(&[source(Some(&text))], WANTED).unwrap_err();
         assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
     }
     let both = "[engine.runtimes]\ncrust = [\"/opt/runcrust\", \"/usr/bin/runcrust\"]\n";
@@ -80,7 +88,7 @@ fn an_older_path_is_replaced_and_another_program_is_not() {
         format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n")
     );
     let text = "[engine.runtimes]\ncrust = \"/x\"\n";
-    let error = install(&[source(Some(text))], WANTED).unwrap_err();
+    let error = PODMAN.install(&[source(Some(text))], WANTED).unwrap_err();
     assert!(error.to_string().contains("a list of programs"), "{error}");
 }
 
@@ -92,14 +100,22 @@ fn beside(text: &str) -> Source {
 fn what_is_read_beside_our_file_counts() {
     let ours = || source(Some(&installed(None)));
     let foreign = "[engine.runtimes]\ncrust = [\"/usr/bin/crun\"]\n";
-    let error = install(&[source(None), beside(foreign)], WANTED).unwrap_err();
+    let error = PODMAN
+        .install(&[source(None), beside(foreign)], WANTED)
+        .unwrap_err();
     let told = error.to_string();
     assert!(matches!(error, HandlerError::Foreign { .. }), "{told}");
     assert!(told.contains("/etc/beside.conf"), "{told}");
     let default = "[engine]\nruntime = \"crust\"\n";
-    let error = uninstall(&[ours(), beside(default)], UNWANTED).unwrap_err();
+    let error = PODMAN
+        .uninstall(&[ours(), beside(default)], UNWANTED)
+        .unwrap_err();
     let told = error.to_string();
     assert!(matches!(error, HandlerError::Default { .. }), "{told}");
     assert!(told.contains("/etc/beside.conf"), "{told}");
-    assert!(uninstall(&[ours(), beside(foreign)], UNWANTED).is_ok());
+    assert!(
+        PODMAN
+            .uninstall(&[ours(), beside(foreign)], UNWANTED)
+            .is_ok()
+    );
 }
