@@ -13,7 +13,10 @@ pub use self::pod::Kubelet;
 
 /// This workspace's `deploy/kubernetes`.
 pub fn manifests() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes")
+    // As the runner has it: the guest's isn't where this was built.
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("CARGO_MANIFEST_DIR: cargo sets it");
+    Path::new(&package).join("../deploy/kubernetes")
 }
 
 /// A file's one document.

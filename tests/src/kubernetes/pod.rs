@@ -57,12 +57,14 @@ impl<'a> Kubelet<'a> {
     /// Where the spec has what this doesn't know, or an init container fails: with its log.
     pub fn run(&self, name: &str, spec: &PodSpec) -> Result<RunningPod, CriError> {
         let pod = self.sandbox_config(name, spec);
+        self.wait_for_the_runtime();
         let sandbox = self.cri.run_pod(&pod, "")?;
         for container in spec.init_containers.iter().flatten() {
             let id = self
                 .cri
                 .run(&sandbox, &self.container(spec, container), &pod)?;
             self.wait_for_the_end(&id, &pod, &container.name);
+            self.wait_for_the_runtime();
         }
         let mut containers = BTreeMap::new();
         for container in &spec.containers {
@@ -93,9 +95,14 @@ impl<'a> Kubelet<'a> {
         fs::read_to_string(path).unwrap_or_default()
     }
 
+    /// A node's is restarted by who configures it.
+    fn wait_for_the_runtime(&self) {
+        wait::wait_until("the CRI to answer", PATIENCE, || self.cri.is_ready());
+    }
+
     fn wait_for_the_end(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
         let mut exit_code = 0;
-        // It may restart the runtime, which doesn't answer meanwhile.
+        // It doesn't answer while it is restarted.
         wait::wait_until("an init container to end", PATIENCE, || {
             let status = self.cri.status(id);
             status.is_ok_and(|status| {
