@@ -104,3 +104,6 @@ impl DropIn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The first line of a file that is all ours, and what stands above a table that is.
-/// Begins as [`lines::OURS`] does.
+/// Begins as [`crate::lines::OURS`] does.
 pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
 
 /// A file as it is.

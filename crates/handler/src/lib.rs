@@ -3,12 +3,15 @@
 //!
 //! | room | what is there |
 //! |---|---|
+//! | [`request`] | from what is asked for to a plan |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | from the texts of an engine's files to their new texts; nothing is read or written |
+//! | [`drop_in`] | what CRI-O and podman have in common |
 //! | [`tables`], [`json`], [`lines`] | editing TOML and JSON in place |
-//! | [`entry`] | whether an entry of the handler's name is runcrust's |
+//! | [`entry`], [`edit`] | whether an entry of the handler's name is runcrust's; a file's old and new text |
+//! | [`change`] | what becomes of the node's files: shown, written |
 //! | [`node`] | the files of a node, which may be a container's `/host` |
-//! | [`change`] | a file's old and new text: shown, written |
 //! | [`programs`], [`users`], [`service`] | what else an installation takes: the programs and what these need, nobody who uses them, the daemon |
+//! | [`settings`] | the configuration of the program that the handler runs |
 
 #![forbid(unsafe_code)]
 // Who reads the documentation sees the private rooms too.
@@ -30,13 +33,16 @@ mod podman;
 mod programs;
 mod request;
 mod service;
+mod settings;
 mod tables;
+#[cfg(test)]
+mod testing;
 mod users;
 
 pub use change::{Change, Plan};
 pub use error::HandlerError;
 pub use node::Node;
-pub use programs::{Copy, plan_copies};
+pub use programs::{Copy, check_complete, plan_copies};
 pub use request::{Engine, Request, install, uninstall};
 pub use service::{Outcome, Service, Verb};
-pub use users::{check_complete, check_unused};
+pub use users::check_unused;

@@ -53,7 +53,7 @@ fn tidy(toml: &mut Toml<'_>, is_our_file: bool) {
     }
 }
 
-/// An empty table that [`write`] made.
+/// An empty table that [`write()`] made.
 fn is_our_table(item: Option<&Item>, is_our_file: bool) -> bool {
     let table = match item {
         Some(Item::Table(table)) => table,

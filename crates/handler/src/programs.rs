@@ -1,4 +1,4 @@
-//! The programs on the node.
+//! The programs on the node: runcrust, what it needs beside it, and bringing them there.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,13 @@ use crust_state::foreign::{ForeignFile, put, sweep};
 
 use crate::error::HandlerError;
 use crate::node::Node;
+use crate::settings;
 
-/// What runcrust needs beside it, and itself last: it may need the new hook.
-const PROGRAMS: [&str; 2] = ["crust-mount-hook", "runcrust"];
+/// The hook, which runcrust looks for beside itself.
+const HOOK: &str = "crust-mount-hook";
+
+/// What is copied; runcrust last, which may need the new hook.
+const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 
 /// A program that is to be on the node.
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub fn plan_copies(node: &Node, directory: &Path) -> Result<Vec<Copy>, HandlerEr
     let own = own
         .canonicalize()
         .map_err(|error| HandlerError::call("readlink", own, error))?;
-    let sources = [own.with_file_name(PROGRAMS[0]), own];
+    let sources = [own.with_file_name(HOOK), own];
     let planned = sources.iter().zip(PROGRAMS);
     let planned = planned.map(|(source, name)| plan(node, source, &directory.join(name)));
     planned.collect()
@@ -68,4 +72,56 @@ impl Copy {
         sweep(&self.place)?;
         Ok(put(&self.place, &self.bytes, 0o755)?)
     }
+}
+
+/// Fails where the hook or the delegate, as the program's configuration has them, isn't on the node:
+/// no container would start. `delegates` are where one is looked for that isn't configured, `copies`
+/// come before the first container.
+pub fn check_complete(
+    node: &Node,
+    program: &Path,
+    delegates: &[&Path],
+    copies: &[Copy],
+) -> Result<(), HandlerError> {
+    let incomplete = |error: HandlerError| HandlerError::Incomplete(error.to_string());
+    let config = settings::of(node, program).map_err(|error| match error {
+        HandlerError::Records(reason) => HandlerError::Incomplete(reason),
+        error => incomplete(error),
+    })?;
+    let is_there =
+        |path: &Path| copies.iter().any(|copy| copy.path == path) || node.has_program(path);
+    let beside = || {
+        let is_copy = copies.iter().any(|copy| copy.path == program);
+        let real = if is_copy {
+            program.to_owned()
+        } else {
+            node.real(program)
+        };
+        real.with_file_name(HOOK)
+    };
+    let hook = config.hook.clone().unwrap_or_else(beside);
+    if !is_there(&hook) {
+        return Err(HandlerError::Incomplete(format!(
+            "{} isn't a program on the node; hint: install crust-mount-hook beside runcrust, or set \
+             `hook` in its configuration",
+            hook.display()
+        )));
+    }
+    let delegates = match &config.delegate {
+        Some(delegate) => vec![delegate.as_path()],
+        None => delegates.to_vec(),
+    };
+    if delegates.iter().any(|delegate| is_there(delegate)) {
+        return Ok(());
+    }
+    let delegates: Vec<_> = delegates
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    let name = program.file_name().unwrap_or_default().display();
+    Err(HandlerError::Incomplete(format!(
+        "no delegate: none of {} is a program on the node; hint: set `delegate` in \
+         /etc/runcrust/{name}.toml there, to where runc or crun is",
+        delegates.join(", ")
+    )))
 }

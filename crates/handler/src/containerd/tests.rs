@@ -4,22 +4,13 @@ use std::fs;
 
 use super::*;
 use crate::lines::unified;
+use crate::testing::{PROGRAM, UNWANTED, WANTED};
 
-const PROGRAM: &str = "/usr/local/bin/runcrust";
 const CONFIG: &str = "/etc/containerd/config.toml";
 
 fn wanted(program: &str) -> Wanted<'_> {
-    Wanted {
-        handler: "crust",
-        program,
-        systemd_cgroup: None,
-    }
+    Wanted { program, ..WANTED }
 }
-
-const UNWANTED: Unwanted<'_> = Unwanted {
-    handler: "crust",
-    program: None,
-};
 
 fn source(path: &str, text: Option<&str>) -> Source {
     Source::new(path.into(), text.map(str::to_owned))

@@ -1,15 +1,5 @@
 use super::*;
-
-const PROGRAM: &str = "/usr/local/bin/runcrust";
-const WANTED: Wanted<'_> = Wanted {
-    handler: "crust",
-    program: PROGRAM,
-    systemd_cgroup: None,
-};
-const UNWANTED: Unwanted<'_> = Unwanted {
-    handler: "crust",
-    program: None,
-};
+use crate::testing::{PROGRAM, UNWANTED, WANTED};
 
 fn source(text: Option<&str>) -> Source {
     Source::new("/etc/docker/daemon.json".into(), text.map(str::to_owned))
