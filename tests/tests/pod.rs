@@ -32,9 +32,8 @@ on_each_delegate! {
         device.wait_until_free(PATIENCE);
         fsck_ext4(device.path());
         assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
-        let _ = node.unstage(&target).success();
+        node.put_away(&[&target]);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 
     fn an_app_restarted_in_the_pod_keeps_its_volume(delegate: Delegate) {
@@ -262,8 +261,7 @@ on_each_delegate! {
         assert_eq!(app.sh("stat -c '%g %a' /data"), "123 2775");
         end([app, sandbox]);
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        node.put_away(&[&target]);
     }
 
     fn what_is_in_use_says_so_on_disk_and_stops_saying_so(delegate: Delegate) {
@@ -306,7 +304,6 @@ on_each_delegate! {
         fs::remove_dir_all(app.bundle()).unwrap();
         end([sandbox]);
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+        node.put_away(&[&target]);
     }
 }

@@ -54,7 +54,8 @@ impl Lock {
     }
 
     /// Locks the configurations of a node's engines, by its root directory: it is there on each node,
-    /// the same for every container that has it, and nothing has to be written for it.
+    /// the same for every container that has it, and nothing has to be written for it. Any user of the
+    /// node can hold it, which keeps an installation from its turn, and no container from its start.
     pub fn node(root: &Path, deadline: Deadline) -> Result<Self, LockError> {
         Self::directory(root, "another runcrust install or uninstall", deadline)
     }

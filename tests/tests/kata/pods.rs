@@ -2,7 +2,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::PathBuf;
 
 use runcrust_tests::container::end;
 use runcrust_tests::kubelet::SubPath;
@@ -41,9 +40,8 @@ on_each_delegate! {
         device.wait_until_free(PATIENCE);
         watcher.assert_never_mounted();
         fsck_ext4(device.path());
-        let _ = node.unstage(target).success();
+        node.put_away(&[target]);
         assert!(!entry.path().exists());
-        assert_eq!(node.records(), Vec::<PathBuf>::new());
         assert_eq!(node.stats(target).failure().stderr.matches("NOT_FOUND").count(), 1);
     }
 
@@ -137,7 +135,6 @@ on_each_delegate! {
         end([staged.node.sandbox("pod-b")]);
         assert_eq!(owners(), 1, "its own, until it is unstaged");
         device.wait_until_free(PATIENCE);
-        let _ = staged.node.unstage(&target).success();
-        assert_eq!(staged.node.records(), Vec::<PathBuf>::new());
+        staged.node.put_away(&[&target]);
     }
 }

@@ -1,7 +1,7 @@
 //! `mount_mode = "hook"`: a hook mounts the volume in each container, which has the device.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runcrust_tests::interrupt::create_traced;
 use runcrust_tests::node::PATIENCE;
@@ -61,8 +61,7 @@ on_each_delegate! {
         watcher.assert_never_mounted();
         end([one, two, sandbox]);
         device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<PathBuf>::new());
+        node.put_away(&[&target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);

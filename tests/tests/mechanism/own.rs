@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
@@ -74,8 +74,7 @@ on_each_delegate! {
         end([container]);
         device.wait_until_free(PATIENCE);
         assert!(!entry.join("runtime-cli").exists());
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<PathBuf>::new());
+        node.put_away(&[&target]);
         fsck_ext4(device.path());
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"own\n");
@@ -115,8 +114,7 @@ on_each_delegate! {
             }
             assert_eq!(containers[0].sh("cat /data/file | wc -l"), "4", "{mode}");
             end(containers);
-            let _ = node.unstage(&target).success();
-            assert_eq!(node.records(), Vec::<PathBuf>::new());
+            node.put_away(&[&target]);
         }
     }
 

@@ -28,18 +28,17 @@ fn dpkg(arguments: &[&str], files: &[PathBuf]) {
     let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
 }
 
-/// A node without the package `crust-ops`; put back, it has it, whatever became of the test.
-fn removed() -> Cleanup {
-    let put_back = Cleanup::register(|| {
-        if Path::new("/usr/bin/crust_ops").exists() {
+/// Sees to it that the node has both packages again, whatever became of the test.
+fn put_back() -> Cleanup {
+    Cleanup::register(|| {
+        let programs = ["/usr/bin/crust_ops", "/usr/bin/runcrust"];
+        if programs.iter().all(|program| Path::new(program).exists()) {
             return Vec::new();
         }
         let install = Run::of(Command::new("dpkg").arg("--install").args(packages()));
         let failed = Some(install).filter(|run| !run.status.success());
         failed.iter().map(Run::to_string).collect()
-    });
-    dpkg(&["--remove", "crust-ops"], &[]);
-    put_back
+    })
 }
 
 /// Calls until it is told to end. A caller that comes while the daemon ends is told to try again.
@@ -85,6 +84,29 @@ on_each_delegate! {
         pod.end(&sandbox);
         pod.ops().unstage(pod.target()).unwrap();
     }
+
+    #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+    fn a_removal_under_a_pod_leaves_what_the_pod_needs(delegate: Delegate) {
+        let pod = Installed::new(delegate);
+        let _disk = staged(&pod);
+        let sandbox = pod.run();
+        let app = pod.app(&sandbox, "one");
+        let _put_back = put_back();
+        let remove = ["--remove", "crust-ops", "runcrust"];
+        let removal = Run::of(Command::new("dpkg").args(remove)).failure();
+        for told in ["pv-1", "hint: end those pods; then runcrust uninstall containerd"] {
+            assert!(removal.stderr.contains(told), "{told}: {removal}");
+        }
+        for program in ["runcrust", "crust-mount-hook"] {
+            assert!(Path::new("/usr/bin").join(program).exists(), "{program}");
+        }
+        let again = pod.app(&sandbox, "two");
+        let _ = pod.cri().sh(&app, "echo kept > /data/file");
+        assert_eq!(pod.cri().sh(&again, "cat /data/file").trim(), "kept");
+        pod.end(&sandbox);
+        dpkg(&["--install"], &packages());
+        pod.ops().unstage(pod.target()).unwrap();
+    }
 }
 
 #[test]
@@ -92,7 +114,8 @@ on_each_delegate! {
 fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
     let changed = "/etc/runcrust/crust_ops.toml";
     let configuration = fs::read_to_string(changed).unwrap();
-    let _put_back = removed();
+    let _put_back = put_back();
+    dpkg(&["--remove", "crust-ops"], &[]);
     for unit in [SERVICE, SOCKET] {
         assert_eq!(property(unit, "ActiveState"), "inactive", "{unit}");
     }
