@@ -282,7 +282,7 @@ fn called_by() -> Result<PathBuf> {
     };
     let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
     let found = found.find(|path| path.is_absolute() && is_own(path));
-    found.map_or_else(|| crate::start::own_path(argv0.as_ref()), Ok)
+    found.map_or_else(|| crate::programs::own_path(argv0.as_ref()), Ok)
 }
 
 fn shown(plan: &Plan) -> String {

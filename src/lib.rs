@@ -13,6 +13,7 @@ mod matching;
 mod node;
 mod oci;
 mod plan;
+mod programs;
 mod report;
 mod rewrite;
 mod role;

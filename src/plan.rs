@@ -15,6 +15,7 @@ use crate::role::Role;
 
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
+pub(crate) use mounts::planned;
 pub(crate) use value::{ContainerPlan, Plan, PlannedMount, Pod, SandboxPlan};
 
 /// Plans a create.

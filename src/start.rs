@@ -3,29 +3,22 @@
 
 mod bundle;
 mod container;
+mod decide;
 mod lend;
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::ffi::OsString;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use crust_mount::volume::{self, Context};
-use crust_state::bundle::BundleRecord;
-use crust_state::foreign::ForeignFile;
+use crust_mount::volume::Context;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
-use rustix::fs::{Access, FileType, access, stat};
 
-use crate::invocation::{Globals, Start, Verb};
-use crate::node::ThisNode;
+use crate::invocation::{Globals, Start};
 use crate::oci::Document;
-use crate::plan::{Facts, Plan, SandboxPlan, plan};
-use crate::rewrite::{self, Hooks, Made};
-use crate::role::Role;
+use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
+pub(crate) use bundle::original;
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -66,33 +59,6 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
 }
 
 impl Job<'_> {
-    /// The configuration, relative to the caller's directory. `None`: there is none.
-    fn read(&self) -> Result<Option<ForeignFile>> {
-        let config = self.start.config.clone();
-        let config = config.unwrap_or_else(|| self.start.bundle.join("config.json"));
-        Ok(ForeignFile::read(&config)?)
-    }
-
-    fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
-        let role = Role::of(|key| document.annotation(key));
-        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
-        Ok(rewrite::is_rewritten(document, is_sandbox, self.config)?)
-    }
-
-    fn plan(&self, document: &Document<'_>) -> Result<Plan> {
-        let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
-        let facts = Facts {
-            role: Role::of(|key| document.annotation(key)),
-            bundle: &bundle,
-            mounts: &mounts,
-            namespaces: &namespaces,
-            details: document,
-            restores: self.start.verb == Verb::Restore,
-        };
-        Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
-    }
-
     fn carry_out(&self, document: &Document<'_>, bundle: Bundle<'_>) -> Result<()> {
         match self.plan(document)? {
             Plan::PassOn => bundle.leave(document),
@@ -107,8 +73,6 @@ impl Job<'_> {
         bundle: Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
-        let crust = CrustDirectory::new(self.config);
-        let context = self.context(&crust, bundle.state());
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
         {
@@ -118,24 +82,9 @@ impl Job<'_> {
                  first, or use another id"
             );
         }
-        let mut needs = Vec::new();
-        for target in &plan.volumes {
-            needs.push((target.clone(), volume::needs(&context, target)?));
-        }
-        let rewritten = || {
-            let rootfs = self.rootfs(document)?;
-            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
-        };
-        let committed = rewritten().and_then(|rewrite| bundle.commit(document, rewrite));
+        let rewrite = self.sandbox_rewrite(document, plan)?;
+        let committed = bundle.commit(document, rewrite);
         committed.with_context(|| plan.names())
-    }
-
-    /// The root file system's real path, as mountinfo shows it.
-    fn rootfs(&self, document: &Document<'_>) -> Result<PathBuf> {
-        let root = document.root_path()?.unwrap_or_default();
-        let rootfs = self.start.bundle.join(&*root);
-        let real = rootfs.canonicalize();
-        real.with_context(|| format!("realpath {}", rootfs.display()))
     }
 
     fn context<'c>(&'c self, crust: &'c CrustDirectory, state: &'c StateDirectory) -> Context<'c> {
@@ -152,68 +101,4 @@ impl Job<'_> {
         let text = id.to_str().map(str::to_owned);
         text.ok_or_else(|| anyhow!("container id {} isn't UTF-8", id.display()))
     }
-
-    fn made(&self) -> Result<Made> {
-        let given = match &self.start.config {
-            Some(config) => config.clone(),
-            None => self.start.bundle.join("config.json"),
-        };
-        let config = given.canonicalize();
-        let config = config.with_context(|| format!("realpath {}", given.display()))?;
-        if config.to_str().is_none() {
-            bail!(
-                "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
-                 give the bundle another directory",
-                config.display()
-            );
-        }
-        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
-        Ok(Made {
-            config,
-            containers: vec![container],
-        })
-    }
-
-    fn hooks(&self) -> Result<Hooks> {
-        let own = real_path()?;
-        let beside = || own.with_file_name("crust-mount-hook");
-        let program = self.config.hook.clone().unwrap_or_else(beside);
-        let can_run = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
-        let can_run = can_run.with_context(|| {
-            format!(
-                "{}; hint: install crust-mount-hook beside runcrust, or set `hook` in its \
-                 configuration",
-                program.display()
-            )
-        })?;
-        if FileType::from_raw_mode(can_run.st_mode) != FileType::RegularFile {
-            bail!(
-                "{} isn't a program; hint: set `hook` in runcrust's configuration",
-                program.display()
-            );
-        }
-        Ok(Hooks {
-            program,
-            cli: own_path(self.argv0)?,
-            config: self.config.source.clone(),
-        })
-    }
-}
-
-/// By the name that it was called by this program finds the same configuration again.
-pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
-    let called = argv0.map(PathBuf::from).filter(|path| path.is_absolute());
-    called.map_or_else(real_path, Ok)
-}
-
-fn real_path() -> Result<PathBuf> {
-    let own = fs::read_link("/proc/self/exe").context("readlink(\"/proc/self/exe\")")?;
-    if own.exists() {
-        return Ok(own);
-    }
-    // Replaced while it runs, as by an upgrade: what stands in its place.
-    let place = own.as_os_str().as_bytes().strip_suffix(b" (deleted)");
-    let place = place.map(|place| PathBuf::from(OsStr::from_bytes(place)));
-    let there = place.filter(|place| place.exists());
-    there.ok_or_else(|| anyhow!("{}: ENOENT: it was removed while it runs", own.display()))
 }

@@ -156,7 +156,7 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Fa
 
 /// The program that answers for what this call mounts.
 fn cli() -> Result<PathBuf, Failure> {
-    crate::start::own_path(std::env::args_os().next().as_ref())
+    crate::programs::own_path(std::env::args_os().next().as_ref())
         .map_err(|error| Failure::internal(error.as_ref()))
 }
 

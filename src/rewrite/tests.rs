@@ -8,7 +8,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
 use super::*;
-use crate::matching::Match;
+use crate::matching::{By, Match};
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 
@@ -45,6 +45,8 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         found: Match {
             volume: target(),
             subpath: PathBuf::new(),
+            by: By::Exact,
+            resolved: None,
         },
         read_only: true,
         maps_ids: false,

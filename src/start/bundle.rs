@@ -38,15 +38,7 @@ impl<'a> Bundle<'a> {
         document: &Document<'_>,
         config: &Config,
     ) -> Result<(Self, Vec<u8>)> {
-        let Some(record) = state.bundle(BundleRecord::name(&made.config))? else {
-            bail!(
-                "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), \
-                 of which no record is left; hint: write the bundle's config.json anew",
-                made.config.display(),
-                config.attach_directory().display(),
-            );
-        };
-        let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+        let (record, text) = original(Some(state), &made, document, config)?;
         let mut bundle = Self::new(state, file, made);
         bundle.rewritten = true;
         bundle.made.containers = together(record.containers.0, bundle.made.containers);
@@ -92,6 +84,26 @@ impl<'a> Bundle<'a> {
         self.file.replace(&document.apply(&[])?)?;
         Ok(Some(self.file.again()?))
     }
+}
+
+/// The text of a config from before an earlier create rewrote it, and the record that says so.
+pub(crate) fn original(
+    state: Option<&StateDirectory>,
+    made: &Made,
+    document: &Document<'_>,
+    config: &Config,
+) -> Result<(BundleRecord, Vec<u8>)> {
+    let record = state.map(|state| state.bundle(BundleRecord::name(&made.config)));
+    let Some(record) = record.transpose()?.flatten() else {
+        bail!(
+            "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
+             which no record is left; hint: write the bundle's config.json anew",
+            made.config.display(),
+            config.attach_directory().display(),
+        );
+    };
+    let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+    Ok((record, text))
 }
 
 /// Of a bundle that is created again and again under new ids, the last.

@@ -60,7 +60,7 @@ pub fn mount_reserved(
 ) -> Result<OwnedFd, VolumeError> {
     let mounted = || -> Result<_, Cause> {
         let plan = MountPlan::new(context.config, locked.volume.info())?;
-        let mut others = live_record(locked, &plan)?;
+        let mut others = live_record(&locked.volume, &plan)?;
         let user = others.user(UserKind::Container, id).cloned();
         let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
         others.remove(UserKind::Container, id);
@@ -98,7 +98,7 @@ fn enter<T>(
     let entered = || -> Result<_, Cause> {
         let volume = &locked.volume;
         let plan = MountPlan::new(context.config, volume.info())?;
-        let before = live_record(locked, &plan)?;
+        let before = live_record(&locked.volume, &plan)?;
         let user = announced(context, &before, container, mounts)?;
         acquire(
             context,

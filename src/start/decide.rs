@@ -1,0 +1,141 @@
+//! What is read and decided before anything is done: a create goes on from here, and `crust explain`
+//! ends here.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use crust_mount::volume::{self, Need};
+use crust_state::bundle::BundleRecord;
+use crust_state::foreign::ForeignFile;
+use crust_state::{CrustDirectory, TargetPath};
+
+use super::Job;
+use crate::invocation::Verb;
+use crate::node::ThisNode;
+use crate::oci::Document;
+use crate::plan::{ContainerPlan, Facts, Plan, SandboxPlan, plan};
+use crate::programs;
+use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
+use crate::role::Role;
+
+impl Job<'_> {
+    /// The configuration, relative to the caller's directory. `None`: there is none.
+    pub(crate) fn read(&self) -> Result<Option<ForeignFile>> {
+        Ok(ForeignFile::read(&self.config_path())?)
+    }
+
+    /// Where the configuration is, as it was given.
+    pub(crate) fn config_path(&self) -> PathBuf {
+        let config = self.start.config.clone();
+        config.unwrap_or_else(|| self.start.bundle.join("config.json"))
+    }
+
+    pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
+        let role = Role::of(|key| document.annotation(key));
+        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
+        Ok(rewrite::is_rewritten(document, is_sandbox, self.config)?)
+    }
+
+    pub(crate) fn plan(&self, document: &Document<'_>) -> Result<Plan> {
+        let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
+        let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
+        let facts = Facts {
+            role: Role::of(|key| document.annotation(key)),
+            bundle: &bundle,
+            mounts: &mounts,
+            namespaces: &namespaces,
+            details: document,
+            restores: self.start.verb == Verb::Restore,
+        };
+        Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
+    }
+
+    /// What a record says of the create.
+    pub(crate) fn made(&self) -> Result<Made> {
+        let given = self.config_path();
+        let config = given.canonicalize();
+        let config = config.with_context(|| format!("realpath {}", given.display()))?;
+        if config.to_str().is_none() {
+            bail!(
+                "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
+                 give the bundle another directory",
+                config.display()
+            );
+        }
+        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
+        Ok(Made {
+            config,
+            containers: vec![container],
+        })
+    }
+
+    /// What becomes of a sandbox's config.
+    pub(crate) fn sandbox_rewrite(
+        &self,
+        document: &Document<'_>,
+        plan: &SandboxPlan,
+    ) -> Result<Rewrite> {
+        let crust = CrustDirectory::new(self.config);
+        let mut needs = Vec::new();
+        for target in &plan.volumes {
+            let need = volume::needs(self.config, &crust, target)?;
+            needs.push((target.clone(), need));
+        }
+        let rewritten = || {
+            let rootfs = self.rootfs(document)?;
+            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
+        };
+        rewritten().with_context(|| plan.names())
+    }
+
+    /// What becomes of a container's config, and what answers for its volumes.
+    pub(crate) fn container_rewrite(
+        &self,
+        document: &Document<'_>,
+        plan: &ContainerPlan,
+    ) -> Result<(Rewrite, Hooks)> {
+        let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
+        let (hooks, rootfs) = parts().with_context(|| plan.names())?;
+        let known = Known {
+            needs: &self.needs(plan)?,
+            rootfs: &rootfs,
+        };
+        let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
+        Ok((rewrite.with_context(|| plan.names())?, hooks))
+    }
+
+    /// What each volume takes, as far as the container can have it.
+    fn needs(&self, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
+        let crust = CrustDirectory::new(self.config);
+        let mut needs = Vec::new();
+        for volume in plan.volumes() {
+            let need = volume::needs(self.config, &crust, volume)?;
+            if need.device_node && plan.ids.is_some() {
+                bail!(
+                    "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
+                     the raw device, and in a user namespace no device can be made; hint: unset \
+                     them, or leave hostUsers unset",
+                    volume.volume_name()
+                );
+            }
+            needs.push((volume.clone(), need));
+        }
+        Ok(needs)
+    }
+
+    /// The root file system's real path, as mountinfo shows it.
+    fn rootfs(&self, document: &Document<'_>) -> Result<PathBuf> {
+        let root = document.root_path()?.unwrap_or_default();
+        let rootfs = self.start.bundle.join(&*root);
+        let real = rootfs.canonicalize();
+        real.with_context(|| format!("realpath {}", rootfs.display()))
+    }
+
+    fn hooks(&self) -> Result<Hooks> {
+        Ok(Hooks {
+            program: programs::hook(self.config)?,
+            cli: programs::own_path(self.argv0)?,
+            config: self.config.source.clone(),
+        })
+    }
+}
