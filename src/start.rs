@@ -19,6 +19,7 @@ use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
 pub(crate) use bundle::original;
+pub(crate) use decide::running_sandbox;
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,7 @@ mod document;
 mod edit;
 mod error;
 mod object;
+mod pretty;
 mod schema;
 mod splice;
 #[cfg(test)]
@@ -18,4 +19,5 @@ mod value;
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;
 pub(crate) use error::DocumentError;
+pub(crate) use pretty::pretty;
 pub(crate) use schema::ArrayPath;

@@ -41,10 +41,6 @@ impl Job<'_> {
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for target in users.plan.volumes() {
-        for mount in users.plan.mounts_of(target) {
-            crust_mount::rootfs::attributes(&mount.options)
-                .with_context(|| format!("volume {}", target.volume_name()))?;
-        }
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
         let (new, mounts) = users.announce(target, &pod_uid);

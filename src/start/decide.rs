@@ -4,8 +4,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{self, Need};
 use crust_state::bundle::BundleRecord;
+use crust_state::config::MountMode;
 use crust_state::foreign::ForeignFile;
 use crust_state::{CrustDirectory, TargetPath};
 
@@ -13,7 +15,7 @@ use super::Job;
 use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::Document;
-use crate::plan::{ContainerPlan, Facts, Plan, SandboxPlan, plan};
+use crate::plan::{ContainerPlan, Facts, Plan, Pod, SandboxPlan, plan};
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
 use crate::role::Role;
@@ -96,6 +98,9 @@ impl Job<'_> {
     ) -> Result<(Rewrite, Hooks)> {
         let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
         let (hooks, rootfs) = parts().with_context(|| plan.names())?;
+        if plan.way == MountMode::Hook {
+            hook_can_have_options(plan)?;
+        }
         let known = Known {
             needs: &self.needs(plan)?,
             rootfs: &rootfs,
@@ -138,4 +143,24 @@ impl Job<'_> {
             config: self.config.source.clone(),
         })
     }
+}
+
+/// The sandbox that a container's volumes are mounted in.
+pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
+    match &plan.pod {
+        Pod::Sandbox(record) => {
+            let sandbox = Sandbox::of(record);
+            Ok(Some(sandbox.with_context(|| plan.names())?))
+        }
+        Pod::Own { .. } => Ok(None),
+    }
+}
+
+/// Of a mount that a hook makes, the options are its to give.
+fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
+    for mount in &plan.mounts {
+        crust_mount::rootfs::attributes(&mount.options)
+            .with_context(|| format!("volume {}", mount.found.volume.volume_name()))?;
+    }
+    Ok(())
 }

@@ -41,6 +41,7 @@ mod users;
 
 pub use change::{Change, Plan};
 pub use error::HandlerError;
+pub use lines::unified;
 pub use node::Node;
 pub use programs::{Copy, check_complete, plan_copies};
 pub use request::{Engine, Request, install, uninstall};

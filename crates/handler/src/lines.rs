@@ -104,7 +104,8 @@ fn comments_above<'a, 'b>(lines: &'b [&'a str]) -> &'b [&'a str] {
 }
 
 /// The difference as `diff -u` shows it; a file that isn't there is `/dev/null`.
-pub(crate) fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
+#[must_use]
+pub fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     let name = |text: Option<&str>| text.map_or("/dev/null", |_| path).to_owned();
     let (old, new) = (before.unwrap_or_default(), after.unwrap_or_default());
     let diff = TextDiff::from_lines(old, new);

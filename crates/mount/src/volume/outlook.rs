@@ -11,9 +11,9 @@ use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
 use super::owners;
 use super::plan::{MountPlan, Need, staged};
+use crate::mountinfo;
 use crate::origin::is_on;
 use crate::sandbox::Sandbox;
-use crate::mountinfo;
 
 /// What a staged volume that can be mounted would be for a pod.
 #[derive(Debug)]

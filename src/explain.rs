@@ -1,0 +1,201 @@
+//! What a create of a bundle would come to now: decided by the create's own code, and nothing done.
+
+mod told;
+mod volumes;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use crust_mount::ids::Ids;
+use crust_state::config::MountMode;
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
+
+use crate::node::ThisNode;
+use crate::oci::{Document, pretty};
+use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
+use crate::rewrite::Rewrite;
+use crate::role::{self, Role};
+use crate::start::{Job, original, running_sandbox};
+
+pub(crate) use told::{Explanation, Kind, MatchTold, MountTold, PlanTold, RoleTold, VolumeTold};
+use volumes::Looked;
+
+/// Explains the create of a bundle whose config has these bytes. That it would be refused is an
+/// explanation, too.
+pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
+    let mut explanation = Explanation {
+        config: shown(&job.config_path()),
+        ..Explanation::default()
+    };
+    if let Err(error) = explanation.fill(&job, config) {
+        explanation.refuse(&error);
+    }
+    explanation
+}
+
+impl Explanation {
+    /// An error that a create would end with.
+    fn refuse(&mut self, error: &anyhow::Error) {
+        self.refuse_saying(sentence(error.as_ref()));
+    }
+
+    /// What several steps find is told once.
+    fn refuse_saying(&mut self, sentence: String) {
+        if !self.refusals.contains(&sentence) {
+            self.refusals.push(sentence);
+        }
+    }
+
+    /// What there is, unless a create would be refused here; it goes on with what else can be told.
+    fn unless_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|error| self.refuse(&error)).ok()
+    }
+
+    fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
+        let written = Document::parse(config)?;
+        let before = if job.is_rewritten(&written)? {
+            self.rewritten = true;
+            let state = StateDirectory::open(&job.config.state_dir)?;
+            let (_, text) = original(state.as_ref(), &job.made()?, &written, job.config)?;
+            Some(text)
+        } else {
+            None
+        };
+        let document = Document::parse(before.as_deref().unwrap_or(config))?;
+        self.role = Some(role_of(&document));
+        self.mounts = mounts(job, &document)?;
+        match job.plan(&document)? {
+            Plan::PassOn => {
+                self.plan = Some(PlanTold::PassOn);
+                self.diff = self.difference(&written, &document.apply(&[])?);
+                Ok(())
+            }
+            Plan::Sandbox(plan) => self.sandbox(job, &document, &plan),
+            Plan::Container(plan) => self.container(job, &document, &plan),
+        }
+    }
+
+    fn sandbox(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        plan: &SandboxPlan,
+    ) -> Result<()> {
+        self.plan = Some(PlanTold::of_sandbox(plan));
+        let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
+        let state = StateDirectory::open(&job.config.state_dir)?;
+        let looked = Looked::new(job.config, state.as_ref());
+        for volume in &plan.volumes {
+            // A hook mounts them: what it can't mount, the container's create is refused with.
+            let told = looked.at(volume, &plan.pod_uid, None);
+            self.volumes.push(told);
+        }
+        self.rewritten_by(job, document, rewrite)
+    }
+
+    fn container(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        plan: &ContainerPlan,
+    ) -> Result<()> {
+        self.plan = Some(PlanTold::of_container(plan));
+        let rewrite = self.unless_refused(job.container_rewrite(document, plan));
+        let state = StateDirectory::open(&job.config.state_dir)?;
+        let looked = Looked::new(job.config, state.as_ref());
+        let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
+        if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way, &plan.ids) {
+            self.unless_refused(ids.open().with_context(|| plan.names()));
+        }
+        let id = job.start.id.to_string_lossy();
+        for volume in plan.volumes() {
+            let told = looked.at(volume, &plan.pod.uid(volume, &id), sandbox.as_ref());
+            if let Some(problem) = &told.problem {
+                self.refuse_saying(problem.clone());
+            }
+            self.volumes.push(told);
+        }
+        let rewrite = rewrite.map(|(rewrite, _)| rewrite);
+        self.rewritten_by(job, document, rewrite)
+    }
+
+    fn rewritten_by(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        rewrite: Option<Rewrite>,
+    ) -> Result<()> {
+        let Some(rewrite) = rewrite else {
+            return Ok(());
+        };
+        let (text, record) = rewrite.apply(document, job.made()?)?;
+        self.diff = self.difference(document, &text);
+        self.rewrite = Some(record.into());
+        Ok(())
+    }
+
+    /// For people: with a line for each value.
+    fn difference(&self, before: &Document<'_>, after: &[u8]) -> String {
+        let after = String::from_utf8_lossy(after);
+        let (before, after) = (pretty(before.text()), pretty(&after));
+        crust_handler::unified(&self.config, Some(&before), Some(&after))
+    }
+}
+
+fn role_of(document: &Document<'_>) -> RoleTold {
+    let annotation = |key: &str| document.annotation(key);
+    let annotations = role::evidence(annotation);
+    RoleTold::new(Role::of(annotation), annotations)
+}
+
+fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
+    let node = ThisNode::new(job.config)?;
+    let bundle = std::path::absolute(&job.start.bundle).context("getcwd")?;
+    let mounts = document.mounts()?;
+    let told = mounts.iter().map(|mount| {
+        let found = planned(mount, &bundle, job.config, &node);
+        let source = mount.source.as_deref().unwrap_or_default();
+        let mut told = MountTold {
+            index: mount.index,
+            destination: mount.destination.to_string(),
+            source: mount.source.as_deref().map(str::to_owned),
+            found: None,
+            note: None,
+            error: None,
+        };
+        match found {
+            Ok(Some(planned)) => told.found = Some(matched(&planned)),
+            Ok(None) => told.note = unstaged(source, job.config),
+            Err(error) => told.error = Some(sentence(&error)),
+        }
+        told
+    });
+    Ok(told.collect())
+}
+
+fn matched(planned: &PlannedMount) -> MatchTold {
+    MatchTold::new(&planned.found, planned.read_only, planned.maps_ids)
+}
+
+/// Of a source that is a CSI volume's by its name: where it isn't staged.
+fn unstaged(source: &str, config: &Config) -> Option<String> {
+    let path = TargetPath::new(source).ok()?;
+    let bind = path.subpath_bind().map(|bind| bind.target());
+    let volume = path
+        .csi_volume()
+        .map(|volume| volume.directory().to_owned());
+    let volume = volume.and_then(|directory| TargetPath::new(directory).ok());
+    let target = bind.or(volume)?;
+    let entry = config.crust_root.join(target.digest().to_string());
+    let staged = CrustDirectory::new(config).has_entry(&target).ok()?;
+    (!staged).then(|| {
+        format!(
+            "nothing is staged for {target}: there is no {}",
+            entry.display()
+        )
+    })
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

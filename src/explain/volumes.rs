@@ -1,0 +1,75 @@
+//! The volumes of a plan, looked at.
+
+use crust_mount::sandbox::Sandbox;
+use crust_mount::volume::{Access, Onlooker, Outlook, outlook};
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
+
+use super::shown;
+use super::told::{StagedTold, VolumeTold};
+
+/// What is staged and on record.
+pub(super) struct Looked<'a> {
+    config: &'a Config,
+    crust: CrustDirectory,
+    state: Option<&'a StateDirectory>,
+}
+
+impl<'a> Looked<'a> {
+    pub(super) fn new(config: &'a Config, state: Option<&'a StateDirectory>) -> Self {
+        Self {
+            config,
+            crust: CrustDirectory::new(config),
+            state,
+        }
+    }
+
+    /// A volume, for a pod, and for its sandbox where that runs.
+    pub(super) fn at(
+        &self,
+        volume: &TargetPath,
+        pod_uid: &str,
+        sandbox: Option<&Sandbox>,
+    ) -> VolumeTold {
+        let onlooker = Onlooker {
+            config: self.config,
+            crust: &self.crust,
+            state: self.state,
+        };
+        let found = outlook(onlooker, volume, pod_uid, sandbox);
+        let problem = match &found {
+            Ok(outlook) => outlook.access.as_ref().err(),
+            Err(error) => Some(error),
+        };
+        VolumeTold {
+            volume: volume.volume_name(),
+            target_path: volume.to_string(),
+            problem: problem.map(|error| sentence(error)),
+            staged: found.ok().map(StagedTold::from),
+        }
+    }
+}
+
+impl From<Outlook> for StagedTold {
+    fn from(outlook: Outlook) -> Self {
+        let access = outlook.access.ok().map(|access| match access {
+            Access::First => "first",
+            Access::Joins => "joins",
+            Access::Mounted => "mounted",
+        });
+        let (fs_group, policy) = outlook.fs_group.unzip();
+        Self {
+            layout: if outlook.is_katas { "kata" } else { "crust" },
+            device: shown(&outlook.info.device),
+            number: outlook.need.device.to_string(),
+            fstype: outlook.superblock.fstype,
+            options: outlook.superblock.options,
+            read_only: outlook.superblock.read_only,
+            fs_group,
+            fs_group_change_policy: policy.map(|policy| policy.as_str()),
+            access_mode: outlook.info.access_mode.map(|mode| mode.as_str()),
+            device_node: outlook.need.device_node,
+            access,
+            users: outlook.users.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
