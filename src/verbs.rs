@@ -1,14 +1,16 @@
 //! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857).
 //!
-//! Success is exit 0 with one JSON object on standard output. Failure is a non-zero exit, nothing
-//! on standard output, and one line on standard error:
-//! `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
+//! Success is exit 0 with one JSON object on standard output; of verbs for people, with that where
+//! `--json` asks for it. Failure is a non-zero exit, nothing on standard output, and one line on
+//! standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
+mod answer;
 mod capabilities;
 mod publish;
 mod resize;
 mod stage;
 mod stats;
+mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,7 +24,9 @@ use crust_state::config::ConfigError;
 use crust_state::{
     Config, CrustDirectory, Deadline, StateDirectory, TargetPath, limits, logging, sentence,
 };
-use serde_json::{Value, json};
+use serde_json::json;
+
+use answer::Answer;
 
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -106,7 +110,7 @@ pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -
         Ok(Arguments { verb }) => dispatch(verb, config),
     };
     match outcome {
-        Ok(value) => match writeln!(std::io::stdout(), "{value}") {
+        Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
             Ok(()) => ExitCode::SUCCESS,
             // Nobody heard the answer.
             Err(_) => ExitCode::FAILURE,
@@ -126,12 +130,12 @@ fn plain(error: &clap::Error) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Failure> {
+fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Answer, Failure> {
     let config = config.map_err(|error| Failure::internal(&error))?;
     logging::start(config.log.as_deref());
     let crust = CrustDirectory::new(&config);
-    let state =
-        StateDirectory::create(&config.state_dir).map_err(|error| Failure::internal(&error))?;
+    // Whoever only looks makes no directory.
+    let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let limit = match verb {
         Verb::Publish(_) => limits::CREATE,
@@ -144,14 +148,14 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Fa
         state: &state,
         deadline,
     };
-    match verb {
-        Verb::Stage(arguments) => stage::stage(&context, arguments),
-        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?),
-        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?),
-        Verb::Resize(arguments) => resize::resize(&context, arguments),
-        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?),
-        Verb::Capabilities => capabilities::capabilities(&config),
-    }
+    Ok(match verb {
+        Verb::Stage(arguments) => stage::stage(&context, arguments)?.into(),
+        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?)?.into(),
+        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?)?.into(),
+        Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
+        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?)?.into(),
+        Verb::Capabilities => capabilities::capabilities(&config)?.into(),
+    })
 }
 
 /// The program that answers for what this call mounts.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::files::FileError;
+use crate::files::{FileError, LateDirectory};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::target::{Digest, TargetPath};
@@ -11,7 +11,6 @@ use crate::target::{Digest, TargetPath};
 mod entry;
 mod half;
 mod kata;
-mod late;
 mod resize;
 mod staging;
 mod volume;
@@ -19,7 +18,6 @@ mod volume;
 use entry::{Entry, Layout};
 pub use half::Half;
 use kata::KataDirectory;
-use late::LateDirectory;
 pub use staging::Staging;
 pub use volume::Volume;
 

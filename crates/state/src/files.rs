@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+mod late;
 mod leftovers;
 mod next_step;
 mod temporary;
+
+pub(crate) use late::LateDirectory;
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::BundleRecord;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
-use crate::files::{Directory, FileError};
+use crate::files::{Directory, FileError, LateDirectory};
 use crate::lock::{Lock, LockError, LockName};
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
@@ -35,7 +35,7 @@ pub enum StateError {
 
 /// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
 #[derive(Debug)]
-pub struct StateDirectory(Directory);
+pub struct StateDirectory(LateDirectory);
 
 /// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -51,17 +51,29 @@ const BUNDLES: &str = "bundles";
 impl StateDirectory {
     /// Opens it; `None` if runcrust never had anything to remember since the node booted.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
-        Ok(Directory::open(path)?.map(Self))
+        let state = Self::at(path)?;
+        Ok(state.0.get()?.is_some().then_some(state))
     }
 
     /// Opens it, made where it is missing.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        Directory::create(path).map(Self)
+        let state = Self::at(path)?;
+        state.0.create()?;
+        Ok(state)
+    }
+
+    /// Opens it where it is there; where it isn't, nothing is remembered, and it is made when
+    /// something has to be.
+    pub fn at(path: &Path) -> Result<Self, FileError> {
+        let directory = LateDirectory::new(path);
+        directory.get()?;
+        Ok(Self(directory))
     }
 
     /// Takes a lock.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
-        Lock::acquire(&self.0.create_directory("locks")?, name, deadline)
+        let locks = self.0.create()?.create_directory("locks")?;
+        Lock::acquire(&locks, name, deadline)
     }
 
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
@@ -237,7 +249,7 @@ impl StateDirectory {
         stem: &str,
         record: &impl Serialize,
     ) -> Result<(), StateError> {
-        let directory = self.0.create_directory(directory)?;
+        let directory = self.0.create()?.create_directory(directory)?;
         let name = format!("{stem}.json");
         let bytes = serde_json::to_vec(record);
         let bytes = bytes.map_err(|source| StateError::Record {
@@ -330,6 +342,8 @@ mod tests {
         let (_guard, state) = state();
         state
             .0
+            .create()
+            .unwrap()
             .create_directory(SANDBOXES)
             .unwrap()
             .write("s.json", b"{")

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
 use super::entry::{Entry, Layout};
-use super::late::LateDirectory;
 use super::{EntryError, Volume, spellings};
-use crate::files::FileError;
+use crate::files::{FileError, LateDirectory};
 use crate::info::MountInfo;
 use crate::target::TargetPath;
 

@@ -4,28 +4,28 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::files::{Directory, FileError};
+use super::{Directory, FileError};
 
 #[derive(Debug)]
-pub(super) struct LateDirectory {
+pub(crate) struct LateDirectory {
     path: PathBuf,
     opened: OnceLock<Directory>,
 }
 
 impl LateDirectory {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             opened: OnceLock::new(),
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// `None` while there is none.
-    pub(super) fn get(&self) -> Result<Option<&Directory>, FileError> {
+    pub(crate) fn get(&self) -> Result<Option<&Directory>, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(Some(opened));
         }
@@ -34,7 +34,7 @@ impl LateDirectory {
     }
 
     /// Made where it is missing.
-    pub(super) fn create(&self) -> Result<&Directory, FileError> {
+    pub(crate) fn create(&self) -> Result<&Directory, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -42,12 +42,12 @@ impl LateDirectory {
         Ok(self.opened.get_or_init(|| made))
     }
 
-    pub(super) fn open_directory(&self, name: &str) -> Result<Option<Directory>, FileError> {
+    pub(crate) fn open_directory(&self, name: &str) -> Result<Option<Directory>, FileError> {
         self.get()?
             .map_or(Ok(None), |directory| directory.open_directory(name))
     }
 
-    pub(super) fn remove_directory(&self, name: &str) -> Result<(), FileError> {
+    pub(crate) fn remove_directory(&self, name: &str) -> Result<(), FileError> {
         self.get()?
             .map_or(Ok(()), |directory| directory.remove_directory(name))
     }
