@@ -18,7 +18,7 @@ use crate::role::{self, Role};
 use crate::start::{Job, original, running_sandbox};
 
 pub(crate) use told::{Explanation, Kind, MatchTold, MountTold, PlanTold, RoleTold, VolumeTold};
-use volumes::Looked;
+use volumes::look;
 
 /// Explains the create of a bundle whose config has these bytes. That it would be refused is an
 /// explanation, too.
@@ -55,8 +55,8 @@ impl Explanation {
         let written = Document::parse(config)?;
         let before = if job.is_rewritten(&written)? {
             self.rewritten = true;
-            let state = StateDirectory::open(&job.config.state_dir)?;
-            let (_, text) = original(state.as_ref(), &job.made()?, &written, job.config)?;
+            let state = StateDirectory::at(&job.config.state_dir)?;
+            let (_, text) = original(&state, &job.made()?, &written, job.config)?;
             Some(text)
         } else {
             None
@@ -83,11 +83,12 @@ impl Explanation {
     ) -> Result<()> {
         self.plan = Some(PlanTold::of_sandbox(plan));
         let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
-        let state = StateDirectory::open(&job.config.state_dir)?;
-        let looked = Looked::new(job.config, state.as_ref());
+        let crust = CrustDirectory::new(job.config);
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let context = job.context(&crust, &state);
         for volume in &plan.volumes {
             // A hook mounts them: what it can't mount, the container's create is refused with.
-            let told = looked.at(volume, &plan.pod_uid, None);
+            let told = look(&context, volume, &plan.pod_uid, None);
             self.volumes.push(told);
         }
         self.rewritten_by(job, document, rewrite)
@@ -101,15 +102,21 @@ impl Explanation {
     ) -> Result<()> {
         self.plan = Some(PlanTold::of_container(plan));
         let rewrite = self.unless_refused(job.container_rewrite(document, plan));
-        let state = StateDirectory::open(&job.config.state_dir)?;
-        let looked = Looked::new(job.config, state.as_ref());
+        let crust = CrustDirectory::new(job.config);
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let context = job.context(&crust, &state);
         let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
         if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way, &plan.ids) {
             self.unless_refused(ids.open().with_context(|| plan.names()));
         }
         let id = job.start.id.to_string_lossy();
         for volume in plan.volumes() {
-            let told = looked.at(volume, &plan.pod.uid(volume, &id), sandbox.as_ref());
+            let told = look(
+                &context,
+                volume,
+                &plan.pod.uid(volume, &id),
+                sandbox.as_ref(),
+            );
             if let Some(problem) = &told.problem {
                 self.refuse_saying(problem.clone());
             }

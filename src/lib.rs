@@ -7,6 +7,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod delegate;
+mod doctor;
 mod explain;
 mod installer;
 mod invocation;

@@ -88,7 +88,11 @@ impl Job<'_> {
         committed.with_context(|| plan.names())
     }
 
-    fn context<'c>(&'c self, crust: &'c CrustDirectory, state: &'c StateDirectory) -> Context<'c> {
+    pub(crate) fn context<'c>(
+        &'c self,
+        crust: &'c CrustDirectory,
+        state: &'c StateDirectory,
+    ) -> Context<'c> {
         Context {
             config: self.config,
             crust,

@@ -6,6 +6,8 @@
 
 mod answer;
 mod capabilities;
+mod doctor;
+mod explain;
 mod publish;
 mod resize;
 mod stage;
@@ -33,9 +35,21 @@ use answer::Answer;
 #[command(name = "runcrust crust", version, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    asked: Asked,
 }
 
+#[derive(Debug, Subcommand)]
+enum Asked {
+    #[command(flatten)]
+    Verb(Verb),
+    /// Show what a create of a bundle would come to, and do nothing
+    Explain(explain::Arguments),
+    /// Look at what this node needs for volumes, and say what to do where it isn't there; changes
+    /// nothing, and fails where a check does
+    Doctor(doctor::Arguments),
+}
+
+/// What is done to volumes, or asked of them.
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Stage a volume for the pod that has this target path
@@ -73,6 +87,13 @@ impl Failure {
         }
     }
 
+    fn not_found(message: String) -> Self {
+        Self {
+            code: Code::NotFound,
+            message,
+        }
+    }
+
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         let message = sentence(error);
         Self {
@@ -107,13 +128,13 @@ pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -
             return ExitCode::SUCCESS;
         }
         Err(error) => Err(Failure::invalid(plain(&error))),
-        Ok(Arguments { verb }) => dispatch(verb, config),
+        Ok(Arguments { asked }) => answer(asked, config),
     };
     match outcome {
         Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
-            Ok(()) => ExitCode::SUCCESS,
-            // Nobody heard the answer.
-            Err(_) => ExitCode::FAILURE,
+            Ok(()) if !answer.is_of_a_failure() => ExitCode::SUCCESS,
+            // Or nobody heard the answer.
+            _ => ExitCode::FAILURE,
         },
         Err(Failure { code, message }) => {
             let line = json!({"error": {"code": code.as_str(), "message": message}});
@@ -130,10 +151,19 @@ fn plain(error: &clap::Error) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Answer, Failure> {
-    let config = config.map_err(|error| Failure::internal(&error))?;
+fn answer(asked: Asked, config: Result<Config, ConfigError>) -> Result<Answer, Failure> {
+    let needed =
+        |config: Result<Config, ConfigError>| config.map_err(|error| Failure::internal(&error));
+    match asked {
+        Asked::Verb(verb) => dispatch(verb, &needed(config)?),
+        Asked::Explain(arguments) => explain::run(arguments, &needed(config)?),
+        Asked::Doctor(arguments) => Ok(doctor::run(&arguments, config)),
+    }
+}
+
+fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
     logging::start(config.log.as_deref());
-    let crust = CrustDirectory::new(&config);
+    let crust = CrustDirectory::new(config);
     // Whoever only looks makes no directory.
     let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
@@ -143,7 +173,7 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Answer, F
     };
     let deadline = Deadline::after(limit);
     let context = Context {
-        config: &config,
+        config,
         crust: &crust,
         state: &state,
         deadline,
@@ -154,7 +184,7 @@ fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Answer, F
         Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?)?.into(),
         Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
         Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?)?.into(),
-        Verb::Capabilities => capabilities::capabilities(&config)?.into(),
+        Verb::Capabilities => capabilities::capabilities(config)?.into(),
     })
 }
 

@@ -1,51 +1,29 @@
 //! The volumes of a plan, looked at.
 
 use crust_mount::sandbox::Sandbox;
-use crust_mount::volume::{Access, Onlooker, Outlook, outlook};
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
+use crust_mount::volume::{Access, Context, Outlook, outlook};
+use crust_state::{TargetPath, sentence};
 
 use super::shown;
 use super::told::{StagedTold, VolumeTold};
 
-/// What is staged and on record.
-pub(super) struct Looked<'a> {
-    config: &'a Config,
-    crust: CrustDirectory,
-    state: Option<&'a StateDirectory>,
-}
-
-impl<'a> Looked<'a> {
-    pub(super) fn new(config: &'a Config, state: Option<&'a StateDirectory>) -> Self {
-        Self {
-            config,
-            crust: CrustDirectory::new(config),
-            state,
-        }
-    }
-
-    /// A volume, for a pod, and for its sandbox where that runs.
-    pub(super) fn at(
-        &self,
-        volume: &TargetPath,
-        pod_uid: &str,
-        sandbox: Option<&Sandbox>,
-    ) -> VolumeTold {
-        let onlooker = Onlooker {
-            config: self.config,
-            crust: &self.crust,
-            state: self.state,
-        };
-        let found = outlook(onlooker, volume, pod_uid, sandbox);
-        let problem = match &found {
-            Ok(outlook) => outlook.access.as_ref().err(),
-            Err(error) => Some(error),
-        };
-        VolumeTold {
-            volume: volume.volume_name(),
-            target_path: volume.to_string(),
-            problem: problem.map(|error| sentence(error)),
-            staged: found.ok().map(StagedTold::from),
-        }
+/// A volume, for a pod, and for its sandbox where that runs.
+pub(super) fn look(
+    context: &Context<'_>,
+    volume: &TargetPath,
+    pod_uid: &str,
+    sandbox: Option<&Sandbox>,
+) -> VolumeTold {
+    let found = outlook(context, volume, pod_uid, sandbox);
+    let problem = match &found {
+        Ok(outlook) => outlook.access.as_ref().err(),
+        Err(error) => Some(error),
+    };
+    VolumeTold {
+        volume: volume.volume_name(),
+        target_path: volume.to_string(),
+        problem: problem.map(|error| sentence(error)),
+        staged: found.ok().map(StagedTold::from),
     }
 }
 

@@ -38,7 +38,7 @@ impl<'a> Bundle<'a> {
         document: &Document<'_>,
         config: &Config,
     ) -> Result<(Self, Vec<u8>)> {
-        let (record, text) = original(Some(state), &made, document, config)?;
+        let (record, text) = original(state, &made, document, config)?;
         let mut bundle = Self::new(state, file, made);
         bundle.rewritten = true;
         bundle.made.containers = together(record.containers.0, bundle.made.containers);
@@ -88,13 +88,12 @@ impl<'a> Bundle<'a> {
 
 /// The text of a config from before an earlier create rewrote it, and the record that says so.
 pub(crate) fn original(
-    state: Option<&StateDirectory>,
+    state: &StateDirectory,
     made: &Made,
     document: &Document<'_>,
     config: &Config,
 ) -> Result<(BundleRecord, Vec<u8>)> {
-    let record = state.map(|state| state.bundle(BundleRecord::name(&made.config)));
-    let Some(record) = record.transpose()?.flatten() else {
+    let Some(record) = state.bundle(BundleRecord::name(&made.config))? else {
         bail!(
             "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
              which no record is left; hint: write the bundle's config.json anew",

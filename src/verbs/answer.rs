@@ -22,7 +22,11 @@ pub(super) trait Report: Display {
 
 /// What is printed.
 #[derive(Debug)]
-pub(super) struct Answer(String);
+pub(super) struct Answer {
+    text: String,
+    /// What was asked about isn't as it should be.
+    is_of_a_failure: bool,
+}
 
 impl Answer {
     /// A report in the form that was asked for.
@@ -30,18 +34,38 @@ impl Answer {
         if form.json {
             return report.json().into();
         }
-        Self(report.to_string())
+        Self::saying(report.to_string())
+    }
+
+    /// The same with an exit code that says so.
+    pub(super) fn of_a_failure(self) -> Self {
+        Self {
+            is_of_a_failure: true,
+            ..self
+        }
+    }
+
+    /// Whether it is one.
+    pub(super) const fn is_of_a_failure(&self) -> bool {
+        self.is_of_a_failure
+    }
+
+    const fn saying(text: String) -> Self {
+        Self {
+            text,
+            is_of_a_failure: false,
+        }
     }
 }
 
 impl From<Value> for Answer {
     fn from(object: Value) -> Self {
-        Self(object.to_string())
+        Self::saying(object.to_string())
     }
 }
 
 impl Display for Answer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(&self.text)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use notes::notes;
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Indent, Toml, give_header, kind, set};
 
@@ -200,6 +200,21 @@ pub(crate) fn uninstall(
         edits.push(Edit::maybe(file.path, Some(text), after));
     }
     Ok((edits, program))
+}
+
+/// The handlers that run a program of their own.
+pub(crate) fn handlers(files: &[Source]) -> Result<Vec<Handler>, HandlerError> {
+    let mut found = Vec::new();
+    for file in read(files, "")? {
+        let runtimes = file.toml.get(&file.version.runtimes());
+        let entries = runtimes.and_then(Item::as_table_like).into_iter();
+        let entries = entries.flat_map(|all| all.iter());
+        found.extend(entries.filter_map(|(name, entry)| {
+            let program = binary(entry)?;
+            Some(Handler::new(file.path, name, program))
+        }));
+    }
+    Ok(found)
 }
 
 fn refuse_foreign(

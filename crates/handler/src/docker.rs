@@ -1,9 +1,10 @@
 //! docker: `runtimes` of `daemon.json`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::edit::{Edit, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::json::{NoObject, Object};
 
@@ -78,6 +79,29 @@ pub(crate) fn uninstall(
     let edit = Edit::maybe(&source.path, Some(text), left);
     Ok(Some((edit, program.into())))
 }
+
+/// The handlers that run a program.
+pub(crate) fn handlers(source: &Source) -> Result<Vec<Handler>, HandlerError> {
+    let text = source.text.as_deref().unwrap_or_default();
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let root = read(source, "", Object::parse(text))?;
+    let runtimes = root.get(RUNTIMES).map(serde_json::from_str::<Entries>);
+    // One of another form is an engine of dockerd's own.
+    let runtimes = runtimes
+        .and_then(Result::ok)
+        .unwrap_or_default()
+        .into_iter();
+    let found = runtimes.filter_map(|(name, entry)| {
+        let program = entry.get("path")?.as_str()?;
+        Some(Handler::new(&source.path, &name, program))
+    });
+    Ok(found.collect())
+}
+
+/// Runtimes by their names.
+type Entries = BTreeMap<String, serde_json::Value>;
 
 /// Go reads a null as nothing.
 fn without_null(source: &Source, text: &str) -> Result<String, HandlerError> {

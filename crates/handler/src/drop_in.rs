@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Toml, kind};
 
@@ -78,6 +78,21 @@ impl DropIn {
         let only_ours = is_our_file && left.trim().is_empty();
         let edit = Edit::maybe(&source.path, Some(text), (!only_ours).then_some(left));
         Ok(Some((edit, program.into())))
+    }
+
+    /// The handlers of all files, by the first program of each.
+    pub(crate) fn handlers(&self, files: &[Source]) -> Result<Vec<Handler>, HandlerError> {
+        let mut found = Vec::new();
+        for source in files {
+            let toml = Toml::parse(&source.path, source.text.as_deref().unwrap_or_default())?;
+            let entries = toml.get(self.runtimes).and_then(Item::as_table_like);
+            let entries = entries.into_iter().flat_map(|all| all.iter());
+            found.extend(entries.filter_map(|(name, entry)| {
+                let program = *(self.programs)(entry)?.first()?;
+                Some(Handler::new(&source.path, name, program))
+            }));
+        }
+        Ok(found)
     }
 
     /// What an entry of ours runs first; `None`: there is no entry.

@@ -1,8 +1,29 @@
 //! Whether an entry of the handler's name is runcrust's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::HandlerError;
+
+/// A handler that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handler {
+    /// The file that has it.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it runs.
+    pub program: PathBuf,
+}
+
+impl Handler {
+    pub(crate) fn new(file: &Path, name: &str, program: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            program: program.into(),
+        }
+    }
+}
 
 /// What a handler is to be.
 #[derive(Debug, Clone, Copy)]

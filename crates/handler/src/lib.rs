@@ -3,7 +3,7 @@
 //!
 //! | room | what is there |
 //! |---|---|
-//! | [`request`] | from what is asked for to a plan |
+//! | [`request`] | from what is asked for to a plan; which handlers there are |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | from the texts of an engine's files to their new texts; nothing is read or written |
 //! | [`drop_in`] | what CRI-O and podman have in common |
 //! | [`tables`], [`json`], [`lines`] | editing TOML and JSON in place |
@@ -40,10 +40,11 @@ mod testing;
 mod users;
 
 pub use change::{Change, Plan};
+pub use entry::Handler;
 pub use error::HandlerError;
 pub use lines::unified;
 pub use node::Node;
 pub use programs::{Copy, check_complete, plan_copies};
-pub use request::{Engine, Request, install, uninstall};
+pub use request::{Engine, Request, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
 pub use users::check_unused;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::change::{Change, Plan};
 use crate::edit::{Edit, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Handler, Unwanted, Wanted};
 use crate::error::HandlerError;
 use crate::node::{Kept, Node};
 use crate::service::{Service, Verb};
@@ -137,6 +137,31 @@ pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     };
     let (edit, program) = removed.unzip();
     Ok(files.plan(edit.into_iter().collect(), Vec::new(), program))
+}
+
+/// The handlers that an engine's usual files name, and what each runs; `None` where neither such a file
+/// nor its unit is on the node. Of a program that isn't named by a path nothing is told.
+pub fn handlers(node: &Node, engine: Engine) -> Result<Option<Vec<Handler>>, HandlerError> {
+    let request = Request {
+        engine,
+        config: None,
+        handler: String::new(),
+        program: None,
+        systemd_cgroup: None,
+    };
+    let files = Files::read(node, &request)?;
+    let is_on = engine.service().is_some_and(|service| service.is_on(node));
+    if !files.are_there() && !is_on {
+        return Ok(None);
+    }
+    let sources = &files.sources;
+    let found = match engine {
+        Engine::Containerd => containerd::handlers(sources)?,
+        Engine::Crio => crio::CRIO.handlers(sources)?,
+        Engine::Podman => podman::PODMAN.handlers(sources)?,
+        Engine::Docker => docker::handlers(files.main())?,
+    };
+    Ok(Some(found))
 }
 
 impl Files {

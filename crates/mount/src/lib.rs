@@ -17,7 +17,7 @@
 //! | [`ids`] | the user namespace that a container will have |
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
-//! | [`capabilities`] | what this host's kernel allows |
+//! | [`capabilities`], [`trial`] | what this host's kernel allows; whether its mount API works here |
 //! | [`volume`] | a staged volume's life, and who uses it |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
@@ -49,6 +49,7 @@ pub mod sandbox;
 pub mod subpath;
 pub mod sys;
 mod tmpfs;
+pub mod trial;
 pub mod usage;
 pub mod view;
 pub mod volume;

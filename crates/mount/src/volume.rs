@@ -22,7 +22,7 @@ mod stats;
 mod sweep;
 mod users;
 
-pub use context::{Context, Locked, Onlooker, lock};
+pub use context::{Context, Locked, lock};
 pub use ensure::{Host, ensure, view};
 pub use error::{Code, VolumeError};
 pub use health::Condition;

@@ -52,7 +52,9 @@ pub fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let named = arguments.config.is_some();
-    let file = arguments.config.unwrap_or_else(|| settings::DEFAULT.into());
+    let file = arguments
+        .config
+        .unwrap_or_else(|| crust_state::ops::CONFIG.into());
     if arguments.check {
         return check::run(&file, named);
     }

@@ -12,12 +12,15 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
 //! | [`foreign`] | files that others keep, replaced whole |
+//! | [`socket`], [`ops`] | who listens on a socket; where crust_ops does |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
 pub mod bundle;
+pub mod check;
 pub mod config;
 pub mod crust;
 mod deadline;
@@ -29,6 +32,7 @@ pub mod info;
 pub mod limits;
 pub mod lock;
 pub mod logging;
+pub mod ops;
 pub mod ownership;
 pub mod privilege;
 mod process;
@@ -36,6 +40,7 @@ pub mod record;
 pub mod resize;
 pub mod sandbox;
 mod sentence;
+pub mod socket;
 pub mod state_directory;
 pub mod target;
 pub mod trust;

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 /// What is wrong on the way.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
@@ -32,6 +34,9 @@ pub enum Flaw {
     /// Links lead in a circle.
     #[error("too many symbolic links")]
     Circle,
+    /// It is no program.
+    #[error("{} can't be executed", .0.display())]
+    NotExecutable(PathBuf),
 }
 
 impl Flaw {
@@ -62,6 +67,15 @@ const MOST_LINKS: usize = 40;
 /// whoever has that root directory sees them.
 pub fn walk(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
     follow(root, path, kind).map_err(|(_, flaw)| flaw)
+}
+
+/// The same for a program, which can be executed.
+pub fn program(path: &Path) -> Result<PathBuf, Flaw> {
+    let real = walk(Path::new("/"), path, Kind::File)?;
+    match access(&real, Access::EXEC_OK) {
+        Ok(()) => Ok(real),
+        Err(_) => Err(Flaw::NotExecutable(real)),
+    }
 }
 
 /// The same for a directory of which the last parts may be missing: whoever makes them is root.

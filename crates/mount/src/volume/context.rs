@@ -18,18 +18,6 @@ pub struct Context<'a> {
     pub deadline: Deadline,
 }
 
-/// What whoever only looks has: where nothing was ever remembered there is no state directory, and
-/// none is made.
-#[derive(Debug, Clone, Copy)]
-pub struct Onlooker<'a> {
-    /// The configuration.
-    pub config: &'a Config,
-    /// Where volumes are staged.
-    pub crust: &'a CrustDirectory,
-    /// Where users are remembered.
-    pub state: Option<&'a StateDirectory>,
-}
-
 /// A staged volume whose lock is held: nobody else changes its entry, record or mounts.
 #[derive(Debug)]
 pub struct Locked {

@@ -6,7 +6,7 @@ use crust_state::record::{Superblock, User, VolumeRecord};
 use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath, Volume};
 
 use super::acquire::live_record;
-use super::context::Onlooker;
+use super::context::Context;
 use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
 use super::owners;
@@ -57,18 +57,18 @@ impl From<Admission> for Access {
 /// Looks at a volume for a pod, and for its sandbox where that runs. Fails as its mount would before
 /// it asks who else has the device.
 pub fn outlook(
-    onlooker: Onlooker<'_>,
+    context: &Context<'_>,
     target: &TargetPath,
     pod_uid: &str,
     sandbox: Option<&Sandbox>,
 ) -> Result<Outlook, VolumeError> {
     let looked = || -> Result<_, Cause> {
-        let volume = staged(onlooker.crust, target)?;
-        let plan = MountPlan::new(onlooker.config, volume.info())?;
-        let access = access(onlooker, &volume, &plan, pod_uid, sandbox);
+        let volume = staged(context.crust, target)?;
+        let plan = MountPlan::new(context.config, volume.info())?;
+        let access = access(context, &volume, &plan, pod_uid, sandbox);
         Ok(Outlook {
             is_katas: volume.is_katas(),
-            need: Need::of(onlooker.config, volume.info(), &plan),
+            need: Need::of(context.config, volume.info(), &plan),
             users: users(&volume, &plan),
             access: access.map_err(|cause| VolumeError::new(target, cause)),
             info: volume.info().clone(),
@@ -80,7 +80,7 @@ pub fn outlook(
 }
 
 fn access(
-    onlooker: Onlooker<'_>,
+    context: &Context<'_>,
     volume: &Volume,
     plan: &MountPlan,
     pod_uid: &str,
@@ -88,7 +88,7 @@ fn access(
 ) -> Result<Access, Cause> {
     let before = match sandbox {
         Some(sandbox) => {
-            let standing = Standing::of(onlooker.config, volume, sandbox)?;
+            let standing = Standing::of(context.config, volume, sandbox)?;
             if standing.is_complete {
                 return Ok(Access::Mounted);
             }
@@ -96,7 +96,7 @@ fn access(
         }
         None => live_record(volume, plan)?,
     };
-    let admission = owners::preview(onlooker, volume.target(), plan, pod_uid, &before)?;
+    let admission = owners::preview(context, volume.target(), plan, pod_uid, &before)?;
     if admission == Admission::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();
         return Err(Cause::DeviceBusy { device });

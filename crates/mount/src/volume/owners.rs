@@ -3,9 +3,9 @@
 use crust_state::lock::LockName;
 use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
-use crust_state::{Config, CrustDirectory, DeviceNumber, Process, StateDirectory, TargetPath};
+use crust_state::{Config, DeviceNumber, Process, TargetPath};
 
-use super::context::{Context, Onlooker};
+use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 use crate::device::{Aliases, Device};
@@ -49,7 +49,7 @@ pub(super) fn claim(
             break lock;
         }
     };
-    let listed = listed(context.crust, context.state, target, own, devices)?;
+    let listed = listed(context, target, own, devices)?;
     let admission = decide(context.config, plan, pod_uid, record, listed.others)?;
     context.state.add_owner(own, target)?;
     write()?;
@@ -60,23 +60,18 @@ pub(super) fn claim(
 /// What a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
 /// may be another.
 pub(super) fn preview(
-    onlooker: Onlooker<'_>,
+    context: &Context<'_>,
     target: &TargetPath,
     plan: &MountPlan,
     pod_uid: &str,
     record: &VolumeRecord,
 ) -> Result<Admission, Cause> {
-    let others = match onlooker.state {
-        Some(state) => {
-            let own = plan.device.number();
-            let aliases = plan.device.aliases()?;
-            let mut devices = state.owned_devices()?;
-            devices.retain(|device| leads_to(*device, own, &aliases));
-            listed(onlooker.crust, state, target, own, devices)?.others
-        }
-        None => Vec::new(),
-    };
-    decide(onlooker.config, plan, pod_uid, record, others)
+    let own = plan.device.number();
+    let aliases = plan.device.aliases()?;
+    let mut devices = context.state.owned_devices()?;
+    devices.retain(|device| leads_to(*device, own, &aliases));
+    let listed = listed(context, target, own, devices)?;
+    decide(context.config, plan, pod_uid, record, listed.others)
 }
 
 /// What is on the lists of devices.
@@ -88,8 +83,7 @@ struct Listed {
 }
 
 fn listed(
-    crust: &CrustDirectory,
-    state: &StateDirectory,
+    context: &Context<'_>,
     target: &TargetPath,
     own: DeviceNumber,
     devices: Vec<DeviceNumber>,
@@ -99,10 +93,10 @@ fn listed(
         newly: true,
     };
     for device in devices {
-        let volumes = state.owners_of(device)?;
+        let volumes = context.state.owners_of(device)?;
         listed.newly &= device != own || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
-            if let Some(mut record) = crust.record(other)? {
+            if let Some(mut record) = context.crust.record(other)? {
                 record.forget_the_dead(Process::is_alive);
                 listed.others.push(record);
             }
