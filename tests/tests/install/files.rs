@@ -433,7 +433,13 @@ fn mistakes_on_the_command_line_are_told_apart() {
     for line in [
         "install",
         "install kubelet",
-        "uninstall containerd --copy-to /x",
+        "install crio --systemd-cgroup true",
+        "install podman --systemd-cgroup true",
+        "install docker --systemd-cgroup false",
+        "install all",
+        "uninstall all --handler crust-crun",
+        "uninstall all --config /x",
+        "uninstall containerd --stay --dry-run",
         "install containerd --systemd-cgroup maybe",
     ] {
         let refused = scene.call(line).failure();
