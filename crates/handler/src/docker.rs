@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::edit::{Edit, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Unwanted, Wanted, is_runcrust, refuse_default};
 use crate::error::HandlerError;
 use crate::json::{NoObject, Object};
 
@@ -77,6 +77,25 @@ pub(crate) fn uninstall(
     };
     let edit = Edit::maybe(&source.path, Some(text), left);
     Ok(Some((edit, program.into())))
+}
+
+/// The names of the runtimes that are runcrust. Go reads two objects of a name into one.
+pub(crate) fn handlers(source: &Source) -> Result<Vec<String>, HandlerError> {
+    let text = source.text.as_deref().unwrap_or_default();
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let root = read(source, "", Object::parse(text))?;
+    let mut names = Vec::new();
+    for (_, runtimes) in root.objects().filter(|(name, _)| *name == RUNTIMES) {
+        let ours = runtimes.objects().filter(|(_, entry)| {
+            let path = entry.get("path");
+            let path = path.and_then(|it| serde_json::from_str::<String>(it).ok());
+            path.is_some_and(|path| is_runcrust(&path))
+        });
+        names.extend(ours.map(|(name, _)| name.to_owned()));
+    }
+    Ok(names)
 }
 
 /// Go reads a null as nothing.

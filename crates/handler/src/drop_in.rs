@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Unwanted, Wanted, is_runcrust, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Toml, kind};
 
@@ -78,6 +78,22 @@ impl DropIn {
         let only_ours = is_our_file && left.trim().is_empty();
         let edit = Edit::maybe(&source.path, Some(text), (!only_ours).then_some(left));
         Ok(Some((edit, program.into())))
+    }
+
+    /// The names of the handlers that run runcrust.
+    pub(crate) fn handlers(&self, files: &[Source]) -> Result<Vec<String>, HandlerError> {
+        let mut names = Vec::new();
+        for source in files {
+            let toml = Toml::parse(&source.path, source.text.as_deref().unwrap_or_default())?;
+            let runtimes = toml.get(self.runtimes).and_then(Item::as_table_like);
+            let ours = runtimes.into_iter().flat_map(|it| it.iter());
+            let ours = ours.filter(|(_, entry)| {
+                let programs = (self.programs)(entry).unwrap_or_default();
+                programs.into_iter().any(is_runcrust)
+            });
+            names.extend(ours.map(|(name, _)| name.to_owned()));
+        }
+        Ok(names)
     }
 
     /// What an entry of ours runs first; `None`: there is no entry.

@@ -70,6 +70,14 @@ impl<'a> Object<'a> {
         Some(Self::at(self.text, value))
     }
 
+    /// The members that are objects, with their names; one of a name that stands twice too.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&str, Self)> {
+        self.members.iter().filter_map(|member| {
+            let object = Self::at(self.text, member.value.clone()).ok()?;
+            Some((member.name.as_str(), object))
+        })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

@@ -2,16 +2,10 @@
 
 use toml_edit::Item;
 
-use super::{File, cgroup, read};
+use super::{File, PLUGINS, cgroup, read};
 use crate::edit::Source;
 use crate::entry::Wanted;
 use crate::error::HandlerError;
-
-const CRI: [&str; 3] = [
-    "cri",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.cri.v1.runtime",
-];
 
 /// Of the files as they are.
 pub(crate) fn notes(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<String>, HandlerError> {
@@ -28,7 +22,7 @@ fn disabled(files: &[File<'_>]) -> Option<String> {
             .get(&["disabled_plugins"])
             .and_then(Item::as_array);
         let mut off = off?.iter().filter_map(|value| value.as_str());
-        let plugin = off.find(|plugin| CRI.contains(plugin))?;
+        let plugin = off.find(|plugin| PLUGINS.contains(plugin))?;
         let file = file.path.display();
         Some(format!(
             "{file} disables plugin {plugin}: Kubernetes reaches no handler of {main}"
