@@ -15,7 +15,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub(crate) use imports::{Pattern, patterns};
-pub(crate) use notes::notes;
+pub(crate) use notes::{missing, notes};
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
@@ -49,8 +49,8 @@ impl Version {
             // 0 stands for none.
             None if main.get(&["version"]).is_some() => Err(kind(path, &["version"], "a number")),
             None | Some(0 | 1) if main.is_empty() => Ok(Self(2)),
-            None | Some(0 | 1) => Err(HandlerError::Version1(path.to_owned())),
-            Some(version @ 2..=4) => Ok(Self(version)),
+            None | Some(0) => Ok(Self(1)),
+            Some(version @ 1..=4) => Ok(Self(version)),
             Some(version) => {
                 let path = path.to_owned();
                 Err(HandlerError::UnknownVersion { path, version })
@@ -66,6 +66,7 @@ impl Version {
 
     const fn plugin(self) -> &'static str {
         match self.0 {
+            1 => PLUGINS[0],
             2 => PLUGINS[1],
             _ => PLUGINS[2],
         }
@@ -135,6 +136,9 @@ pub(crate) fn install(
 ) -> Result<Vec<Edit>, HandlerError> {
     let new = format!("{MARK}{NEW}");
     let mut read = read(files, &new)?;
+    if let Some(main) = read.first().filter(|main| main.version == Version(1)) {
+        return Err(HandlerError::Version1(main.path.to_owned()));
+    }
     let inherited = cgroup::inherited(&read);
     for file in &read {
         refuse_foreign(file, wanted.handler, |program| wanted.is_ours(program))?;

@@ -121,22 +121,24 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
 pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     let program = request.program.as_deref().map(program_name).transpose()?;
     let unwanted = Unwanted {
-        handler: handler(&request.handler)?,
+        // An operator may have chosen one that `install` wouldn't.
+        handler: &request.handler,
         program,
     };
     let files = Files::read(node, request.engine, request.file())?;
-    let first = files.main();
-    let removed = match request.engine {
-        Engine::Containerd => {
-            let (edits, program) = containerd::uninstall(&files.sources, unwanted)?;
-            return Ok(files.plan(edits, Vec::new(), program));
-        }
+    let (edits, program) = match request.engine {
+        Engine::Containerd => containerd::uninstall(&files.sources, unwanted)?,
         Engine::Crio => crio::CRIO.uninstall(&files.sources, unwanted)?,
         Engine::Podman => podman::PODMAN.uninstall(&files.sources, unwanted)?,
-        Engine::Docker => docker::uninstall(first, unwanted)?,
+        Engine::Docker => docker::uninstall(files.main(), unwanted)?,
     };
-    let (edit, program) = removed.unzip();
-    Ok(files.plan(edit.into_iter().collect(), Vec::new(), program))
+    let notes = match request.engine {
+        Engine::Containerd => containerd::missing(&files.sources),
+        Engine::Crio => crio::CRIO.kept(&files.sources, unwanted)?,
+        Engine::Podman => podman::PODMAN.kept(&files.sources, unwanted)?,
+        Engine::Docker => Vec::new(),
+    };
+    Ok(files.plan(edits, notes, program))
 }
 
 /// The names of the handlers that run runcrust, sorted, in an engine's configuration: `config`, or else

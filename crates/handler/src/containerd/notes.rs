@@ -11,7 +11,23 @@ use crate::error::HandlerError;
 pub(crate) fn notes(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<String>, HandlerError> {
     let read = read(files, "")?;
     let notes = [disabled(&read), unsure(&read), driver(&read, wanted)];
-    Ok(notes.into_iter().flatten().collect())
+    let mut told = missing(files);
+    told.extend(notes.into_iter().flatten());
+    Ok(told)
+}
+
+/// What is to be imported and isn't there: containerd doesn't start then.
+pub(crate) fn missing(files: &[Source]) -> Vec<String> {
+    let imported = files.iter().skip(1);
+    let missing = imported.filter(|source| source.text.is_none());
+    let told = missing.map(|source| {
+        format!(
+            "{} is imported, and isn't there: containerd doesn't start; hint: put it there, or take it \
+             out of `imports`",
+            source.path.display()
+        )
+    });
+    told.collect()
 }
 
 fn disabled(files: &[File<'_>]) -> Option<String> {

@@ -100,3 +100,60 @@ fn a_node_without_an_engine_has_none_of_its_handlers() {
         assert!(matches!(error, HandlerError::Syntax { .. }), "{error}");
     }
 }
+
+#[test]
+fn a_handler_goes_by_whatever_name_it_has() {
+    let text = "{\"runtimes\": {\"My.crust\": {\"path\": \"/usr/bin/runcrust\"}}}";
+    let (root, node) = node(&[("etc/docker/daemon.json", text)]);
+    let mut request = removal(Engine::Docker);
+    for name in handlers(&node, Engine::Docker, None).unwrap() {
+        request.handler = name;
+        uninstall(&node, &request).unwrap().apply(&node).unwrap();
+    }
+    let left = fs::read_to_string(root.path().join("etc/docker/daemon.json"));
+    assert_eq!(left.unwrap(), "{}");
+}
+
+fn removal(engine: Engine) -> Request {
+    Request {
+        engine,
+        config: None,
+        handler: "crust".to_owned(),
+        program: None,
+        systemd_cgroup: None,
+    }
+}
+
+/// containerd fails there, too.
+#[test]
+fn a_directory_that_a_pattern_finds_is_told_as_the_node_names_it() {
+    let (_root, node) = node(&[
+        (
+            "etc/containerd/config.toml",
+            "version = 2\nimports = ['/etc/containerd/*.d']\n",
+        ),
+        ("etc/containerd/certs.d/hosts.toml", ""),
+    ]);
+    let error = uninstall(&node, &removal(Engine::Containerd)).unwrap_err();
+    let error = error.to_string();
+    let words = "/etc/containerd/certs.d isn't a file";
+    assert!(error.starts_with(words), "{error}");
+    assert!(error.contains("`imports`"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_roots_is_named_once() {
+    let (root, node) = node(&[("etc/docker/daemon.json", "{}")]);
+    let request = removal(Engine::Docker);
+    let told = |place: &str| {
+        let place = root.path().join(place);
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = uninstall(&node, &request).unwrap_err().to_string();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+        error
+    };
+    let (file, above) = (told("etc/docker/daemon.json"), told("etc"));
+    let words = "/etc/docker/daemon.json can be written";
+    assert!(file.starts_with(words), "{file}");
+    assert!(above.starts_with("/etc/docker: /etc can be"), "{above}");
+}
