@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crust_handler::{Engine, Handler, HandlerError, Node, handlers};
+use crust_handler::{Engine, Handler, HandlerError, Node, entries};
 use crust_state::check::Finding;
 
 const WHAT: &str = "handler";
@@ -27,7 +27,7 @@ pub(super) fn check() -> Vec<Finding> {
     let node = Node::new(Path::new("/"));
     let own = std::fs::metadata("/proc/self/exe").ok();
     let seen = ENGINES.map(|(engine, name)| {
-        let found = handlers(&node, engine);
+        let found = entries(&node, engine);
         let with_answer = |handler: Handler| {
             let there = std::fs::metadata(node.find(&handler.program)).ok();
             let is_own = is_same(own.as_ref(), there.as_ref());
@@ -59,7 +59,7 @@ fn judge(seen: Vec<Seen>) -> Vec<Finding> {
                     let told = told(engine, &handler);
                     if is_own {
                         own.push(told);
-                    } else if is_runcrust(&handler) {
+                    } else if handler.is_runcrust() {
                         others.push(told);
                     }
                 }
@@ -89,11 +89,6 @@ fn judge(seen: Vec<Seen>) -> Vec<Finding> {
 fn told(engine: &str, handler: &Handler) -> String {
     let (file, program) = (handler.file.display(), handler.program.display());
     format!("{engine} ({file}): {} runs {program}", handler.name)
-}
-
-fn is_runcrust(handler: &Handler) -> bool {
-    let name = handler.program.file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b"runcrust")
 }
 
 #[cfg(test)]

@@ -45,6 +45,6 @@ pub use error::HandlerError;
 pub use lines::unified;
 pub use node::Node;
 pub use programs::{Copy, check_complete, plan_copies};
-pub use request::{Engine, Request, handlers, install, uninstall};
+pub use request::{Engine, Request, entries, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
-pub use users::check_unused;
+pub use users::{check_unused, check_unused_by_any};
