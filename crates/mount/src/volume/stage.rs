@@ -152,12 +152,17 @@ fn wait_until_free(
 /// Whether another volume on the device has live users.
 fn shared(context: &Context<'_>, target: &TargetPath, device: DeviceNumber) -> Result<bool, Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    for other in context
-        .state
-        .owners_of(device)?
-        .iter()
-        .filter(|other| *other != target)
-    {
+    others_live(context, target, device)
+}
+
+/// The same without the lock, for a look.
+pub(super) fn others_live(
+    context: &Context<'_>,
+    target: &TargetPath,
+    device: DeviceNumber,
+) -> Result<bool, Cause> {
+    let volumes = context.state.owners_of(device)?;
+    for other in volumes.iter().filter(|other| *other != target) {
         if let Some(mut record) = context.crust.record(other)? {
             record.forget_the_dead(Process::is_alive);
             if !record.users.is_empty() {
