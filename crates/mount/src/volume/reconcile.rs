@@ -174,7 +174,10 @@ impl<'a> Pass<'a> {
                 self.context.state.lock(name, now).map(Some)
             }
         };
-        lock.map_err(|error| held("volume", &error))
+        lock.map_err(|error| match error {
+            LockError::Held { holder, .. } => format!("its lock is held by {holder}"),
+            error => error.to_string(),
+        })
     }
 
     /// Takes a lock that nobody holds for long; for a look none.
@@ -184,13 +187,6 @@ impl<'a> Pass<'a> {
             Mode::Remove => self.context.state.lock(name, self.context.deadline),
         };
         lock.map(Some).map_err(|error| error.to_string())
-    }
-}
-
-fn held(what: &str, error: &LockError) -> String {
-    match error {
-        LockError::Held { holder, .. } => format!("the {what}'s lock is held by {holder}"),
-        error => error.to_string(),
     }
 }
 

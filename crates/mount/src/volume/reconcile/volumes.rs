@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use crust_state::crust::{Found, Shape};
-use crust_state::lock::{LockError, LockName};
-use crust_state::record::{User, VolumeRecord};
+use crust_state::lock::LockName;
 use crust_state::{DeviceNumber, Life, TargetPath};
 
 use super::Pass;
 use super::decide::{Devices, Part, Seen};
 use super::finding::{Thing, Verdict};
+use super::gone;
 use super::pods::Pods;
-use super::{gone, held};
 use crate::device::{Device, DeviceError};
 use crate::volume::Context;
 use crate::volume::error::Cause;
-use crate::volume::stage::others_live;
+use crate::volume::overview::users;
+use crate::volume::stage::holder;
 
 /// What every volume is looked at with.
 pub(super) struct Around<'a> {
@@ -180,7 +180,7 @@ fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Opti
         is_katas: found.is_katas,
         has_stray_record: !others.is_empty(),
         stray_user: stray.clone().find(|user| user.process.is_alive()).cloned(),
-        users: record.map(lives),
+        users: record.as_ref().map(users),
         cli: cli
             .map(|cli| ((around.is_ours)(&cli), cli))
             .map(|(ours, cli)| (cli, ours)),
@@ -194,17 +194,9 @@ fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Opti
     Ok(Some(seen))
 }
 
-fn lives(record: VolumeRecord) -> Vec<(User, Life)> {
-    let users = record.users.into_iter();
-    users
-        .map(|user| (user.process.life(), user))
-        .map(|(life, user)| (user, life))
-        .collect()
-}
-
 fn has_dead_users(found: &Found) -> Result<bool, String> {
     let record = found.record().map_err(|error| error.to_string())?;
-    let users = record.map_or(Vec::new(), lives);
+    let users = record.as_ref().map_or(Vec::new(), users);
     Ok(users.iter().any(|(_, life)| *life != Life::Lives))
 }
 
@@ -229,24 +221,4 @@ fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[
         }
     }
     Devices::Free
-}
-
-/// Who may have a device for a volume.
-fn holder(
-    context: &Context<'_>,
-    target: &TargetPath,
-    number: DeviceNumber,
-) -> Result<Option<String>, Cause> {
-    let Some(device) = Device::of_number(number)? else {
-        return Ok(None);
-    };
-    // The look itself takes the device for a moment, which no mount may find taken.
-    let _lock = match context.state.glance(LockName::Device(number)) {
-        Ok(lock) => lock,
-        Err(error @ LockError::Held { .. }) => return Ok(Some(held("device", &error))),
-        Err(error) => return Err(error.into()),
-    };
-    let is_let_go = others_live(context, target, number)? || !device.in_use_exclusively()?;
-    let path = device.path().display();
-    Ok((!is_let_go).then(|| format!("somebody whom no record names has its device {path}")))
 }
