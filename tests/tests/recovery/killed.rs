@@ -8,7 +8,7 @@ use runcrust_tests::interrupt::{create_killed_at, killed_at};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
-    Containerd, Container, CriPod, Delegate, Node, Ops, on_each_delegate, process, wait_until,
+    Container, Containerd, CriPod, Delegate, Node, Ops, on_each_delegate, process, wait_until,
 };
 
 use crate::{OTHER_POD, POD, assert_collected, collected, gc, kinds, next_works, vanish};
@@ -26,7 +26,8 @@ fn kill_delegate(node: &Node, container: &Container, delegate: Delegate) -> bool
     let mut create = container.spawn(container.create_command());
     let pid = create.id().cast_signed();
     let program = delegate.program().canonicalize().expect("the delegate");
-    let runs = |program: &Path| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+    let runs =
+        |program: &Path| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
     wait_until("runcrust to become the delegate", PATIENCE, || {
         runs(&program) || !process::is_alive(pid)
     });
@@ -149,13 +150,15 @@ fn crust_ops_in_the_middle_of_a_stage() {
     let device = node.ext4();
     let target = node.target(POD, "pv-1");
     ops.spawn(killed_at(&ops.command(), "renameat2", 1));
-    ops.stage(stage_request(&target, &device)).expect_err("it is killed");
+    ops.stage(stage_request(&target, &device))
+        .expect_err("it is killed");
     ops.kill();
     let said = collected(&node);
     assert_eq!(kinds(&said.removed), ["leftover"], "{said:?}");
     assert_eq!(said.left, <[serde_json::Value; 0]>::default());
     assert_eq!(node.records(), <[std::path::PathBuf; 0]>::default());
     ops.spawn(ops.command());
-    ops.stage(stage_request(&target, &device)).expect("the next");
+    ops.stage(stage_request(&target, &device))
+        .expect("the next");
     assert_eq!(gc(&node, &[]).removed, <[serde_json::Value; 0]>::default());
 }

@@ -31,7 +31,8 @@ fn gc(node: &Node, flags: &[&str]) -> Said {
     let arguments = [&["gc", "--json"], flags].concat();
     let run = node.handler().crust(&arguments).success();
     assert_eq!(run.stderr, "", "{run}");
-    let mut said: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
+    let mut said: Value =
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
     assert_eq!(said["dry_run"], flags.contains(&"--dry-run"), "{run}");
     let mut list = |key: &str| match said[key].take() {
         Value::Array(list) => list,
@@ -68,7 +69,10 @@ fn collected(node: &Node) -> Said {
 
 /// The kinds of findings, each once and in their order.
 fn kinds(findings: &[Value]) -> Vec<&str> {
-    let mut kinds: Vec<&str> = findings.iter().map(|it| it["kind"].as_str().expect("a kind")).collect();
+    let mut kinds: Vec<&str> = findings
+        .iter()
+        .map(|it| it["kind"].as_str().expect("a kind"))
+        .collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds
