@@ -8,15 +8,19 @@ mod answer;
 mod capabilities;
 mod doctor;
 mod explain;
+mod gc;
+mod inspect;
+mod list;
 mod publish;
 mod resize;
 mod stage;
 mod stats;
 mod table;
+mod users;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,9 +30,9 @@ use crust_state::config::ConfigError;
 use crust_state::{
     Config, CrustDirectory, Deadline, StateDirectory, TargetPath, limits, logging, sentence,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use answer::Answer;
+use answer::{Answer, Form};
 
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -70,6 +74,23 @@ enum Verb {
     Publish(publish::Arguments),
     /// Show what this runtime can do on this host
     Capabilities,
+    /// Show what is staged, and who has it
+    List(Form),
+    /// Show everything that is known of one volume
+    Inspect(inspect::Arguments),
+    /// Remove what nobody can need any more, and say what may be needed
+    Gc(gc::Arguments),
+}
+
+impl Verb {
+    /// Nothing is changed, and no log begun.
+    const fn only_looks(&self) -> bool {
+        match self {
+            Self::List(_) | Self::Inspect(_) => true,
+            Self::Gc(arguments) => arguments.dry_run,
+            _ => false,
+        }
+    }
 }
 
 /// A failure as the caller is told.
@@ -162,13 +183,16 @@ fn answer(asked: Asked, config: Result<Config, ConfigError>) -> Result<Answer, F
 }
 
 fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
-    logging::start(config.log.as_deref());
+    if !verb.only_looks() {
+        logging::start(config.log.as_deref());
+    }
     let crust = CrustDirectory::new(config);
     // Whoever only looks makes no directory.
     let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let limit = match verb {
         Verb::Publish(_) => limits::CREATE,
+        Verb::Gc(_) => Duration::from_secs(30),
         _ => Duration::from_secs(10),
     };
     let deadline = Deadline::after(limit);
@@ -185,6 +209,9 @@ fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
         Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
         Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?)?.into(),
         Verb::Capabilities => capabilities::capabilities(config)?.into(),
+        Verb::List(form) => list::list(&context, form)?,
+        Verb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
+        Verb::Gc(arguments) => gc::gc(&context, &arguments),
     })
 }
 
@@ -192,6 +219,11 @@ fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
 fn cli() -> Result<PathBuf, Failure> {
     crate::programs::own_path(std::env::args_os().next().as_ref())
         .map_err(|error| Failure::internal(error.as_ref()))
+}
+
+/// JSON has no paths but those of UTF-8.
+fn shown(path: impl AsRef<Path>) -> Value {
+    path.as_ref().to_string_lossy().into()
 }
 
 fn target(path: OsString) -> Result<TargetPath, Failure> {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ mod next_step;
 mod temporary;
 
 pub(crate) use late::LateDirectory;
+pub use leftovers::{Leftover, Making};
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -186,7 +188,7 @@ impl Directory {
             return Err(FileError::TooLarge { path });
         }
         let temporary = temporary::name(name);
-        let written = self.write_new(&temporary, bytes).and_then(|()| {
+        let written = self.write_new(&temporary, bytes).and_then(|_held| {
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
         });
@@ -198,17 +200,21 @@ impl Directory {
         self.sync()
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+    /// The file, which is held as long as it is open.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<File, FileError> {
         let path = self.path.join(name);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| failed("openat", &path, error))?;
         let mut file = File::from(fd);
+        // A file system without locks has only the name to tell who is at it.
+        let _ = temporary::hold(&file);
         file.write_all(bytes)
             .map_err(|error| failed("write", &path, error))?;
         file.sync_all()
-            .map_err(|error| failed("fsync", &path, error))
+            .map_err(|error| failed("fsync", &path, error))?;
+        Ok(file)
     }
 
     /// Adds the directory `name` with these files, whole: nobody sees it half made.
@@ -216,6 +222,7 @@ impl Directory {
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         let added = self.create_directory(&temporary).and_then(|directory| {
+            let _ = temporary::hold(&directory.fd);
             for (file, bytes) in files {
                 directory.write_new(file, bytes)?;
             }
@@ -245,6 +252,7 @@ impl Directory {
 
     fn remove_tree(&self, name: &str) -> Result<(), FileError> {
         if let Some(directory) = self.open_directory(name)? {
+            let _ = temporary::hold(&directory.fd);
             for file in directory.names()? {
                 directory.remove(&file)?;
             }
@@ -274,6 +282,29 @@ impl Directory {
             }
         }
         Ok(names)
+    }
+
+    /// When a file was last written; `None` if there is none.
+    pub(crate) fn written_at(&self, name: &str) -> Result<Option<SystemTime>, FileError> {
+        let path = self.path.join(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(failed("openat", &path, error)),
+        };
+        let written = file.metadata().and_then(|metadata| metadata.modified());
+        written
+            .map(Some)
+            .map_err(|error| failed("fstat", &path, error))
+    }
+
+    fn try_clone(&self) -> Result<Self, FileError> {
+        let fd = self.fd.try_clone();
+        Ok(Self {
+            fd: fd.map_err(|error| failed("fcntl(F_DUPFD_CLOEXEC)", &self.path, error))?,
+            path: self.path.clone(),
+        })
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {

@@ -50,7 +50,7 @@ pub use crust::{CrustDirectory, Volume};
 pub use deadline::Deadline;
 pub use device::DeviceNumber;
 pub use info::{FsGroupChangePolicy, MountInfo};
-pub use process::Process;
+pub use process::{End, Life, Process};
 pub use sentence::sentence;
 pub use state_directory::StateDirectory;
 pub use target::{Digest, TargetPath, TargetPathError};

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
 use crate::files::{Directory, FileError, failed};
+use crate::process::own_pid;
 use crate::target::Digest;
 
 /// What a lock protects. Whoever takes more than one takes them in this order.
@@ -74,12 +76,7 @@ impl Lock {
         name: LockName,
         deadline: Deadline,
     ) -> Result<Self, LockError> {
-        let file_name = match name {
-            LockName::Volume(digest) => format!("{digest}.lock"),
-            LockName::Device(device) => format!("{device}.lock"),
-            LockName::Owners => "owners.lock".to_owned(),
-            LockName::Attach => "attach.lock".to_owned(),
-        };
+        let file_name = name.file_name();
         let path = locks.path().join(&file_name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
@@ -91,14 +88,31 @@ impl Lock {
         let _ = file.write_all(format!("process {}", own_pid()).as_bytes());
         Ok(Self(file))
     }
+
+    /// Takes the lock for a look, at once or not at all, and leaves no trace of that: `None` where
+    /// nobody ever took it.
+    pub fn glance(locks: &Directory, name: LockName) -> Result<Option<Self>, LockError> {
+        let file_name = name.file_name();
+        let path = locks.path().join(&file_name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(locks.fd(), &file_name, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(failed("openat", &path, error).into()),
+        };
+        let now = Deadline::after(Duration::ZERO);
+        wait_for(file, path, holder, now).map(|file| Some(Self(file)))
+    }
 }
 
-/// As the host knows it: in a container's own hook the pid namespace is the container's, but `/proc`
-/// is the host's still.
-fn own_pid() -> String {
-    match std::fs::read_link("/proc/self") {
-        Ok(pid) => pid.display().to_string(),
-        Err(_) => std::process::id().to_string(),
+impl LockName {
+    fn file_name(self) -> String {
+        match self {
+            Self::Volume(digest) => format!("{digest}.lock"),
+            Self::Device(device) => format!("{device}.lock"),
+            Self::Owners => "owners.lock".to_owned(),
+            Self::Attach => "attach.lock".to_owned(),
+        }
     }
 }
 
@@ -138,8 +152,6 @@ fn holder(mut file: File) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -156,10 +168,26 @@ mod tests {
             error.contains("owners.lock") && error.contains(&holder),
             "{error}"
         );
+        let error = Lock::glance(&locks, LockName::Owners).unwrap_err();
+        assert!(error.to_string().contains(&holder), "{error}");
         let other = LockName::Device("7:1".parse().unwrap());
+        assert!(Lock::glance(&locks, other).unwrap().is_none());
+        assert_eq!(
+            locks.names().unwrap(),
+            ["owners.lock"],
+            "a look makes no file"
+        );
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
         Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
+        let glance = Lock::glance(&locks, LockName::Owners).unwrap();
+        assert!(glance.is_some(), "and again");
+        let error = Lock::acquire(&locks, LockName::Owners, soon).unwrap_err();
+        assert!(
+            matches!(error, LockError::Held { .. }),
+            "what is looked at stays as it is"
+        );
+        drop(glance);
         assert!(
             locks.names().unwrap().contains(&"owners.lock".to_owned()),
             "never unlinked"

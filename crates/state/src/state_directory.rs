@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::BundleRecord;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
-use crate::files::{Directory, FileError, LateDirectory};
+use crate::files::{FileError, LateDirectory, Leftover};
 use crate::lock::{Lock, LockError, LockName};
+use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetPath};
@@ -39,10 +40,34 @@ pub struct StateDirectory(LateDirectory);
 
 /// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Owners {
     version: Version<1>,
     volumes: Vec<PathBuf>,
+    /// The numbers of devices are of one boot. The first lists didn't name theirs, and count as of
+    /// this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot_id: Option<String>,
 }
+
+impl Owners {
+    fn are_of_now(&self) -> bool {
+        let Some(boot) = &self.boot_id else {
+            return true;
+        };
+        boot_id().map_or(true, |now| now == *boot)
+    }
+
+    fn targets(&self) -> Vec<TargetPath> {
+        let paths = self.volumes.iter();
+        paths
+            .filter_map(|path| TargetPath::new(path).ok())
+            .collect()
+    }
+}
+
+/// Records by their names, each with what became of reading it.
+pub type Records<N, R> = Vec<(N, Result<R, StateError>)>;
 
 const SANDBOXES: &str = "sandboxes";
 const OWNERS: &str = "owners";
@@ -76,32 +101,31 @@ impl StateDirectory {
         Lock::acquire(&locks, name, deadline)
     }
 
+    /// Takes a lock for a look, at once or not at all; `None` where nobody ever took it.
+    pub fn glance(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+        match self.0.open_directory("locks")? {
+            Some(locks) => Lock::glance(&locks, name),
+            None => Ok(None),
+        }
+    }
+
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
     pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, StateError> {
         check_id(id)?;
         self.read(SANDBOXES, id)
     }
 
-    /// All records of sandboxes; one that can't be read is nobody's, and left out.
-    pub fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StateError> {
-        let mut sandboxes = Vec::new();
-        for id in self.stems(SANDBOXES)? {
-            if check_id(&id).is_ok() {
-                sandboxes.extend(readable(self.sandbox(&id))?);
-            }
-        }
-        Ok(sandboxes)
+    /// All records of sandboxes.
+    pub fn sandbox_records(&self) -> Result<Records<String, SandboxRecord>, StateError> {
+        let ids = self.stems(SANDBOXES)?.into_iter();
+        let ids = ids.filter(|id| check_id(id).is_ok());
+        Ok(there(ids.map(|id| (self.sandbox(&id), id))))
     }
 
     /// All records of sandboxes; fails where one can't be read.
     pub fn every_sandbox(&self) -> Result<Vec<SandboxRecord>, StateError> {
-        let mut sandboxes = Vec::new();
-        for id in self.stems(SANDBOXES)? {
-            if check_id(&id).is_ok() {
-                sandboxes.extend(self.sandbox(&id)?);
-            }
-        }
-        Ok(sandboxes)
+        let records = self.sandbox_records()?.into_iter();
+        records.map(|(_, record)| record).collect()
     }
 
     /// Writes the record of a sandbox.
@@ -121,16 +145,26 @@ impl StateDirectory {
         self.read(BUNDLES, &name.to_string())
     }
 
-    /// All records of bundles; one that can't be read is nobody's, and left out.
+    /// All records of bundles.
+    pub fn bundle_records(&self) -> Result<Records<Digest, BundleRecord>, StateError> {
+        let names = self.stems(BUNDLES)?.into_iter();
+        let names = names.filter_map(|name| name.parse::<Digest>().ok());
+        Ok(there(names.map(|name| (self.bundle(name), name))))
+    }
+
+    /// The same without those that can't be understood, or aren't ours: they stand in nobody's way.
     pub fn bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
-        let mut bundles = Vec::new();
-        for name in self.stems(BUNDLES)? {
-            let Ok(name) = name.parse::<Digest>() else {
-                continue;
-            };
-            bundles.extend(readable(self.bundle(name))?.map(|record| (name, record)));
-        }
-        Ok(bundles)
+        let records = self.bundle_records()?.into_iter();
+        let readable = records.filter_map(|(name, record)| match record {
+            Err(
+                error @ (StateError::Record { .. } | StateError::File(FileError::Untrusted { .. })),
+            ) => {
+                tracing::warn!("{error}");
+                None
+            }
+            record => Some(record.map(|record| (name, record))),
+        });
+        readable.collect()
     }
 
     /// Writes the record of a container's bundle.
@@ -149,14 +183,21 @@ impl StateDirectory {
         Ok(stems.iter().filter_map(|stem| stem.parse().ok()).collect())
     }
 
-    /// The volumes on a device. The list is replaced whole: who only looks needs no lock.
+    /// The volumes on a device. The list is replaced whole: who only looks needs no lock. One of an
+    /// earlier boot, when the number was another device's, is none.
     pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
-        let owners: Owners = self.read(OWNERS, &device.to_string())?.unwrap_or_default();
-        Ok(owners
-            .volumes
-            .iter()
-            .filter_map(|path| TargetPath::new(path).ok())
-            .collect())
+        let owners = self.owners(device)?.filter(Owners::are_of_now);
+        Ok(owners.unwrap_or_default().targets())
+    }
+
+    /// The volumes on what had a device's number in an earlier boot, where the list is from then.
+    pub fn earlier_owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
+        let owners = self.owners(device)?.filter(|owners| !owners.are_of_now());
+        Ok(owners.unwrap_or_default().targets())
+    }
+
+    fn owners(&self, device: DeviceNumber) -> Result<Option<Owners>, StateError> {
+        self.read(OWNERS, &device.to_string())
     }
 
     /// Adds a volume to those on a device. Under [`LockName::Owners`].
@@ -169,8 +210,8 @@ impl StateDirectory {
         self.write_owners(device, &volumes)
     }
 
-    /// Removes a volume from those on a device; that it isn't there is fine. Under
-    /// [`LockName::Owners`].
+    /// Removes a volume from those on a device; that it isn't there is fine, and a list of an earlier
+    /// boot goes whole. Under [`LockName::Owners`].
     pub fn remove_owner(
         &self,
         device: DeviceNumber,
@@ -195,22 +236,20 @@ impl StateDirectory {
             &Owners {
                 version: Version,
                 volumes,
+                boot_id: boot_id().ok(),
             },
         )
     }
 
-    /// Removes what was left half made among the records; what went wrong.
-    #[must_use]
-    pub fn remove_leftovers(&self) -> Vec<FileError> {
-        let mut errors = Vec::new();
+    /// What was left half made among the records.
+    pub fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
+        let mut leftovers = Vec::new();
         for name in [SANDBOXES, OWNERS, BUNDLES] {
-            match self.0.open_directory(name) {
-                Ok(Some(directory)) => errors.extend(directory.remove_leftovers()),
-                Ok(None) => {}
-                Err(error) => errors.push(error),
+            if let Some(directory) = self.0.open_directory(name)? {
+                leftovers.extend(directory.leftovers()?);
             }
         }
-        errors
+        Ok(leftovers)
     }
 
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
@@ -267,17 +306,10 @@ impl StateDirectory {
     }
 }
 
-/// Nothing, for a record that can't be understood, or isn't ours: it must not stand in the way of the others.
-fn readable<T>(record: Result<Option<T>, StateError>) -> Result<Option<T>, StateError> {
-    match record {
-        Err(
-            error @ (StateError::Record { .. } | StateError::File(FileError::Untrusted { .. })),
-        ) => {
-            tracing::warn!("{error}");
-            Ok(None)
-        }
-        other => other,
-    }
+/// Those that weren't removed while they were being listed.
+fn there<N, R>(records: impl Iterator<Item = (Result<Option<R>, StateError>, N)>) -> Records<N, R> {
+    let there = records.filter_map(|(record, name)| Some((name, record.transpose()?)));
+    there.collect()
 }
 
 #[cfg(test)]
@@ -306,6 +338,35 @@ mod tests {
         assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();
         assert_eq!(state.owned_devices().unwrap(), []);
+    }
+
+    #[test]
+    fn a_list_of_an_earlier_boot_is_of_other_devices() {
+        let (_guard, state) = state();
+        let device = "7:3".parse().unwrap();
+        let [old, new] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
+        state.add_owner(device, &old).unwrap();
+        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        let file = state.0.path().join("owners/7:3.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let rebooted = text.replace(&boot_id().unwrap(), "another");
+        assert_ne!(rebooted, text);
+        let write = |text: &str| std::fs::write(&file, text).unwrap();
+        write(&rebooted);
+        assert_eq!(state.owners_of(device).unwrap(), []);
+        assert_eq!(state.earlier_owners_of(device).unwrap(), [old]);
+        state.add_owner(device, &new).unwrap();
+        assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&new));
+        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        write(&rebooted);
+        state.remove_owner(device, &new).unwrap();
+        assert_eq!(state.owned_devices().unwrap(), []);
+        write(r#"{"version":1,"volumes":["/2"]}"#);
+        assert_eq!(
+            state.owners_of(device).unwrap(),
+            [new],
+            "as it was first written"
+        );
     }
 
     #[test]
@@ -353,6 +414,9 @@ mod tests {
         std::os::unix::fs::symlink("s.json", state.0.path().join("sandboxes/t.json")).unwrap();
         let error = state.sandbox("t").unwrap_err().to_string();
         assert!(error.contains("t.json is a symbolic link"), "{error}");
-        assert_eq!(state.sandboxes().unwrap(), [], "it stands in nobody's way");
+        let records = state.sandbox_records().unwrap();
+        assert_eq!(records.len(), 2, "each is told");
+        assert!(records.iter().all(|(_, record)| record.is_err()));
+        assert!(state.every_sandbox().is_err());
     }
 }
