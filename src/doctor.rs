@@ -10,6 +10,7 @@ mod handler;
 mod hook;
 mod kernel;
 mod kubelet;
+mod leftovers;
 mod mount_api;
 mod patience;
 mod propagation;
@@ -66,6 +67,7 @@ fn configured(config: &Arc<Config>) -> Vec<Check> {
         of("state directory", |config| {
             vec![check::directory("state directory", &config.state_dir)]
         }),
+        of("leftovers", |config| vec![leftovers::check(config)]),
         of("kubelet's directories", |config| {
             vec![kubelet::check(config)]
         }),

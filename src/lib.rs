@@ -21,6 +21,7 @@ mod rewrite;
 mod role;
 mod start;
 mod update;
+mod users;
 mod verbs;
 
 use std::convert::Infallible;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_state::Config;
@@ -35,6 +35,14 @@ pub(crate) fn hook(config: &Config) -> Result<PathBuf> {
         );
     }
     Ok(program)
+}
+
+/// Whether a path leads to this very program, by whatever name.
+pub(crate) fn is_this_program(path: &Path) -> bool {
+    match (stat(path), stat("/proc/self/exe")) {
+        (Ok(it), Ok(own)) => (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino),
+        _ => false,
+    }
 }
 
 fn real_path() -> Result<PathBuf> {

@@ -16,7 +16,6 @@ mod resize;
 mod stage;
 mod stats;
 mod table;
-mod users;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,11 +1,11 @@
 //! Whether a container engine runs this program.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crust_handler::{Engine, Handler, HandlerError, Node, entries};
 use crust_state::check::Finding;
+
+use crate::programs::is_this_program;
 
 const WHAT: &str = "handler";
 
@@ -25,12 +25,10 @@ struct Seen {
 
 pub(super) fn check() -> Vec<Finding> {
     let node = Node::new(Path::new("/"));
-    let own = std::fs::metadata("/proc/self/exe").ok();
     let seen = ENGINES.map(|(engine, name)| {
         let found = entries(&node, engine);
         let with_answer = |handler: Handler| {
-            let there = std::fs::metadata(node.find(&handler.program)).ok();
-            let is_own = is_same(own.as_ref(), there.as_ref());
+            let is_own = is_this_program(&node.find(&handler.program));
             (handler, is_own)
         };
         Seen {
@@ -39,11 +37,6 @@ pub(super) fn check() -> Vec<Finding> {
         }
     });
     judge(seen.into())
-}
-
-fn is_same(one: Option<&Metadata>, other: Option<&Metadata>) -> bool {
-    let id = |it: &Metadata| (it.dev(), it.ino());
-    one.is_some() && one.map(id) == other.map(id)
 }
 
 /// A node with several engines need have it in one of them.
@@ -79,7 +72,7 @@ fn judge(seen: Vec<Seen>) -> Vec<Finding> {
         let engines = engines.join(", ");
         Finding::warn(
             WHAT,
-            format!("{engines} has none that runs this program"),
+            format!("no handler of {engines} runs this program"),
             fix,
         )
     });
@@ -144,7 +137,7 @@ mod tests {
                     engine("containerd", &[("runc", "/usr/sbin/runc", false)]),
                     absent(),
                 ],
-                "warn  handler: containerd has none that runs this program; hint: runcrust install",
+                "warn  handler: no handler of containerd runs this program; hint: runcrust install",
             ),
             (
                 vec![engine("containerd", &[older])],

@@ -6,12 +6,14 @@ use crust_mount::ids::{IdRange, Ids};
 use crust_mount::sandbox::CRUST;
 use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
+use crust_state::record::User;
 use serde::Serialize;
 
 use super::shown;
 use crate::matching::{By, Match};
 use crate::plan::{ContainerPlan, Pod, SandboxPlan};
 use crate::role::{Role, RoleError};
+use crate::users;
 
 /// What a create would come to.
 #[derive(Debug, Default, Serialize)]
@@ -138,7 +140,7 @@ pub(crate) struct StagedTold {
     pub(crate) layout: &'static str,
     pub(crate) device: String,
     /// Major and minor.
-    pub(crate) number: String,
+    pub(crate) device_number: String,
     pub(crate) fstype: String,
     /// The superblock's.
     pub(crate) options: Vec<String>,
@@ -151,7 +153,8 @@ pub(crate) struct StagedTold {
     /// `first`, `joins` or `mounted`.
     pub(crate) access: Option<&'static str>,
     /// Who lives and has it.
-    pub(crate) users: Vec<String>,
+    #[serde(serialize_with = "users::objects")]
+    pub(crate) users: Vec<User>,
 }
 
 /// What a record would keep of the rewrite (`<state_dir>/bundles/<digest>.json`).

@@ -38,7 +38,7 @@ impl From<Outlook> for StagedTold {
         Self {
             layout: if outlook.is_katas { "kata" } else { "crust" },
             device: shown(&outlook.info.device),
-            number: outlook.need.device.to_string(),
+            device_number: outlook.need.device.to_string(),
             fstype: outlook.superblock.fstype,
             options: outlook.superblock.options,
             read_only: outlook.superblock.read_only,
@@ -47,7 +47,7 @@ impl From<Outlook> for StagedTold {
             access_mode: outlook.info.access_mode.map(|mode| mode.as_str()),
             device_node: outlook.need.device_node,
             access,
-            users: outlook.users.iter().map(ToString::to_string).collect(),
+            users: outlook.users,
         }
     }
 }

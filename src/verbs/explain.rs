@@ -219,7 +219,7 @@ fn volumes(volumes: &[VolumeTold]) -> Table {
             table.row([&told.volume, "-", "-", problem]);
             continue;
         };
-        let device = format!("{} ({})", staged.device, staged.number);
+        let device = format!("{} ({})", staged.device, staged.device_number);
         let mode = if staged.read_only { "ro" } else { "rw" };
         let mut options = vec![mode];
         options.extend(staged.options.iter().map(String::as_str));
@@ -233,11 +233,11 @@ fn how(told: &VolumeTold) -> String {
     let Some(staged) = &told.staged else {
         return String::new();
     };
-    let users = staged.users.join(", ");
+    let users: Vec<String> = staged.users.iter().map(ToString::to_string).collect();
     let mut words = vec![match (staged.access, &told.problem) {
         (_, Some(problem)) => problem.clone(),
         (Some("mounted"), _) => "mounted already".to_owned(),
-        (Some("joins"), _) => format!("joins {users}"),
+        (Some("joins"), _) => format!("joins {}", users.join(", ")),
         _ => "is mounted first".to_owned(),
     }];
     if let (Some(group), Some(policy)) = (staged.fs_group, staged.fs_group_change_policy) {

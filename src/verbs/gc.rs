@@ -1,15 +1,15 @@
 //! `gc`: what nobody can need any more is removed, and what may be needed is told.
 
 use std::fmt::{self, Display};
-use std::path::Path;
 
 use crust_mount::volume::{self, Context, Finding, Mode, Report, Thing};
-use rustix::fs::stat;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form};
 use super::table::Table;
-use super::{shown, users};
+use super::shown;
+use crate::programs::is_this_program;
+use crate::users;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -28,14 +28,6 @@ pub(super) fn gc(context: &Context<'_>, arguments: &Arguments) -> Answer {
     };
     let report = volume::reconcile(context, mode, &is_this_program);
     Answer::new(&Collected { mode, report }, arguments.form)
-}
-
-/// Whether a path leads to this very program, by whatever name.
-fn is_this_program(path: &Path) -> bool {
-    match (stat(path), stat("/proc/self/exe")) {
-        (Ok(it), Ok(own)) => (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino),
-        _ => false,
-    }
 }
 
 struct Collected {

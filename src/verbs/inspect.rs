@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};
 use super::table::Table;
-use super::{Failure, list, shown, users};
+use super::{Failure, list, shown};
+use crate::users;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {

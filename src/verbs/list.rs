@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};
 use super::table::Table;
-use super::{Failure, shown, users};
+use super::{Failure, shown};
+use crate::users;
 
 pub(super) fn list(context: &Context<'_>, form: Form) -> Result<Answer, Failure> {
     let overviews = overviews(context).map_err(|error| Failure::internal(&error))?;

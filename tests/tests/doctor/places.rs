@@ -5,7 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount, umount};
-use runcrust_tests::{Delegate, Node, mounts};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Delegate, Node, mounts, process, wait_until};
 
 use crate::scene::{Told, doctor, doctor_by, in_order};
 
@@ -104,4 +105,21 @@ fn control_groups_that_crun_refuses() {
     with_cgroups(&runc, &[v1, unified]).assert("cgroups", "pass", "hybrid");
     with_cgroups(&runc, &[unified]).assert("cgroups", "pass", "v2");
     with_cgroups(&runc, &[]).assert("cgroups", "fail", "none are mounted");
+}
+
+#[test]
+fn what_a_killed_pod_left() {
+    let node = in_order(Delegate::Runc);
+    let device = node.ext4();
+    let _ = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    doctor(&node).assert("leftovers", "pass", "none");
+    process::kill_and_wait(sandbox.pid());
+    wait_until("a count", PATIENCE, || {
+        let told = doctor(&node);
+        let mut all = told.findings.iter().filter(|it| it.check == "leftovers");
+        all.any(|it| it.verdict == "warn" && it.found.starts_with("gc would remove "))
+    });
+    let _ = node.handler().crust(&["gc"]).success();
+    doctor(&node).assert("leftovers", "pass", "none");
 }

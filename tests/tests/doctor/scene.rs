@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// All of them, in their order; where the configuration can be read.
-pub(crate) const CHECKS: [&str; 15] = [
+pub(crate) const CHECKS: [&str; 16] = [
     "kernel",
     "mount API",
     "user",
@@ -19,6 +19,7 @@ pub(crate) const CHECKS: [&str; 15] = [
     "hook",
     "crust directory",
     "state directory",
+    "leftovers",
     "kubelet's directories",
     "propagation",
     "handler",

@@ -52,7 +52,7 @@ on_each_delegate! {
         let volume = &told["volumes"][0];
         let expected = json!({
             "volume": "pv-1", "target_path": utf8(&target), "layout": "crust",
-            "device": utf8(device.path()), "number": device.number(), "fstype": "ext4",
+            "device": utf8(device.path()), "device_number": device.number(), "fstype": "ext4",
             "options": [], "read_only": false, "fs_group": 2000,
             "fs_group_change_policy": "Always", "access_mode": "SINGLE_NODE_SINGLE_WRITER",
             "device_node": false, "access": "first", "users": [], "problem": null,
@@ -79,7 +79,8 @@ on_each_delegate! {
         assert_eq!(mount(&told, "/proc")["match"], Value::Null);
         let volume = &told["volumes"][0];
         assert_eq!(volume["access"], "mounted");
-        let user = format!("sandbox {} of pod {POD}", sandbox.id());
+        let id = sandbox.id();
+        let user = json!({"kind": "sandbox", "id": id, "sandbox": id, "pod_uid": POD, "pid": sandbox.pid()});
         assert_eq!(volume["users"], json!([user]));
         assert_eq!(app.sh("touch /data/file && ls /sub && cat /proc/mounts | grep -c ' /sub ext4 ro'"), "1");
 

@@ -1,10 +1,11 @@
-//! A volume's users, as verbs tell of them.
+//! A volume's users, as they are told of.
 
 use crust_state::Life;
 use crust_state::record::{User, UserKind};
+use serde::{Serialize as _, Serializer};
 use serde_json::{Value, json};
 
-pub(super) fn object(user: &User) -> Value {
+pub(crate) fn object(user: &User) -> Value {
     json!({
         "kind": kind(user),
         "id": user.id,
@@ -14,8 +15,14 @@ pub(super) fn object(user: &User) -> Value {
     })
 }
 
+/// The same of several, for a field.
+pub(crate) fn objects<S: Serializer>(users: &[User], serializer: S) -> Result<S::Ok, S::Error> {
+    let objects: Vec<Value> = users.iter().map(object).collect();
+    objects.serialize(serializer)
+}
+
 /// As it is on record.
-pub(super) fn kind(user: &User) -> &'static str {
+pub(crate) fn kind(user: &User) -> &'static str {
     match user.kind {
         UserKind::Sandbox => "sandbox",
         UserKind::Container => "container",
@@ -24,7 +31,7 @@ pub(super) fn kind(user: &User) -> &'static str {
 }
 
 /// Whether it lives, and why that is so or can't be told.
-pub(super) fn life(life: &Life) -> (&'static str, String) {
+pub(crate) fn life(life: &Life) -> (&'static str, String) {
     match life {
         Life::Lives => ("lives", String::new()),
         Life::Ended(end) => ("ended", end.to_string()),
