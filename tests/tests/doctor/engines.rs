@@ -8,28 +8,22 @@ use runcrust_tests::{Delegate, Node, Run, mounts};
 
 use crate::scene::{Told, doctor, in_order};
 
-/// With these of the machine's directories replaced by empty ones of the test's own, after `prepare`.
-fn apart(node: &Node, directories: &[&str], prepare: impl Fn(&Path) + Send + Sync) -> Told {
+/// With these of the machine's directories replaced by ones of the test's own, after `prepare`. They have
+/// to be there: else what is prepared would be the machine's.
+#[track_caller]
+fn apart(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) -> Told {
     mounts::apart(|| {
         for directory in directories {
-            let own = node
-                .dir()
-                .subdir(Path::new("etc").join(directory.trim_start_matches('/')));
-            if fs::exists(directory).unwrap() {
-                mounts::bind(&own, Path::new(directory));
-            }
+            let own = node.dir().subdir(directory.trim_start_matches('/'));
+            mounts::bind(&own, Path::new(directory));
         }
-        prepare(node.dir().path());
+        prepare();
         doctor(node)
     })
 }
 
-const ENGINES: [&str; 4] = [
-    "/etc/containerd",
-    "/etc/crio",
-    "/etc/containers",
-    "/usr/share/containers",
-];
+/// Where containerd's and podman's handlers are.
+const ENGINES: [&str; 2] = ["/etc/containerd", "/etc/containers"];
 
 fn install(node: &Node, engine: &str, arguments: &[&str]) {
     let mut install = node.handler().command();
@@ -40,9 +34,9 @@ fn install(node: &Node, engine: &str, arguments: &[&str]) {
 #[test]
 fn an_engine_that_runs_this_program_or_another() {
     let node = in_order(Delegate::Runc);
-    let told = apart(&node, &ENGINES, |_| {});
+    let told = apart(&node, &ENGINES, || {});
     told.assert("handler", "warn", "");
-    let told = apart(&node, &ENGINES, |_| install(&node, "containerd", &[]));
+    let told = apart(&node, &ENGINES, || install(&node, "containerd", &[]));
     let program = node.handler().path().display().to_string();
     let found = told.assert(
         "handler",
@@ -52,24 +46,24 @@ fn an_engine_that_runs_this_program_or_another() {
     assert!(found.found.ends_with(&program), "{found:?}");
     let copy = node.handler().path().with_file_name("runcrust-copy");
     fs::copy(node.handler().path(), &copy).unwrap();
-    let told = apart(&node, &ENGINES, |_| {
+    let told = apart(&node, &ENGINES, || {
         let copy = copy.to_str().unwrap();
         install(&node, "containerd", &["--program", copy]);
     });
     told.assert("handler", "warn", "runcrust-copy, which isn't this program");
     let file = "/etc/containerd/config.toml";
-    let told = apart(&node, &ENGINES, |_| fs::write(file, "version = ").unwrap());
+    let told = apart(&node, &ENGINES, || fs::write(file, "version = ").unwrap());
     told.assert("handler", "warn", "/etc/containerd/config.toml:1: ");
     let runc = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
                 runtime_type = \"io.containerd.runc.v2\"\n";
-    let told = apart(&node, &ENGINES, |_| fs::write(file, runc).unwrap());
+    let told = apart(&node, &ENGINES, || fs::write(file, runc).unwrap());
     told.assert("handler", "warn", "containerd");
 }
 
 #[test]
 fn podmans_handler_is_enough() {
     let node = in_order(Delegate::Runc);
-    let told = apart(&node, &ENGINES, |_| install(&node, "podman", &[]));
+    let told = apart(&node, &ENGINES, || install(&node, "podman", &[]));
     told.assert(
         "handler",
         "pass",
@@ -84,7 +78,7 @@ fn a_daemon_that_listens_or_does_not() {
     let told = |text: &str| {
         let configuration = node.handler().configuration();
         let own = fs::read(&configuration).unwrap();
-        apart(&node, &["/etc/runcrust"], |_| {
+        apart(&node, &["/etc/runcrust"], || {
             fs::write(&configuration, &own).unwrap();
             fs::write("/etc/runcrust/crust_ops.toml", text).unwrap();
         })
