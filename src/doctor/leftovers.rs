@@ -26,7 +26,10 @@ pub(super) fn check(config: &Config) -> Finding {
         deadline: Deadline::after(PATIENCE),
     };
     let report = volume::reconcile(&context, Mode::DryRun, &is_this_program);
-    judge(report.removed.len(), report.left.len() + report.failed.len())
+    judge(
+        report.removed.len(),
+        report.left.len() + report.failed.len(),
+    )
 }
 
 fn judge(needless: usize, unsure: usize) -> Finding {
@@ -50,7 +53,8 @@ mod tests {
         assert_eq!(judge(0, 0).to_string(), "pass  leftovers: none");
         for (needless, unsure) in [(3, 0), (0, 1)] {
             let line = judge(needless, unsure).to_string();
-            let expected = format!("warn  leftovers: gc would remove {needless} and leave {unsure}; ");
+            let expected =
+                format!("warn  leftovers: gc would remove {needless} and leave {unsure}; ");
             assert!(line.starts_with(&expected), "{line}");
         }
     }

@@ -6,8 +6,8 @@ use crust_mount::volume::{self, Context, Finding, Mode, Report, Thing};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form};
-use super::table::Table;
 use super::shown;
+use super::table::Table;
 use crate::programs::is_this_program;
 use crate::users;
 

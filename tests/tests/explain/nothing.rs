@@ -84,7 +84,9 @@ fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
     let file = node.dir().join("strace");
     let mut strace = Command::new("strace");
     let traced = CHANGES.map(|call| format!("?{call}")).join(",");
-    strace.args(["-f", "-qq", "-e", &format!("trace={traced}"), "-o"]).arg(&file);
+    strace
+        .args(["-f", "-qq", "-e", &format!("trace={traced}"), "-o"])
+        .arg(&file);
     strace.arg(node.handler().path());
     let run = Run::of(strace.args(["crust", "explain", utf8(bundle.path())])).success();
     let trace = fs::read_to_string(&file).unwrap();
