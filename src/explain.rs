@@ -17,7 +17,10 @@ use crate::rewrite::Rewrite;
 use crate::role::{self, Role};
 use crate::start::{Job, original, running_sandbox};
 
-pub(crate) use told::{Explanation, Kind, MatchTold, MountTold, PlanTold, RoleTold, VolumeTold};
+pub(crate) use told::{
+    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
+    StagedTold, VolumeTold,
+};
 use volumes::look;
 
 /// Explains the create of a bundle whose config has these bytes. That it would be refused is an

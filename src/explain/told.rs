@@ -37,22 +37,27 @@ pub(crate) struct Explanation {
 /// What the container is to its pod.
 #[derive(Debug, Serialize)]
 pub(crate) struct RoleTold {
+    #[serde(flatten)]
     pub(crate) kind: Kind,
-    pub(crate) pod_uid: Option<String>,
-    pub(crate) sandbox: Option<String>,
     /// What tells so.
     pub(crate) annotations: BTreeMap<&'static str, String>,
-    /// Why nothing does.
-    pub(crate) error: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    Sandbox,
-    Container,
+    Sandbox {
+        pod_uid: Option<String>,
+    },
+    Container {
+        sandbox: String,
+        pod_uid: Option<String>,
+    },
     Standalone,
-    Unknown,
+    /// The annotations contradict each other.
+    Unknown {
+        error: String,
+    },
 }
 
 /// One of the config's mounts.
@@ -73,10 +78,8 @@ pub(crate) struct MountTold {
 pub(crate) struct MatchTold {
     pub(crate) volume: String,
     pub(crate) target_path: String,
-    /// `exact`, `parent` or `subpath-bind`.
-    pub(crate) by: &'static str,
-    /// The parent.
-    pub(crate) prefix: Option<String>,
+    #[serde(flatten)]
+    pub(crate) by: ByTold,
     /// The source with its links resolved, where that is what matched.
     pub(crate) resolved: Option<String>,
     /// Empty for all of the volume.
@@ -84,6 +87,15 @@ pub(crate) struct MatchTold {
     pub(crate) read_only: bool,
     /// The mount has id mappings of its own, which are the delegate's to make.
     pub(crate) maps_ids: bool,
+}
+
+/// What of the source led to it.
+#[derive(Debug, Serialize)]
+#[serde(tag = "by", rename_all = "kebab-case")]
+pub(crate) enum ByTold {
+    Exact,
+    Parent { prefix: String },
+    SubpathBind,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,15 +110,29 @@ pub(crate) enum PlanTold {
         devices: bool,
     },
     Container {
-        /// `sandbox`: once, in the pod's. `container`: for this one, by the create. `hook`: in it, by
-        /// a hook of its.
-        mounted_in: &'static str,
+        #[serde(flatten)]
+        place: Place,
+        /// Whose the volumes are meanwhile; without one, the container's, or the pod's that their
+        /// target paths name.
         pod_uid: Option<String>,
-        sandbox: Option<String>,
-        /// The sandbox's first process.
-        process: Option<i32>,
         ids: Option<IdsTold>,
     },
+}
+
+/// Where the volumes of a container are mounted.
+#[derive(Debug, Serialize)]
+#[serde(tag = "mounted_in", rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// Once, in the pod's sandbox.
+    Sandbox {
+        sandbox: String,
+        /// Its first process.
+        process: i32,
+    },
+    /// For this container, by the create. The pod may have a sandbox that is no container.
+    Container { sandbox: Option<String> },
+    /// In this container, by a hook of its.
+    Hook { sandbox: Option<String> },
 }
 
 /// Whose ids the files' owners are shown as.
@@ -136,8 +162,7 @@ pub(crate) struct VolumeTold {
 /// What was staged, as it would be mounted.
 #[derive(Debug, Serialize)]
 pub(crate) struct StagedTold {
-    /// `crust` or `kata`.
-    pub(crate) layout: &'static str,
+    pub(crate) layout: Layout,
     pub(crate) device: String,
     /// Major and minor.
     pub(crate) device_number: String,
@@ -150,11 +175,28 @@ pub(crate) struct StagedTold {
     pub(crate) access_mode: Option<&'static str>,
     /// The container gets the raw device as well.
     pub(crate) device_node: bool,
-    /// `first`, `joins` or `mounted`.
-    pub(crate) access: Option<&'static str>,
+    /// `None` where there is a problem.
+    pub(crate) access: Option<AccessTold>,
     /// Who lives and has it.
     #[serde(serialize_with = "users::objects")]
     pub(crate) users: Vec<User>,
+}
+
+/// Where it was staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Layout {
+    Crust,
+    Kata,
+}
+
+/// How the pod comes to have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AccessTold {
+    First,
+    Joins,
+    Mounted,
 }
 
 /// What a record would keep of the rewrite (`<state_dir>/bundles/<digest>.json`).
@@ -180,38 +222,36 @@ impl RoleTold {
         role: Result<Role, RoleError>,
         annotations: BTreeMap<&'static str, String>,
     ) -> Self {
-        let error = role.as_ref().err().map(ToString::to_string);
-        let (kind, pod_uid, sandbox) = match role {
-            Ok(Role::Sandbox { pod_uid }) => (Kind::Sandbox, pod_uid, None),
+        let kind = match role {
+            Ok(Role::Sandbox { pod_uid }) => Kind::Sandbox { pod_uid },
             Ok(Role::Member {
                 sandbox_id,
                 pod_uid,
-            }) => (Kind::Container, pod_uid, Some(sandbox_id)),
-            Ok(Role::Standalone) => (Kind::Standalone, None, None),
-            Err(_) => (Kind::Unknown, None, None),
+            }) => Kind::Container {
+                sandbox: sandbox_id,
+                pod_uid,
+            },
+            Ok(Role::Standalone) => Kind::Standalone,
+            Err(error) => Kind::Unknown {
+                error: error.to_string(),
+            },
         };
-        Self {
-            kind,
-            pod_uid,
-            sandbox,
-            annotations,
-            error,
-        }
+        Self { kind, annotations }
     }
 }
 
 impl MatchTold {
     pub(super) fn new(found: &Match, read_only: bool, maps_ids: bool) -> Self {
-        let (by, prefix) = match &found.by {
-            By::Exact => ("exact", None),
-            By::Parent(parent) => ("parent", Some(parent.to_string())),
-            By::SubpathBind => ("subpath-bind", None),
-        };
         Self {
             volume: found.volume.volume_name(),
             target_path: found.volume.to_string(),
-            by,
-            prefix,
+            by: match &found.by {
+                By::Exact => ByTold::Exact,
+                By::Parent(parent) => ByTold::Parent {
+                    prefix: parent.to_string(),
+                },
+                By::SubpathBind => ByTold::SubpathBind,
+            },
             resolved: found.resolved.as_ref().map(ToString::to_string),
             subpath: shown(&found.subpath),
             read_only,
@@ -230,24 +270,26 @@ impl PlanTold {
     }
 
     pub(super) fn of_container(plan: &ContainerPlan) -> Self {
-        let (mounted_in, pod_uid, sandbox, process) = match &plan.pod {
-            Pod::Sandbox(record) => (
-                "sandbox",
-                Some(record.pod_uid.clone()),
-                Some(record.id.clone()),
-                Some(record.process.pid),
-            ),
+        let (place, pod_uid) = match &plan.pod {
+            Pod::Sandbox(record) => {
+                let place = Place::Sandbox {
+                    sandbox: record.id.clone(),
+                    process: record.process.pid,
+                };
+                (place, Some(record.pod_uid.clone()))
+            }
             Pod::Own { uid, sandbox } => {
-                let by_hook = plan.way == MountMode::Hook;
-                let place = if by_hook { "hook" } else { "container" };
-                (place, uid.clone(), sandbox.clone(), None)
+                let sandbox = sandbox.clone();
+                let place = match plan.way {
+                    MountMode::Bind => Place::Container { sandbox },
+                    MountMode::Hook => Place::Hook { sandbox },
+                };
+                (place, uid.clone())
             }
         };
         Self::Container {
-            mounted_in,
+            place,
             pod_uid,
-            sandbox,
-            process,
             ids: plan.ids.as_ref().map(IdsTold::from),
         }
     }

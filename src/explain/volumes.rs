@@ -5,7 +5,7 @@ use crust_mount::volume::{Access, Context, Outlook, outlook};
 use crust_state::{TargetPath, sentence};
 
 use super::shown;
-use super::told::{StagedTold, VolumeTold};
+use super::told::{AccessTold, Layout, StagedTold, VolumeTold};
 
 /// A volume, for a pod, and for its sandbox where that runs.
 pub(super) fn look(
@@ -30,13 +30,17 @@ pub(super) fn look(
 impl From<Outlook> for StagedTold {
     fn from(outlook: Outlook) -> Self {
         let access = outlook.access.ok().map(|access| match access {
-            Access::First => "first",
-            Access::Joins => "joins",
-            Access::Mounted => "mounted",
+            Access::First => AccessTold::First,
+            Access::Joins => AccessTold::Joins,
+            Access::Mounted => AccessTold::Mounted,
         });
         let (fs_group, policy) = outlook.fs_group.unzip();
         Self {
-            layout: if outlook.is_katas { "kata" } else { "crust" },
+            layout: if outlook.is_katas {
+                Layout::Kata
+            } else {
+                Layout::Crust
+            },
             device: shown(&outlook.info.device),
             device_number: outlook.need.device.to_string(),
             fstype: outlook.superblock.fstype,

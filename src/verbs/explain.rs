@@ -10,7 +10,8 @@ use super::Failure;
 use super::answer::{Answer, Form, Report};
 use super::table::Table;
 use crate::explain::{
-    Explanation, Kind, MatchTold, MountTold, PlanTold, RoleTold, VolumeTold, explain,
+    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
+    StagedTold, VolumeTold, explain,
 };
 use crate::invocation::{Globals, Start, Verb};
 use crate::start::Job;
@@ -119,20 +120,19 @@ impl Display for Explanation {
 }
 
 fn in_words(role: &RoleTold) -> String {
-    let pod = role.pod_uid.as_deref().map(|uid| format!(" {uid}"));
-    let pod = pod.unwrap_or_default();
-    match (role.kind, &role.sandbox, &role.error) {
-        (Kind::Sandbox, ..) if pod.is_empty() => "the sandbox of a pod without a uid".to_owned(),
-        (Kind::Sandbox, ..) => format!("the sandbox of pod{pod}"),
-        (Kind::Container, Some(sandbox), _) if pod.is_empty() => {
-            format!("a container of the pod that sandbox {sandbox} is of")
-        }
-        (Kind::Container, sandbox, _) => {
-            let sandbox = sandbox.as_deref().unwrap_or("?");
-            format!("a container of pod{pod}, in sandbox {sandbox}")
-        }
-        (Kind::Standalone, ..) => "a container in no pod: no CRI's annotations".to_owned(),
-        (Kind::Unknown, _, error) => format!("unknown: {}", error.as_deref().unwrap_or("?")),
+    match &role.kind {
+        Kind::Sandbox { pod_uid: Some(uid) } => format!("the sandbox of pod {uid}"),
+        Kind::Sandbox { pod_uid: None } => "the sandbox of a pod without a uid".to_owned(),
+        Kind::Container {
+            sandbox,
+            pod_uid: Some(uid),
+        } => format!("a container of pod {uid}, in sandbox {sandbox}"),
+        Kind::Container {
+            sandbox,
+            pod_uid: None,
+        } => format!("a container of the pod that sandbox {sandbox} is of"),
+        Kind::Standalone => "a container in no pod: no CRI's annotations".to_owned(),
+        Kind::Unknown { error } => format!("unknown: {error}"),
     }
 }
 
@@ -145,24 +145,18 @@ fn plan_in_words(plan: &PlanTold) -> String {
             let devices = if *devices { ", with their devices" } else { "" };
             format!("sandbox: a hook mounts the pod's volumes in it, below {place}{devices}")
         }
-        PlanTold::Container {
-            mounted_in,
-            sandbox,
-            process,
-            ids,
-            ..
-        } => {
-            let sandbox = sandbox.as_deref().unwrap_or("?");
-            let place = match (*mounted_in, process) {
-                ("sandbox", Some(pid)) => {
-                    format!(
-                        "its volumes are mounted in sandbox {sandbox} (process {pid}), and bound from there"
-                    )
+        PlanTold::Container { place, ids, .. } => {
+            let place = match place {
+                Place::Sandbox { sandbox, process } => format!(
+                    "its volumes are mounted in sandbox {sandbox} (process {process}), and bound \
+                     from there"
+                ),
+                Place::Container { .. } => {
+                    "its volumes are mounted for it alone, and bound".to_owned()
                 }
-                ("hook", _) => {
+                Place::Hook { .. } => {
                     "a hook mounts its volumes in it, and it gets their devices".to_owned()
                 }
-                _ => "its volumes are mounted for it alone, and bound".to_owned(),
             };
             let ids = ids
                 .as_ref()
@@ -190,11 +184,12 @@ fn mounts(mounts: &[MountTold]) -> Table {
 }
 
 fn matched(found: &MatchTold) -> String {
-    let mut words = vec![match (found.by, &found.prefix) {
-        ("parent", Some(prefix)) => format!("{}, by the parent {prefix}", found.volume),
-        ("subpath-bind", _) => format!("{}, by kubelet's bind of a subPath", found.volume),
-        _ => format!("{}, by the exact source", found.volume),
-    }];
+    let by = match &found.by {
+        ByTold::Exact => "the exact source".to_owned(),
+        ByTold::Parent { prefix } => format!("the parent {prefix}"),
+        ByTold::SubpathBind => "kubelet's bind of a subPath".to_owned(),
+    };
+    let mut words = vec![format!("{}, by {by}", found.volume)];
     if let Some(resolved) = &found.resolved {
         words.push(format!("through links: {resolved}"));
     }
@@ -224,21 +219,23 @@ fn volumes(volumes: &[VolumeTold]) -> Table {
         let mut options = vec![mode];
         options.extend(staged.options.iter().map(String::as_str));
         let file_system = format!("{} ({})", staged.fstype, options.join(","));
-        table.row([&told.volume, &device, &file_system, &how(told)]);
+        table.row([
+            &told.volume,
+            &device,
+            &file_system,
+            &how(staged, told.problem.as_deref()),
+        ]);
     }
     table
 }
 
-fn how(told: &VolumeTold) -> String {
-    let Some(staged) = &told.staged else {
-        return String::new();
-    };
+fn how(staged: &StagedTold, problem: Option<&str>) -> String {
     let users: Vec<String> = staged.users.iter().map(ToString::to_string).collect();
-    let mut words = vec![match (staged.access, &told.problem) {
-        (_, Some(problem)) => problem.clone(),
-        (Some("mounted"), _) => "mounted already".to_owned(),
-        (Some("joins"), _) => format!("joins {}", users.join(", ")),
-        _ => "is mounted first".to_owned(),
+    let mut words = vec![match (staged.access, problem) {
+        (Some(AccessTold::First), _) => "is mounted first".to_owned(),
+        (Some(AccessTold::Joins), _) => format!("joins {}", users.join(", ")),
+        (Some(AccessTold::Mounted), _) => "mounted already".to_owned(),
+        (None, problem) => problem.unwrap_or_default().to_owned(),
     }];
     if let (Some(group), Some(policy)) = (staged.fs_group, staged.fs_group_change_policy) {
         words.push(format!("fsGroup {group}, {policy}"));
@@ -249,7 +246,7 @@ fn how(told: &VolumeTold) -> String {
     if staged.device_node {
         words.push("with the raw device".to_owned());
     }
-    if staged.layout == "kata" {
+    if staged.layout == Layout::Kata {
         words.push("staged in Kata's layout".to_owned());
     }
     words.join("; ")
