@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crust_state::check::Finding;
 use crust_state::ops;
-use crust_state::socket::{Occupant, occupant};
+use crust_state::socket::{Occupant, is_listed, occupant};
 
 const WHAT: &str = "crust_ops";
 
@@ -13,6 +13,10 @@ pub(super) fn check() -> Finding {
         Ok(socket) => socket,
         Err(error) => return Finding::failed(WHAT, &error).softened(),
     };
+    // A service that isn't needed yet needn't be started.
+    if is_listed(&socket) {
+        return judge(&socket, Occupant::Listener);
+    }
     match occupant(&socket) {
         Ok(occupant) => judge(&socket, occupant),
         Err(error) => Finding::failed(WHAT, &error).softened(),

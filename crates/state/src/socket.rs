@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,35 @@ pub fn occupant(path: &Path) -> Result<Occupant, SocketError> {
     }
 }
 
+/// Whether somebody in this network namespace listens on a stream socket that was bound to this path: who
+/// connects to find that out has systemd start the service that the socket is for. One that has got its
+/// path by a rename isn't known by that.
+#[must_use]
+pub fn is_listed(path: &Path) -> bool {
+    fs::read("/proc/net/unix").is_ok_and(|table| lists(&table, path))
+}
+
+/// `Num RefCount Protocol Flags Type St Inode Path`, as `net/unix/af_unix.c` writes it.
+fn lists(table: &[u8], path: &Path) -> bool {
+    const STREAM: &[u8] = b"0001";
+    /// `__SO_ACCEPTCON`
+    const LISTENS: &[u8] = b"00010000";
+    let mut lines = table.split(|byte| *byte == b'\n');
+    lines.any(|line| {
+        let fields = line
+            .split(|byte| *byte == b' ')
+            .filter(|field| !field.is_empty());
+        let fields: Vec<&[u8]> = fields.take(6).collect();
+        let is_listener = matches!(fields[..], [_, _, _, LISTENS, STREAM, _]);
+        // A path may hold blanks.
+        let bound = line
+            .iter()
+            .position(|byte| *byte == b'/')
+            .map(|at| &line[at..]);
+        is_listener && bound == Some(path.as_os_str().as_bytes())
+    })
+}
+
 /// A new stream socket, which waits for nobody.
 pub fn stream() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -87,6 +117,19 @@ mod tests {
         assert_eq!(found("socket"), Occupant::Listener);
         drop((listener, datagram));
         assert_eq!(found("socket"), Occupant::Left);
+    }
+
+    #[test]
+    fn a_listener_is_listed_by_the_path_that_it_was_bound_to() {
+        let lab = tempfile::Builder::new().prefix("a b").tempdir().unwrap();
+        let at = |name: &str| lab.path().join(name);
+        let listener = StdListener::bind(at("socket")).unwrap();
+        let _datagram = UnixDatagram::bind(at("datagram")).unwrap();
+        assert!(is_listed(&at("socket")));
+        assert!(!is_listed(&at("datagram")) && !is_listed(&at("sock")));
+        let _client = std::os::unix::net::UnixStream::connect(at("socket")).unwrap();
+        drop(listener);
+        assert!(!is_listed(&at("socket")));
     }
 
     /// With a connect that waits this would have no end.
