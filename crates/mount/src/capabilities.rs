@@ -56,10 +56,15 @@ struct Need {
 }
 
 /// The runtime is a child of the daemon's when it publishes, and enters a sandbox's mount namespace.
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 8] = [
     need(CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN", None),
     need(CapabilitySet::SYS_CHROOT, "CAP_SYS_CHROOT", None),
     need(CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE", Some(PTRACE)),
+    need(
+        CapabilitySet::DAC_OVERRIDE,
+        "CAP_DAC_OVERRIDE",
+        Some(FS_GROUP),
+    ),
     need(CapabilitySet::CHOWN, "CAP_CHOWN", Some(FS_GROUP)),
     need(CapabilitySet::FOWNER, "CAP_FOWNER", Some(FS_GROUP)),
     need(CapabilitySet::FSETID, "CAP_FSETID", Some(FS_GROUP)),
