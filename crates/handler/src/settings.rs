@@ -10,6 +10,9 @@ use crust_state::config::CONFIG_DIRECTORY;
 use crate::error::HandlerError;
 use crate::node::Node;
 
+/// `crust_ops`' own, beside them.
+const DAEMONS: &[u8] = b"crust_ops.toml";
+
 /// The configuration that the program would read on the node, with its directories as found from
 /// here.
 pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
@@ -24,7 +27,7 @@ pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
 pub(crate) fn all(node: &Node) -> Result<Vec<Config>, HandlerError> {
     let directory = Path::new(CONFIG_DIRECTORY);
     let mut names = node.names(directory)?;
-    names.retain(|name| name.ends_with(b".toml"));
+    names.retain(|name| name.ends_with(b".toml") && name != DAEMONS);
     names.sort();
     let mut configs = vec![found(node, Config::default())];
     for name in &names {

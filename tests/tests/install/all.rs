@@ -68,6 +68,12 @@ fn a_volume_in_use_by_any_of_the_nodes_configurations_keeps_all_of_it() {
         "{refused}"
     );
     pod.end([]);
+    // crust_ops' settings are no runtime's.
+    fs::write(
+        root.join("etc/runcrust/crust_ops.toml"),
+        "listen = \"/x\"\n",
+    )
+    .unwrap();
     let shown = run(&binary("runcrust"), &words).success();
     assert_eq!(shown.stdout, "nothing to remove\n");
     fs::write(root.join("etc/runcrust/broken.toml"), "no_such_key = 1\n").unwrap();
