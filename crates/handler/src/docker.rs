@@ -20,7 +20,7 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         let text = root.with_member(RUNTIMES, |form| {
             form.object(wanted.handler, |form| form.object("path", |_| path))
         });
-        return Ok(edit(source, text));
+        return Ok(edit(source, &text));
     };
     let runtimes = read(source, RUNTIMES, runtimes)?;
     let text = match handler(source, &runtimes, wanted.handler, |it| wanted.is_ours(it))? {
@@ -28,7 +28,7 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         Some((_, program)) if program == wanted.program => text.to_owned(),
         Some((entry, _)) => entry.with_value("path", &path).unwrap_or_default(),
     };
-    Ok(edit(source, text))
+    Ok(edit(source, &text))
 }
 
 /// What dockerd decodes: it passes over a byte order mark, and takes an empty file for none
@@ -38,7 +38,7 @@ fn text(source: &Source) -> Option<&str> {
     (!text.trim().is_empty()).then_some(text)
 }
 
-fn edit(source: &Source, text: String) -> Edit {
+fn edit(source: &Source, text: &str) -> Edit {
     let before = source.text.as_deref();
     let mark = lines::bom(before.unwrap_or_default());
     Edit::new(&source.path, before, format!("{mark}{text}"))
@@ -81,7 +81,7 @@ pub(crate) fn uninstall(
     } else {
         runtimes.without(unwanted.handler)
     };
-    let edit = edit(source, left.unwrap_or_default());
+    let edit = edit(source, &left.unwrap_or_default());
     Ok((vec![edit], Some(program.into())))
 }
 

@@ -272,8 +272,8 @@ fn imports_that_containerd_fails_on_are_refused_or_told() {
     write(&format!("[{missing:?}]"));
     for verb in ["install", "uninstall"] {
         let told = call(&node, verb, &file).success();
-        let note = format!("note: {} is imported, and isn't there", utf8(&missing));
-        assert!(told.stdout.contains(&note), "{told}");
+        let sentence = format!("note: {} is imported, and isn't there", utf8(&missing));
+        assert!(told.stdout.contains(&sentence), "{told}");
     }
 }
 

@@ -46,12 +46,14 @@ fn users_are_looked_for_by_every_configuration_and_told_once() {
     live(lab.path(), "run/runcrust", "by-the-defaults");
     live(lab.path(), "run/two", "by-two");
     live(lab.path(), "run/none", "by-nobody");
-    write("config.toml", "crust_root = \"/run/other\"\n");
+    live(lab.path(), "run/one", "by-one");
+    write("config.toml", "state_dir = \"/run/one\"\n");
     write("runcrust-two.toml", "state_dir = \"/run/two\"\n");
-    write("runcrust-same.toml", "state_dir = \"/run/two\"\n");
+    let same = "state_dir = \"/run/two\"\ncrust_root = \"/run/other\"\n";
+    write("runcrust-same.toml", same);
     write("runcrust-none.toml.off", "state_dir = \"/run/none\"\n");
     let sentence = |id: &str| format!("sandbox {id} of pod pod lives");
-    let expected = ["by-the-defaults", "by-two"].map(sentence);
+    let expected = ["by-the-defaults", "by-one", "by-two"].map(sentence);
     assert_eq!(in_use(lab.path()), expected);
 }
 
