@@ -165,9 +165,7 @@ fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Opti
     let others = said(found.other_records())?;
     let strays = others.iter().flat_map(|record| &record.users);
     let stray = strays.into_iter().find(|user| user.process.is_alive());
-    let is_owner = around.owners.iter().any(|owner| owner.volume == *target);
-    let is_used = record.is_some() || is_owner;
-    let staged_at = said(found.staged_at())?;
+    let standing = said(found.standing())?;
     let cli = said(found.runtime_cli())?;
     let mut seen = Seen {
         is_half: found.shape == Shape::Half,
@@ -177,7 +175,7 @@ fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Opti
         stray_user: stray.cloned(),
         cli: cli.map(|cli| (cli.clone(), (around.is_ours)(&cli))),
         pod: around.pods.of_target(target),
-        target: gone::look(target, context.config, staged_at, is_used),
+        target: gone::look(target, standing.as_ref(), context.config),
         devices: None,
     };
     if seen.asks_devices() {
