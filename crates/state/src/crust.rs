@@ -12,6 +12,7 @@ mod entry;
 mod kata;
 mod resize;
 mod staging;
+mod standing;
 mod survey;
 mod volume;
 
@@ -68,6 +69,14 @@ pub enum EntryError {
     /// `runcrust.json` can't be understood.
     #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
     Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// `target.json` can't be understood.
+    #[error("{}: {source}; hint: stage the volume again once it isn't in use", path.display())]
+    Target {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -282,21 +281,6 @@ impl Directory {
             }
         }
         Ok(names)
-    }
-
-    /// When a file was last written; `None` if there is none.
-    pub(crate) fn written_at(&self, name: &str) -> Result<Option<SystemTime>, FileError> {
-        let path = self.path.join(name);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(failed("openat", &path, error)),
-        };
-        let written = file.metadata().and_then(|metadata| metadata.modified());
-        written
-            .map(Some)
-            .map_err(|error| failed("fstat", &path, error))
     }
 
     fn try_clone(&self) -> Result<Self, FileError> {

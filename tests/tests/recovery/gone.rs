@@ -24,6 +24,8 @@ fn used(node: &Node) -> (LoopDevice, PathBuf) {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
     next_works(node, POD, &target);
+    // A `delete` comes before its bundle's end.
+    assert_collected(node, &["bundle"]);
     (device, target)
 }
 
@@ -31,12 +33,11 @@ on_each_delegate! {
     fn with_its_target_directory_the_volume_goes(delegate: Delegate) {
         for gone in [|node: &Node, _: &Path| pod_directory(node, POD), |_: &Node, target: &Path| target.to_owned()] {
             let node = Node::new(delegate);
-            let (_device, target) = used(&node);
-            assert_collected(&node, &[]);
+            let (device, target) = used(&node);
             fs::remove_dir_all(gone(&node, &target)).unwrap();
             assert_collected(&node, &["owner", "volume"]);
             assert_eq!(node.records(), NOTHING);
-            let again = node.stage(POD, "pv-1", &_device, &[]);
+            let again = node.stage(POD, "pv-1", &device, &[]);
             next_works(&node, POD, &again);
         }
     }
@@ -96,31 +97,51 @@ fn not_while_its_device_is_in_use() {
 }
 
 #[test]
-fn not_where_it_cannot_be_told_whether_it_was_there() {
+fn not_where_nothing_is_missing_that_was_there() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
-    // By hand, long before there is a pod.
-    let early = node.handler().target_path(POD, "pv-1");
+    // By hand, before there is a pod.
+    let target = node.handler().target_path(POD, "pv-1");
     fs::create_dir_all(node.handler().kubelet_dir().join("pods")).unwrap();
-    let _ = node.try_stage(&early, device.path(), &[]).success();
+    let _ = node.try_stage(&target, device.path(), &[]).success();
     assert_collected(&node, &[]);
     fs::create_dir(pod_directory(&node, OTHER_POD)).unwrap();
-    let why = why_left(&node, "volume");
-    assert!(
-        why.contains("nobody has used it") && why.contains("crust unstage"),
-        "{why}"
-    );
-    // kubelet makes its own part of the path before it publishes, and the driver stages before it
-    // makes the rest.
-    fs::create_dir_all(early.parent().unwrap()).unwrap();
-    let _ = node.unstage(&early).success();
-    let _ = node.try_stage(&early, device.path(), &[]).success();
     assert_collected(&node, &[]);
-    fs::create_dir(&early).unwrap();
+    let _ = node.unstage(&target).success();
+    // A driver may stage before it makes the directory, in the one that kubelet has made.
+    let place = target.parent().unwrap();
+    fs::create_dir_all(place).unwrap();
+    let _ = node.try_stage(&target, device.path(), &[]).success();
     assert_collected(&node, &[]);
-    fs::remove_dir(&early).unwrap();
-    assert_collected(&node, &["volume"]);
+    fs::create_dir(&target).unwrap();
+    assert_collected(&node, &[]);
+    fs::remove_dir(&target).unwrap();
+    assert_collected(&node, &[]);
+    // What nobody has seen at a stage is seen at the first use.
+    fs::create_dir(&target).unwrap();
+    next_works(&node, POD, &target);
+    assert_collected(&node, &["bundle"]);
+    fs::remove_dir(&target).unwrap();
+    assert_collected(&node, &["owner", "volume"]);
     assert_eq!(node.records(), NOTHING);
+}
+
+#[test]
+fn not_where_nobody_said_whether_it_was_there() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    // As others than crust_ops stage, and its first versions.
+    let seen = node.entry(&target).join("target.json");
+    fs::remove_file(&seen).unwrap();
+    fs::remove_dir(&target).unwrap();
+    let why = why_left(&node, "volume");
+    assert!(why.contains("didn't say whether it was") && why.contains("crust unstage"), "{why}");
+    fs::create_dir(&target).unwrap();
+    next_works(&node, POD, &target);
+    assert!(seen.exists());
+    fs::remove_dir(&target).unwrap();
+    assert_collected(&node, &["bundle", "owner", "volume"]);
 }
 
 #[test]

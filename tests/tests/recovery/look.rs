@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
-use runcrust_tests::node::utf8;
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate, process};
 use serde_json::{Value, json};
 
@@ -116,6 +116,7 @@ on_each_delegate! {
             assert!(human.contains(words), "{words} isn't in {human}");
         }
         end([app, sandbox]);
+        device.wait_until_free(PATIENCE);
         assert_eq!(inspected(&node, &target)["unstage_obstacles"], json!([]));
         node.put_away(&[&target, &staged]);
     }

@@ -60,6 +60,10 @@ pub(super) fn acquire<T>(
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);
+    // It is remembered for when it is gone, which hinders nobody now.
+    if let Err(error) = volume.remember_standing() {
+        tracing::debug!("{error}");
+    }
     let claimed = owners::claim(context, target, plan, &pod_uid, before, || {
         Ok(volume.write_record(&record)?)
     })?;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use super::entry::Entry;
 use super::kata::KataDirectory;
@@ -11,7 +10,7 @@ use crate::files::{FileError, Leftover};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::resize::ResizeRecord;
-use crate::target::{Digest, TargetPath};
+use crate::target::{Digest, Standing, TargetPath};
 
 const TARGET_PATH: &str = "metadata.targetPath";
 
@@ -110,13 +109,10 @@ impl Found {
         self.entries.first().map_or(Ok(None), Entry::resize)
     }
 
-    /// When it was staged as it is.
-    pub fn staged_at(&self) -> Result<Option<SystemTime>, FileError> {
-        let mut latest = None;
-        for entry in &self.entries {
-            latest = latest.max(entry.directory.written_at(MOUNT_INFO)?);
-        }
-        Ok(latest)
+    /// How much of its target path was there when it was staged, or used; `None` where nobody wrote it
+    /// down.
+    pub fn standing(&self) -> Result<Option<Standing>, EntryError> {
+        self.entries.first().map_or(Ok(None), Entry::standing)
     }
 
     /// As a volume, for whoever has its lock: all entries that there are. `None` where the target path

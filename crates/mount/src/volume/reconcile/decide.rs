@@ -47,19 +47,25 @@ pub(super) fn process(life: &Life) -> Option<Verdict> {
     }
 }
 
-/// A volume on a device's list. Without an entry it has no record that the list could lead to.
+/// A volume on the list of a device. `has_entry`: whether anything is staged for it, or why that can't
+/// be told. Without an entry the list leads to no record, but an unstage waits for the device by it:
+/// somebody may have it whose entry was lost.
 pub(super) fn owner(
     is_of_this_boot: bool,
-    has_entry: &Result<bool, String>,
-    pod: &Pod,
+    has_entry: Result<bool, String>,
+    pod: Pod,
+    device: impl FnOnce() -> Devices,
 ) -> Option<Verdict> {
     if !is_of_this_boot {
         return Some(Remove(End::OtherBoot.to_string()));
     }
     match (has_entry, pod) {
         (Ok(true), _) | (Ok(false), Pod::Lives) => None,
-        (Ok(false), Pod::Gone) => Some(Remove("nothing is staged for it any more".into())),
-        (Ok(false), Pod::Unknown(why)) | (Err(why), _) => Some(Leave(why.clone())),
+        (Ok(false), Pod::Gone) => Some(match device() {
+            Devices::Free => Remove("nothing is staged for it any more".into()),
+            Devices::Held(why) => Leave(why),
+        }),
+        (Ok(false), Pod::Unknown(why)) | (Err(why), _) => Some(Leave(why)),
     }
 }
 

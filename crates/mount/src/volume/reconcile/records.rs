@@ -10,7 +10,7 @@ use super::Pass;
 use super::decide;
 use super::finding::{Thing, Verdict};
 use super::pods::Pods;
-use super::volumes::Owner;
+use super::volumes::{self, Owner};
 
 impl Pass<'_> {
     /// A `delete` comes before its bundle's end, so that no hook can remove the record.
@@ -104,10 +104,9 @@ impl Pass<'_> {
     /// Those whose volume nobody can have: an unstage was killed, a driver that stages for Kata took
     /// the entry away itself, or the node has booted.
     pub(super) fn sweep_owners(&mut self, owners: &[Owner], pods: &Pods) {
-        let judged: Vec<_> = owners
-            .iter()
-            .filter(|owner| self.judge(owner, pods).is_some())
-            .collect();
+        let judged = owners.iter();
+        let judged = judged.filter_map(|owner| Some((owner, self.judge(owner, pods)?)));
+        let judged: Vec<_> = judged.collect();
         if judged.is_empty() {
             return;
         }
@@ -116,11 +115,12 @@ impl Pass<'_> {
             Ok(lock) => lock,
             Err(why) => return self.leave(self.directory("owners"), why),
         };
-        for owner in judged {
-            let Some(verdict) = self.judge(owner, pods) else {
-                continue;
-            };
+        for (owner, verdict) in judged {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
+            // The lock isn't held while a device is looked at; what has been staged since stays.
+            if owner.is_of_this_boot && self.has_entry(owner) == Ok(true) {
+                continue;
+            }
             self.settle(Thing::Owner { device, volume }, verdict, |context| {
                 Ok(context.state.remove_owner(device, &owner.volume)?)
             });
@@ -128,15 +128,16 @@ impl Pass<'_> {
     }
 
     fn judge(&self, owner: &Owner, pods: &Pods) -> Option<Verdict> {
-        let has_entry = match self.context.crust.has_entry(&owner.volume) {
-            Ok(has_entry) => Ok(has_entry && !self.gone.contains(&owner.volume)),
-            Err(error) => Err(error.to_string()),
-        };
-        decide::owner(
-            owner.is_of_this_boot,
-            &has_entry,
-            &pods.of_target(&owner.volume),
-        )
+        let (device, volume) = (owner.device, &owner.volume);
+        let look = || volumes::device(&self.context, volume, device);
+        let (has_entry, pod) = (self.has_entry(owner), pods.of_target(volume));
+        decide::owner(owner.is_of_this_boot, has_entry, pod, look)
+    }
+
+    fn has_entry(&self, owner: &Owner) -> Result<bool, String> {
+        let has_entry = self.context.crust.has_entry(&owner.volume);
+        let has_entry = has_entry.map_err(|error| error.to_string())?;
+        Ok(has_entry && !self.gone.contains(&owner.volume))
     }
 
     /// What was being made or removed.

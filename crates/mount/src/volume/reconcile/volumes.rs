@@ -1,10 +1,11 @@
 //! Staged volumes: seen as a whole, judged, and what nobody needs of them removed under their locks.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use crust_state::crust::{Found, Shape};
 use crust_state::lock::LockName;
-use crust_state::{DeviceNumber, Life, TargetPath};
+use crust_state::{DeviceNumber, Life, MountInfo, TargetPath};
 
 use super::Pass;
 use super::decide::{Devices, Part, Seen};
@@ -67,6 +68,12 @@ impl Pass<'_> {
             Ok(Some(again)) => again,
             Ok(None) => return,
             Err(error) => return self.unreadable(thing(found), error.to_string()),
+        };
+        // A sandbox may have come since.
+        let pods = Pods::of(&self.context.state.sandbox_records());
+        let around = &Around {
+            pods: &pods,
+            ..*around
         };
         match see(&self.context, &again, around) {
             Ok(Some(seen)) => self.settle_volume(again, &seen),
@@ -151,41 +158,24 @@ fn thing(found: &Found) -> Thing {
 
 /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
 fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Option<Seen>, String> {
-    let info = match &found.info {
-        Ok(info) => info,
-        Err(_) if found.is_katas => return Ok(None),
-        Err(error) if !found.is_nameless() => return Err(error.to_string()),
-        // Without users nothing has to be known of it.
-        Err(error) => {
-            return if has_dead_users(found)? {
-                Err(error.to_string())
-            } else {
-                Ok(None)
-            };
-        }
-    };
-    let Some(target) = &info.target_path else {
+    let Some((target, info)) = staged(found)? else {
         return Ok(None);
     };
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let record = found.record().map_err(|error| text(&error))?;
-    let others = found.other_records().map_err(|error| text(&error))?;
-    let cli = found.runtime_cli().map_err(|error| text(&error))?;
-    let staged_at = found.staged_at().map_err(|error| text(&error))?;
-    let is_owner = around.owners.iter().any(|owner| owner.volume == *target);
-    let is_used = record.is_some() || is_owner;
-    let stray = others.iter().flat_map(|record| &record.users);
+    let record = said(found.record())?;
+    let others = said(found.other_records())?;
+    let strays = others.iter().flat_map(|record| &record.users);
+    let stray = strays.into_iter().find(|user| user.process.is_alive());
+    let standing = said(found.standing())?;
+    let cli = said(found.runtime_cli())?;
     let mut seen = Seen {
         is_half: found.shape == Shape::Half,
         is_katas: found.is_katas,
-        has_stray_record: !others.is_empty(),
-        stray_user: stray.clone().find(|user| user.process.is_alive()).cloned(),
         users: record.as_ref().map(users),
-        cli: cli
-            .map(|cli| ((around.is_ours)(&cli), cli))
-            .map(|(ours, cli)| (cli, ours)),
+        has_stray_record: !others.is_empty(),
+        stray_user: stray.cloned(),
+        cli: cli.map(|cli| (cli.clone(), (around.is_ours)(&cli))),
         pod: around.pods.of_target(target),
-        target: gone::look(target, context.config, staged_at, is_used),
+        target: gone::look(target, standing.as_ref(), context.config),
         devices: None,
     };
     if seen.asks_devices() {
@@ -194,8 +184,22 @@ fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Opti
     Ok(Some(seen))
 }
 
+/// What was staged; `None` where nothing has to be known of it.
+fn staged(found: &Found) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
+    match &found.info {
+        Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),
+        Err(_) if found.is_katas => Ok(None),
+        Err(_) if found.is_nameless() && !has_dead_users(found)? => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
+    read.map_err(|error| error.to_string())
+}
+
 fn has_dead_users(found: &Found) -> Result<bool, String> {
-    let record = found.record().map_err(|error| error.to_string())?;
+    let record = said(found.record())?;
     let users = record.as_ref().map_or(Vec::new(), users);
     Ok(users.iter().any(|(_, life)| *life != Life::Lives))
 }
@@ -213,12 +217,16 @@ fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[
         // Nobody has what isn't there.
         Err(_) => {}
     }
-    for number in numbers {
-        match holder(context, target, number) {
-            Ok(None) => {}
-            Ok(Some(who)) => return Devices::Held(who),
-            Err(cause) => return Devices::Held(cause.to_string()),
-        }
+    let looked = numbers.into_iter().map(|number| device(context, target, number));
+    let held = looked.into_iter().find(|device| *device != Devices::Free);
+    held.unwrap_or(Devices::Free)
+}
+
+/// One of them.
+pub(super) fn device(context: &Context<'_>, target: &TargetPath, number: DeviceNumber) -> Devices {
+    match holder(context, target, number) {
+        Ok(None) => Devices::Free,
+        Ok(Some(who)) => Devices::Held(who),
+        Err(cause) => Devices::Held(cause.to_string()),
     }
-    Devices::Free
 }

@@ -308,17 +308,20 @@ fn half_an_entry_goes_unless_somebody_has_it_or_its_pod_may_come_back() {
 
 #[test]
 fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
-    let unsure = Pod::Unknown("?".into());
-    for (is_of_this_boot, has_entry, pod, expected) in [
-        (true, Ok(true), &Pod::Gone, None),
-        (true, Ok(false), &Pod::Gone, Some(true)),
-        (true, Ok(false), &Pod::Lives, None),
-        (true, Ok(false), &unsure, Some(false)),
-        (true, Err("EIO".to_owned()), &Pod::Gone, Some(false)),
-        (false, Ok(true), &Pod::Lives, Some(true)),
+    let (unsure, free, held) = (Pod::Unknown("?".into()), Devices::Free, Devices::Held("?".into()));
+    for (is_of_this_boot, has_entry, pod, device, expected) in [
+        (true, Ok(true), Pod::Gone, None, None),
+        (true, Ok(false), Pod::Gone, Some(free), Some(true)),
+        (true, Ok(false), Pod::Gone, Some(held), Some(false)),
+        (true, Ok(false), Pod::Lives, None, None),
+        (true, Ok(false), unsure, None, Some(false)),
+        (true, Err("EIO".to_owned()), Pod::Gone, None, Some(false)),
+        (false, Ok(true), Pod::Lives, None, Some(true)),
     ] {
         let told = format!("{is_of_this_boot} {has_entry:?} {pod:?}");
-        let removed = owner(is_of_this_boot, &has_entry, pod).map(|it| matches!(it, Remove(_)));
+        let look = || device.expect("a device isn't looked at for nothing");
+        let verdict = owner(is_of_this_boot, has_entry, pod, look);
+        let removed = verdict.map(|it| matches!(it, Remove(_)));
         assert_eq!(removed, expected, "{told}");
     }
 }
