@@ -136,7 +136,10 @@ fn not_where_nobody_said_whether_it_was_there() {
     fs::remove_file(&seen).unwrap();
     fs::remove_dir(&target).unwrap();
     let why = why_left(&node, "volume");
-    assert!(why.contains("didn't say whether it was") && why.contains("crust unstage"), "{why}");
+    assert!(
+        why.contains("didn't say whether it was") && why.contains("crust unstage"),
+        "{why}"
+    );
     fs::create_dir(&target).unwrap();
     next_works(&node, POD, &target);
     assert!(seen.exists());

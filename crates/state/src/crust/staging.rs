@@ -44,7 +44,8 @@ impl<'a> Staging<'a> {
             entries: Vec::new(),
         };
         for path in spellings(target).into_iter().rev() {
-            if let Err(error) = staging.write_entry(path.digest().to_string(), &content, standing.as_deref())
+            if let Err(error) =
+                staging.write_entry(path.digest().to_string(), &content, standing.as_deref())
             {
                 // The error that counts is the first.
                 let _ = staging.take_back();
@@ -62,7 +63,10 @@ impl<'a> Staging<'a> {
     ) -> Result<(), FileError> {
         let Some(there) = self.root.open_directory(&name)? else {
             let standing = standing.map(|standing| (TARGET, standing));
-            let files: Vec<_> = [(MOUNT_INFO, content)].into_iter().chain(standing).collect();
+            let files: Vec<_> = [(MOUNT_INFO, content)]
+                .into_iter()
+                .chain(standing)
+                .collect();
             self.root.add_directory(&name, &files)?;
             self.entries.push((name, Before::Missing));
             return Ok(());

@@ -34,7 +34,10 @@ impl Volume {
             return Ok(());
         };
         // One of Kata's is its driver's.
-        let own = self.entries.iter().filter(|entry| entry.layout == Layout::Crust);
+        let own = self
+            .entries
+            .iter()
+            .filter(|entry| entry.layout == Layout::Crust);
         for entry in own {
             let before = entry.standing().ok().flatten();
             let is_more = before.is_none_or(|before| {

@@ -391,7 +391,7 @@ fn surveyed(node: &Node) -> Vec<(Option<TargetPath>, Shape, usize)> {
         )
     };
     let mut told: Vec<_> = found.iter().map(told).collect();
-    told.sort_by_key(|(target, ..)| target.clone());
+    told.sort_by_key(|(target, _, entries)| (target.clone(), *entries));
     told
 }
 

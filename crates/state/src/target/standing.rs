@@ -95,11 +95,19 @@ mod tests {
             ("elsewhere/a", ""),
         ] {
             let found = standing(path).unwrap();
-            assert_eq!(found.directory.join(""), root.join(expected).join(""), "{path}");
+            assert_eq!(
+                found.directory.join(""),
+                root.join(expected).join(""),
+                "{path}"
+            );
             let text = serde_json::to_string(&found).unwrap();
             assert_eq!(serde_json::from_str::<Standing>(&text).unwrap(), found);
         }
-        for (path, call) in [("file", "stat "), ("file/a", "lstat "), ("dangling/a", "stat ")] {
+        for (path, call) in [
+            ("file", "stat "),
+            ("file/a", "lstat "),
+            ("dangling/a", "stat "),
+        ] {
             let error = standing(path).unwrap_err().to_string();
             assert!(error.starts_with(call), "{error}");
         }

@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
-use crust_state::{Config, TargetPath};
 use crust_state::target::Standing;
+use crust_state::{Config, TargetPath};
 
 /// What became of a target directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +46,12 @@ pub(super) fn look(target: &TargetPath, before: Option<&Standing>, config: &Conf
 /// Where kubelets keep their pods, as configured and with links followed.
 fn pods(config: &Config) -> Vec<PathBuf> {
     let kubelets = config.kubelet_dirs.iter();
-    let kubelets = kubelets.flat_map(|kubelet| [Some(kubelet.clone()), fs::canonicalize(kubelet).ok()]);
-    kubelets.flatten().map(|kubelet| kubelet.join("pods")).collect()
+    let kubelets =
+        kubelets.flat_map(|kubelet| [Some(kubelet.clone()), fs::canonicalize(kubelet).ok()]);
+    kubelets
+        .flatten()
+        .map(|kubelet| kubelet.join("pods"))
+        .collect()
 }
 
 fn judge(
@@ -81,7 +85,9 @@ fn judge(
 
 /// Pods' directories are removed one by one.
 fn is_kubelet_gone(before: &Standing, now: &Standing, pods: &[PathBuf]) -> bool {
-    let mut its = pods.iter().filter(|pods| before.directory.starts_with(pods));
+    let mut its = pods
+        .iter()
+        .filter(|pods| before.directory.starts_with(pods));
     its.any(|pods| !now.directory.starts_with(pods))
 }
 
@@ -129,11 +135,20 @@ mod tests {
         for (judged, words) in [
             (says("/k/pods/a/pv", "/other/pods"), "leads to /other/pods"),
             (says("/k/pods/a/pv", "/k/pods-b"), "leads to"),
-            (says("/k/pods/a/pv", "/k"), "is kubelet's directory mounted?"),
-            (judge(Some(("/k/pods/a", "8:1")), "/k/pods", "8:2"), "is kubelet's directory mounted?"),
+            (
+                says("/k/pods/a/pv", "/k"),
+                "is kubelet's directory mounted?",
+            ),
+            (
+                judge(Some(("/k/pods/a", "8:1")), "/k/pods", "8:2"),
+                "is kubelet's directory mounted?",
+            ),
             (judge(None, "/k", "8:1"), "didn't say"),
         ] {
-            assert!(matches!(&judged, Target::Unknown(why) if why.contains(words)), "{judged:?}");
+            assert!(
+                matches!(&judged, Target::Unknown(why) if why.contains(words)),
+                "{judged:?}"
+            );
         }
     }
 
@@ -145,10 +160,15 @@ mod tests {
         let mount = target("pv/mount");
         fs::create_dir_all(&mount).unwrap();
         let before = mount.standing().unwrap();
-        let look = |target: &TargetPath, before: Option<&Standing>| look(target, before, &Config::default());
+        let look = |target: &TargetPath, before: Option<&Standing>| {
+            look(target, before, &Config::default())
+        };
         let says = |path: &str, words: &str| {
             let judged = look(&target(path), Some(&before));
-            assert!(matches!(&judged, Target::Unknown(why) if why.contains(words)), "{judged:?}");
+            assert!(
+                matches!(&judged, Target::Unknown(why) if why.contains(words)),
+                "{judged:?}"
+            );
         };
         assert_eq!(look(&mount, Some(&before)), Target::There);
         assert_eq!(look(&mount, None), Target::There);

@@ -155,7 +155,10 @@ fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
     assert_eq!(node.reconcile(), (removed, vec![]));
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let entry = node.config.crust_root.join(target.digest().to_string());
-    let mut files: Vec<_> = fs::read_dir(&entry).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let mut files: Vec<_> = fs::read_dir(&entry)
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
     files.sort();
     assert_eq!(files, ["mountInfo.json", "target.json"]);
 }

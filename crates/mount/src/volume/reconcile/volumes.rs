@@ -217,7 +217,9 @@ fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[
         // Nobody has what isn't there.
         Err(_) => {}
     }
-    let looked = numbers.into_iter().map(|number| device(context, target, number));
+    let looked = numbers
+        .into_iter()
+        .map(|number| device(context, target, number));
     let held = looked.into_iter().find(|device| *device != Devices::Free);
     held.unwrap_or(Devices::Free)
 }

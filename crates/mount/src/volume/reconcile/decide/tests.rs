@@ -308,7 +308,11 @@ fn half_an_entry_goes_unless_somebody_has_it_or_its_pod_may_come_back() {
 
 #[test]
 fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
-    let (unsure, free, held) = (Pod::Unknown("?".into()), Devices::Free, Devices::Held("?".into()));
+    let (unsure, free, held) = (
+        Pod::Unknown("?".into()),
+        Devices::Free,
+        Devices::Held("?".into()),
+    );
     for (is_of_this_boot, has_entry, pod, device, expected) in [
         (true, Ok(true), Pod::Gone, None, None),
         (true, Ok(false), Pod::Gone, Some(free), Some(true)),
