@@ -7,6 +7,9 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod delegate;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod installer;
 mod invocation;
 mod matching;

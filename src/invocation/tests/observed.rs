@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::{CASES, Command, Flavour, argv, parse, words};
+use super::{CASES, Command, Flavour, argv, lines, parse, words};
 use crate::invocation::Own;
 
-const TABLES: [(Flavour, &str, &str); 2] = [
+pub(super) const TABLES: [(Flavour, &str, &str); 2] = [
     (Flavour::Runc, "runc", include_str!("../observed/runc.txt")),
     (Flavour::Crun, "crun", include_str!("../observed/crun.txt")),
 ];
@@ -16,10 +16,7 @@ const TABLES: [(Flavour, &str, &str); 2] = [
 type Row<'a> = (&'a str, &'a str, &'a str);
 
 fn rows(table: &str) -> impl Iterator<Item = Row<'_>> {
-    let lines = table
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| {
+    lines(table).map(|line| {
         let mut columns = line.split(" | ");
         let arguments = columns.next().expect("a first column");
         let delegate = columns.next().expect("a second column");

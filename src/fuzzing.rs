@@ -1,0 +1,32 @@
+//! The laws of private rooms, for whatever bytes `fuzz/` comes up with. No release has this.
+
+mod made;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::invocation::{self, Flavour};
+use crate::rewrite;
+
+/// A command line: `crun` or anything else for the delegate, then an argument a line.
+pub fn argv(bytes: &[u8]) {
+    let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let flavour = match lines.next() {
+        Some(b"crun") => Flavour::Crun,
+        _ => Flavour::Runc,
+    };
+    let arguments = lines.map(|line| OsStr::from_bytes(line).to_owned());
+    let argv: Vec<OsString> = std::iter::once("runcrust".into()).chain(arguments).collect();
+    invocation::laws::hold(flavour, &argv);
+}
+
+/// A `config.json`.
+pub fn config(bytes: &[u8]) {
+    rewrite::laws::hold(bytes);
+}
+
+/// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.
+pub fn odd_config(bytes: &[u8]) {
+    rewrite::laws::hold(made::config(bytes).as_bytes());
+}
