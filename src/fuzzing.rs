@@ -17,7 +17,9 @@ pub fn argv(bytes: &[u8]) {
         _ => Flavour::Runc,
     };
     let arguments = lines.map(|line| OsStr::from_bytes(line).to_owned());
-    let argv: Vec<OsString> = std::iter::once("runcrust".into()).chain(arguments).collect();
+    let argv: Vec<OsString> = std::iter::once("runcrust".into())
+        .chain(arguments)
+        .collect();
     invocation::laws::hold(flavour, &argv);
 }
 

@@ -58,7 +58,10 @@ fn names(target: &TargetPath) {
         assert_eq!(TargetPath::new(named.as_path()).as_ref(), Ok(&named));
         let volume = named.csi_volume().expect("a CSI volume's");
         assert!(named.as_path().starts_with(bind.csi_directory()));
-        assert_eq!(named.as_path().parent().and_then(Path::file_name), Some(bind.volume()));
+        assert_eq!(
+            named.as_path().parent().and_then(Path::file_name),
+            Some(bind.volume())
+        );
         assert!(!volume.name.is_empty());
     }
 }

@@ -52,11 +52,17 @@ const CONFIG: Form = Object(&[
     (
         "linux",
         Object(&[
-            ("namespaces", List(&Object(&[("type", Text), ("path", Text)]))),
+            (
+                "namespaces",
+                List(&Object(&[("type", Text), ("path", Text)])),
+            ),
             ("uidMappings", ID_MAPPINGS),
             ("gidMappings", ID_MAPPINGS),
             ("devices", List(&Any)),
-            ("resources", Object(&[("devices", List(&Any)), ("memory", Any)])),
+            (
+                "resources",
+                Object(&[("devices", List(&Any)), ("memory", Any)]),
+            ),
             ("rootfsPropagation", Text),
         ]),
     ),
@@ -166,7 +172,10 @@ impl Maker<'_> {
             }
             List(of) => self.list(|maker| maker.form(of, depth + 1)),
             Object(known) => self.object(known, depth),
-            Map => self.object(&[("io.kubernetes.cri.sandbox-id", Text), ("a", Text)], depth),
+            Map => self.object(
+                &[("io.kubernetes.cri.sandbox-id", Text), ("a", Text)],
+                depth,
+            ),
         }
     }
 

@@ -28,21 +28,29 @@ pub(crate) fn hold(flavour: Flavour, argv: &[OsString]) {
 
 /// A container that one of the delegate's versions starts is seen, with the same config, or refused.
 fn no_version_starts_another(flavour: Flavour, argv: &[OsString], invocation: &Invocation) {
-    let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
-    let models = match flavour {
-        Flavour::Runc => urfave::models(),
-        Flavour::Crun => argp::models(),
-    };
-    for (version, starts) in models {
-        let Some(started) = starts(&arguments) else {
-            continue;
-        };
+    for (version, started) in started(flavour, argv) {
+        let Some(started) = started else { continue };
         match &invocation.command {
             Err(_) => {}
             Ok(Command::Start(start)) => assert_eq!(*start, started, "{version}: {argv:?}"),
             Ok(other) => panic!("{version} makes {started:?} of {argv:?}, here it is {other:?}"),
         }
     }
+}
+
+/// What each version that there is a model of makes of a command line.
+pub(super) fn started(
+    flavour: Flavour,
+    argv: &[OsString],
+) -> impl Iterator<Item = (&'static str, Option<Start>)> {
+    let models = match flavour {
+        Flavour::Runc => urfave::models(),
+        Flavour::Crun => argp::models(),
+    };
+    models.into_iter().map(|(version, starts)| {
+        let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
+        (version, starts(&arguments))
+    })
 }
 
 fn a_switch_in_front_changes_nothing(flavour: Flavour, argv: &[OsString], before: &Invocation) {
@@ -63,21 +71,38 @@ fn a_switch_in_front_changes_nothing(flavour: Flavour, argv: &[OsString], before
 
 /// What was understood can be written in the one way that every version knows.
 fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
-    let with_value = |name: &str, value: &OsStr| {
-        OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat())
-    };
     let mut plain: Vec<OsString> = vec!["runcrust".into()];
-    plain.extend(globals.root.iter().map(|it| with_value("--root", it)));
-    plain.extend(globals.log.iter().map(|it| with_value("--log", it.as_os_str())));
+    let log = globals.log.as_ref().map(|log| log.as_os_str());
+    for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
+        plain.extend(
+            value
+                .into_iter()
+                .flat_map(|value| [name.into(), value.into()]),
+        );
+    }
     if globals.log_format == LogFormat::Json {
         plain.push("--log-format=json".into());
     }
     plain.push(start.verb.name().into());
-    plain.push(with_value("--bundle", start.bundle.as_os_str()));
-    plain.extend(start.config.iter().map(|it| with_value("--config", it.as_os_str())));
+    let config = start.config.as_ref().map(|config| config.as_os_str());
+    for (name, value) in [
+        ("--bundle", Some(start.bundle.as_os_str())),
+        ("--config", config),
+    ] {
+        let Some(value) = value else { continue };
+        if value.as_bytes().starts_with(b"-") {
+            let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            plain.push(OsString::from_vec(one));
+        } else {
+            plain.extend([name.into(), value.to_owned()]);
+        }
+    }
     plain.extend(["--".into(), start.id.clone()]);
-    let Invocation { globals: again, command } = parse(flavour, &plain);
-    assert_eq!((&again, command), (globals, Ok(Command::Start(start))));
+    let again = parse(flavour, &plain);
+    assert_eq!(
+        (&again.globals, again.command),
+        (globals, Ok(Command::Start(start)))
+    );
 }
 
 /// As [`crate::update`] goes about it.

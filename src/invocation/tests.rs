@@ -29,7 +29,9 @@ fn words(text: &str) -> Vec<OsString> {
 /// The arguments of every line of every table.
 fn table_rows() -> impl Iterator<Item = Vec<OsString>> {
     let cases = lines(CASES).filter_map(|line| line.split(" | ").nth(1));
-    let observed = observed::TABLES.iter().flat_map(|(_, _, table)| lines(table));
+    let observed = observed::TABLES
+        .iter()
+        .flat_map(|(_, _, table)| lines(table));
     let observed = observed.filter_map(|line| line.split(" | ").next());
     cases.chain(observed).map(words)
 }

@@ -28,9 +28,14 @@ pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
     let namespaces = document.namespaces();
     let namespaces = namespaces.map(|all| {
         let all = all.into_iter();
-        all.map(|it| (it.kind.into_owned(), it.path.map(Into::into))).collect()
+        all.map(|it| (it.kind.into_owned(), it.path.map(Into::into)))
+            .collect()
     });
-    same("namespaces", namespaces, list(value, &["linux", "namespaces"], namespace));
+    same(
+        "namespaces",
+        namespaces,
+        list(value, &["linux", "namespaces"], namespace),
+    );
     let root = document.root_path().map(|path| path.map(Into::into));
     same("root.path", root, text_at(value, &["root"], "path"));
     let propagation = document.root_propagation().map(|it| it.map(Into::into));
@@ -108,11 +113,7 @@ fn text_at(value: &Value, keys: &[&str], key: &str) -> Option<Option<String>> {
     object(value, keys)?.map_or(Some(None), |object| text(object, key))
 }
 
-fn list<T>(
-    value: &Value,
-    keys: &[&str],
-    element: impl Fn(&Value) -> Option<T>,
-) -> Option<Vec<T>> {
+fn list<T>(value: &Value, keys: &[&str], element: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     let (last, keys) = keys.split_last()?;
     let Some(list) = object(value, keys)?.and_then(|object| given(object, last)) else {
         return Some(Vec::new());
@@ -125,7 +126,11 @@ fn mount(value: &Value) -> Option<Mount> {
     let option = |value: &Value| value.as_str().map(str::to_owned);
     let options = match given(mount, "options") {
         None => Vec::new(),
-        Some(options) => options.as_array()?.iter().map(option).collect::<Option<_>>()?,
+        Some(options) => options
+            .as_array()?
+            .iter()
+            .map(option)
+            .collect::<Option<_>>()?,
     };
     let maps_ids = ["uidMappings", "gidMappings"];
     Some(Mount {
@@ -139,7 +144,10 @@ fn mount(value: &Value) -> Option<Mount> {
 
 fn namespace(value: &Value) -> Option<(String, Option<String>)> {
     let namespace = value.as_object()?;
-    Some((text(namespace, "type")?.unwrap_or_default(), text(namespace, "path")?))
+    Some((
+        text(namespace, "type")?.unwrap_or_default(),
+        text(namespace, "path")?,
+    ))
 }
 
 fn mapping(value: &Value) -> Option<[u32; 3]> {
@@ -165,8 +173,13 @@ fn arrays(document: &Document<'_>, value: &Value) {
         let keys: Vec<&str> = array.name().split('.').collect();
         let read = document.array(array).map(|all| {
             let all = all.into_iter().map(|json| value_of(json.as_bytes()));
-            all.map(|element| element.expect("a part of the value")).collect()
+            all.map(|element| element.expect("a part of the value"))
+                .collect()
         });
-        same(array.name(), read, list(value, &keys, |value| Some(value.clone())));
+        same(
+            array.name(),
+            read,
+            list(value, &keys, |value| Some(value.clone())),
+        );
     }
 }

@@ -20,7 +20,10 @@ use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 enum Becomes {
     Sandbox,
     /// Of every n-th mount that has a path for its source.
-    Container { way: MountMode, every: usize },
+    Container {
+        way: MountMode,
+        every: usize,
+    },
 }
 
 const ALL: [Becomes; 4] = [
@@ -53,12 +56,7 @@ pub(crate) fn hold(text: &[u8]) {
     }
 }
 
-fn can_be_undone(
-    text: &[u8],
-    document: &Document<'_>,
-    value: Option<&Value>,
-    becomes: Becomes,
-) {
+fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, becomes: Becomes) {
     let config = Config::default();
     let is_sandbox = becomes == Becomes::Sandbox;
     // One that is refused, and one that is ours already.
@@ -74,7 +72,10 @@ fn can_be_undone(
     let Some((once, record)) = rewritten(document, becomes) else {
         let unreadable = |array| document.array(array).is_err();
         let expected = document.mounts().is_err() || ArrayPath::ALL.into_iter().any(unreadable);
-        assert!(expected, "{becomes:?}: it can be read, and not be rewritten");
+        assert!(
+            expected,
+            "{becomes:?}: it can be read, and not be rewritten"
+        );
         return;
     };
     let after = Document::parse(&once).expect("what was written");
@@ -193,7 +194,10 @@ fn edited(value: &Value, record: &BundleRecord) -> Value {
     for replaced in &record.sources {
         let attached = Path::new(&replaced.attached);
         let index = attached.strip_prefix(&attach).expect("a name in it");
-        let index: usize = index.to_str().and_then(|it| it.parse().ok()).expect("a number");
+        let index: usize = index
+            .to_str()
+            .and_then(|it| it.parse().ok())
+            .expect("a number");
         value["mounts"][index]["source"] = json!(replaced.attached);
     }
     for removed in record.removed.iter().rev() {
@@ -206,7 +210,10 @@ fn edited(value: &Value, record: &BundleRecord) -> Value {
         if array.is_null() {
             *array = json!([]);
         }
-        array.as_array_mut().expect("an array").push(added.element.clone());
+        array
+            .as_array_mut()
+            .expect("an array")
+            .push(added.element.clone());
     }
     value
 }

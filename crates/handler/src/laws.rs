@@ -41,8 +41,18 @@ pub(crate) fn toml(text: &str) {
         },
         value: toml_value,
         runtimes: &[
-            &["plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes"],
-            &["plugins", "io.containerd.cri.v1.runtime", "containerd", "runtimes"],
+            &[
+                "plugins",
+                "io.containerd.grpc.v1.cri",
+                "containerd",
+                "runtimes",
+            ],
+            &[
+                "plugins",
+                "io.containerd.cri.v1.runtime",
+                "containerd",
+                "runtimes",
+            ],
         ],
         besides: &[&["version"]],
     };
@@ -163,7 +173,8 @@ fn added_default() -> Value {
 }
 
 fn find<'v>(value: &'v mut Value, keys: &[&str]) -> Option<&'v mut Value> {
-    keys.iter().try_fold(value, |value, key| value.get_mut(*key))
+    keys.iter()
+        .try_fold(value, |value, key| value.get_mut(*key))
 }
 
 fn remove(value: &mut Value, keys: &[&str]) {
@@ -195,7 +206,9 @@ fn item_value(item: &Item) -> Value {
         return Value::Object(members.collect());
     }
     if let Some(tables) = item.as_array_of_tables() {
-        let tables = tables.iter().map(|table| item_value(&Item::Table(table.clone())));
+        let tables = tables
+            .iter()
+            .map(|table| item_value(&Item::Table(table.clone())));
         return tables.collect();
     }
     match item.as_value() {
@@ -203,7 +216,9 @@ fn item_value(item: &Item) -> Value {
         Some(toml_edit::Value::String(text)) => text.value().as_str().into(),
         Some(toml_edit::Value::Array(array)) => {
             let values = array.iter();
-            values.map(|value| item_value(&Item::Value(value.clone()))).collect()
+            values
+                .map(|value| item_value(&Item::Value(value.clone())))
+                .collect()
         }
         Some(other) => {
             let mut other = other.clone();

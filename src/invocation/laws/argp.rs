@@ -13,6 +13,7 @@ enum Takes {
 }
 
 /// An option.
+#[derive(Clone, Copy)]
 struct Opt {
     long: &'static str,
     letters: &'static [u8],
@@ -38,9 +39,14 @@ pub(super) fn models() -> Vec<(&'static str, Model)> {
         .into()
 }
 
-/// `name`, `name=`, `name[=]`, and `,` with its letters.
-fn options(text: &'static str) -> Vec<Opt> {
-    let all = text.split_whitespace().map(|word| {
+/// Options, between blanks: `name`, `name=`, `name[=]`, and `,` with their letters.
+type Options = [&'static str; 3];
+
+fn all(options: &Options) -> impl Iterator<Item = Opt> {
+    let words = options
+        .iter()
+        .flat_map(|text| text.split_ascii_whitespace());
+    words.map(|word| {
         let (name, letters) = word.split_once(',').unwrap_or((word, ""));
         let (long, takes) = match (name.strip_suffix("[=]"), name.strip_suffix('=')) {
             (Some(long), _) => (long, Takes::Maybe),
@@ -53,12 +59,11 @@ fn options(text: &'static str) -> Vec<Opt> {
             letters,
             takes,
         }
-    });
-    all.collect()
+    })
 }
 
 /// argp's own among them.
-fn of(scope: Option<Verb>, age: Age) -> Vec<Opt> {
+fn of(scope: Option<Verb>, age: Age) -> Options {
     let own = "help,? usage program-name= HANG[=]";
     let (old, new) = match scope {
         None => (
@@ -81,12 +86,7 @@ fn of(scope: Option<Verb>, age: Age) -> Vec<Opt> {
              ext-unix-sk shell-job file-locks manage-cgroups-mode= lsm-profile= lsm-mount-context=",
         ),
     };
-    let mut all = options(own);
-    all.extend(options(old));
-    if age == Age::New {
-        all.extend(options(new));
-    }
-    all
+    [own, old, if age == Age::New { new } else { "" }]
 }
 
 fn starts(age: Age, arguments: &[&[u8]]) -> Option<Start> {
@@ -96,7 +96,12 @@ fn starts(age: Age, arguments: &[&[u8]]) -> Option<Start> {
     let (given, words) = argp(&of(Some(verb), age), rest)?;
     let most = if verb == Verb::Restore { 2 } else { 1 };
     let id = words.first().filter(|_| words.len() <= most)?;
-    let last = |name| given.iter().rfind(|(it, _)| *it == name).map(|(_, value)| *value);
+    let last = |name| {
+        given
+            .iter()
+            .rfind(|(it, _)| *it == name)
+            .map(|(_, value)| *value)
+    };
     let (bundle, config) = (last("bundle"), last("config"));
     if bundle.is_some_and(<[u8]>::is_empty) || config.is_some_and(<[u8]>::is_empty) {
         // ENOENT of realpath(3).
@@ -115,7 +120,7 @@ fn starts(age: Age, arguments: &[&[u8]]) -> Option<Start> {
 /// The options up to the first word, and what comes from there. Nothing where it ends there, in an
 /// error or a text.
 fn argp<'a, 'b>(
-    options: &[Opt],
+    options: &Options,
     arguments: &'b [&'a [u8]],
 ) -> Option<(Vec<Given<'a>>, &'b [&'a [u8]])> {
     let (mut given, mut at) = (Vec::new(), 0);
@@ -144,18 +149,16 @@ fn argp<'a, 'b>(
 }
 
 fn long<'a>(
-    options: &[Opt],
+    options: &Options,
     text: &'a [u8],
     next: &mut impl FnMut() -> Option<&'a [u8]>,
 ) -> Option<Given<'a>> {
     let mut parts = text.splitn(2, |byte| *byte == b'=');
     let (name, value) = (parts.next()?, parts.next());
-    let exact = options.iter().find(|it| it.long.as_bytes() == name);
-    let mut begin_so = options.iter().filter(|it| it.long.as_bytes().starts_with(name));
-    let only = match (begin_so.next(), begin_so.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    };
+    let exact = all(options).find(|it| it.long.as_bytes() == name);
+    let mut begin_so = all(options).filter(|it| it.long.as_bytes().starts_with(name));
+    let first = begin_so.next();
+    let only = first.filter(|first| begin_so.all(|it| key(it.long) == key(first.long)));
     let option = exact.or(only)?;
     let value = match (option.takes, value) {
         (Takes::No, Some(_)) => return None,
@@ -165,14 +168,22 @@ fn long<'a>(
     Some((option.long, value))
 }
 
+/// crun 1.8.1 has one key for these two, and to `getopt_long` they are one.
+fn key(long: &'static str) -> &'static str {
+    match long {
+        "rootless" => "root",
+        other => other,
+    }
+}
+
 fn short<'a>(
-    options: &[Opt],
+    options: &Options,
     mut letters: &'a [u8],
     next: &mut impl FnMut() -> Option<&'a [u8]>,
     given: &mut Vec<Given<'a>>,
 ) -> Option<()> {
     while let Some((letter, rest)) = letters.split_first() {
-        let option = options.iter().find(|it| it.letters.contains(letter))?;
+        let option = all(options).find(|it| it.letters.contains(letter))?;
         letters = rest;
         if option.takes == Takes::Yes {
             let value = if rest.is_empty() { next()? } else { rest };

@@ -8,11 +8,11 @@ use super::{Model, owned, verb};
 use crate::invocation::goflag::boolean;
 use crate::invocation::{Start, Verb};
 
-/// The flags of a command: those with a value, and switches.
-#[derive(Clone)]
+/// The flags of a command: those with a value, and switches; names between blanks.
+#[derive(Clone, Copy, Default)]
 struct Flags {
-    values: Vec<&'static str>,
-    switches: Vec<&'static str>,
+    values: [&'static str; 3],
+    switches: [&'static str; 3],
 }
 
 /// What flags said.
@@ -48,19 +48,19 @@ pub(super) fn models() -> Vec<(&'static str, Model)> {
     models
 }
 
+/// What has been there for long, what came later, and what the command has from above it.
 fn flags(values: &'static str, switches: &'static str) -> Flags {
     Flags {
-        values: values.split_whitespace().collect(),
-        switches: switches.split_whitespace().collect(),
+        values: [values, "", ""],
+        switches: [switches, "", ""],
     }
 }
 
 fn globals() -> Flags {
-    flags(
-        "root log log-format criu rootless",
-        "debug systemd-cgroup help h version v",
-    )
+    flags(GLOBAL_VALUES, "debug systemd-cgroup help h version v")
 }
+
+const GLOBAL_VALUES: &str = "root log log-format criu rootless";
 
 fn of(verb: Verb, age: Age) -> Flags {
     let mut all = match verb {
@@ -79,28 +79,29 @@ fn of(verb: Verb, age: Age) -> Flags {
              auto-dedup lazy-pages help h",
         ),
     };
-    match (age, verb) {
-        (Age::Old, _) => {}
-        (Age::New, Verb::Create) => all.values.extend(["pidfd-socket", "config"]),
-        (Age::New, Verb::Run) => {
-            all.values.extend(["pidfd-socket", "config"]);
-            all.switches.push("keep");
-        }
-        (Age::New, Verb::Restore) => {
-            all.values.push("pidfd-socket");
-            all.switches.push("link-remap");
-        }
+    if age == Age::New {
+        (all.values[1], all.switches[1]) = match verb {
+            Verb::Create => ("pidfd-socket config", ""),
+            Verb::Run => ("pidfd-socket config", "keep"),
+            Verb::Restore => ("pidfd-socket", "link-remap"),
+        };
     }
     all
 }
 
+/// Whether one of the lists has a name.
+fn has(lists: &[&str], name: &[u8]) -> bool {
+    let mut names = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    names.any(|it| it.as_bytes() == name)
+}
+
 impl Flags {
     fn is_value(&self, name: &[u8]) -> bool {
-        self.values.iter().any(|it| it.as_bytes() == name)
+        has(&self.values, name)
     }
 
     fn is_switch(&self, name: &[u8]) -> bool {
-        self.switches.iter().any(|it| it.as_bytes() == name)
+        has(&self.switches, name)
     }
 
     fn knows(&self, argument: &[u8]) -> bool {
@@ -253,8 +254,7 @@ fn v3(arguments: &[&[u8]]) -> Option<Start> {
     let (word, rest) = words.split_first().filter(|_| !said.help)?;
     let verb = verb(word)?;
     let mut flags = of(verb, Age::New);
-    flags.values.extend(globals().values);
-    flags.switches.extend(["debug", "systemd-cgroup"]);
+    (flags.values[2], flags.switches[2]) = (GLOBAL_VALUES, "debug systemd-cgroup");
     let (said, words) = in_order(&flags, rest, false)?;
     said.start(verb, &words)
 }

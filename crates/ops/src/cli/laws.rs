@@ -34,7 +34,10 @@ pub(crate) fn hold(said: &[u8]) {
         let message = value["volume_condition"].get("message");
         let message = message.and_then(Value::as_str).unwrap_or_default();
         assert_eq!(stats.volume_condition.message, message);
-        assert_eq!(value["volume_condition"]["abnormal"], stats.volume_condition.abnormal);
+        assert_eq!(
+            value["volume_condition"]["abnormal"],
+            stats.volume_condition.abnormal
+        );
     }
     if let Some(capacity) = read_one::<Capacity>(&answered) {
         assert!(capacity.capacity_bytes >= 0);
@@ -46,7 +49,10 @@ pub(crate) fn hold(said: &[u8]) {
         assert_eq!(value["capabilities"], Value::from(all.capabilities));
         assert_eq!(value["file_systems"], Value::from(all.file_systems));
     }
-    assert!(read_one::<Capacity>(&output(false, said)).is_none(), "it failed");
+    assert!(
+        read_one::<Capacity>(&output(false, said)).is_none(),
+        "it failed"
+    );
 }
 
 fn read_one<T: serde::de::DeserializeOwned>(output: &Output) -> Option<T> {
