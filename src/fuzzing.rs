@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::invocation::{self, Flavour};
-use crate::rewrite;
+use crate::oci::{self, Document};
+use crate::{plan, rewrite};
 
 /// A command line: `crun` or anything else for the delegate, then an argument a line.
 pub fn argv(bytes: &[u8]) {
@@ -25,10 +26,18 @@ pub fn argv(bytes: &[u8]) {
 
 /// A `config.json`.
 pub fn config(bytes: &[u8]) {
-    rewrite::laws::hold(bytes);
+    let Ok(document) = Document::parse(bytes) else {
+        return;
+    };
+    let value = oci::laws::value_of(bytes);
+    if let Some(value) = &value {
+        oci::laws::reads_as(&document, value);
+    }
+    plan::laws::hold(&document);
+    rewrite::laws::hold(bytes, &document, value.as_ref());
 }
 
 /// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.
 pub fn odd_config(bytes: &[u8]) {
-    rewrite::laws::hold(made::config(bytes).as_bytes());
+    config(made::config(bytes).as_bytes());
 }

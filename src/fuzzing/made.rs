@@ -82,7 +82,7 @@ const TEXTS: &[&str] = &[
     "/run/runcrust/attach/0",
     "sandbox",
     "",
-    "/..",
+    "../../var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/../kubernetes.io~csi/pv/mount/..",
     "ü\"\\\n\u{1}😀",
     "]},{[",
 ];

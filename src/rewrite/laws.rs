@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
 use crate::matching::Match;
-use crate::oci::laws::{reads_as, value_of};
+use crate::oci::laws::value_of;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 
@@ -42,17 +42,11 @@ const ALL: [Becomes; 4] = [
     },
 ];
 
-/// Panics where a law doesn't hold of the config `text`.
-pub(crate) fn hold(text: &[u8]) {
-    let Ok(document) = Document::parse(text) else {
-        return;
-    };
-    let value = value_of(text);
-    if let Some(value) = &value {
-        reads_as(&document, value);
-    }
+/// Panics where a law doesn't hold of the config `text`, which is this document, and this value where
+/// one can hold it.
+pub(crate) fn hold(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
     for becomes in ALL {
-        can_be_undone(text, &document, value.as_ref(), becomes);
+        can_be_undone(text, document, value, becomes);
     }
 }
 
