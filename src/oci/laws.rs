@@ -1,15 +1,12 @@
-//! What holds of every document: it is read as any other reader of JSON reads it.
+//! What holds of every document: it is read as runc reads it.
+
+mod go;
 
 use serde_json::{Map, Value};
 
 use super::{ArrayPath, Document, DocumentError};
 
-/// The document's text as a value, where one can hold it: not its odd numbers, halves of surrogate
-/// pairs, or depth.
-pub(crate) fn value_of(text: &[u8]) -> Option<Value> {
-    let mut values = serde_json::Deserializer::from_slice(text).into_iter();
-    values.next()?.ok()
-}
+pub(crate) use go::value_of;
 
 /// Panics where the document is read in another way than `value`.
 pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
