@@ -13,6 +13,8 @@ OLD     = $(CURDIR)/target/old
 TORTURE = 500
 FUZZ_TIME = 60
 BARE    = demo test
+# The last one of before that there are nodes of: a tag, once there is one.
+FROM    = b0d0110
 
 CARGO_DENY_VERSION    := 0.20.2
 CARGO_FUZZ_VERSION    := 0.13.2
@@ -46,6 +48,11 @@ endef
 define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
+
+# Lists of make's are cut at blanks, and some of these are removed.
+ifneq ($(words [$(CURDIR)] [$(DESTDIR)$(PREFIX)]),2)
+$(error a directory with a blank in its name: '$(CURDIR)', '$(DESTDIR)$(PREFIX)')
+endif
 
 # With another one no test of a delegate's would be run, and none be missed.
 ifneq ($(filter-out runc crun,$(DELEGATE))$(word 2,$(DELEGATE)),)
@@ -205,7 +212,7 @@ deb: build manuals licenses ## Build the Debian packages runcrust and crust-ops 
 	@sh deploy/deb/build.sh target/deb/tree target/licenses target/deb
 
 .PHONY: dist
-dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the same bytes everywhere
+dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the same bytes by the same tools
 	@$(MAKE) --silent install PREFIX=/usr/local DESTDIR=$(CURDIR)/target/deb/prefix
 	@sh deploy/dist.sh target/deb/prefix/usr/local target/licenses target/deb \
 		runcrust-$(VERSION)-$(ARCH)-linux target/dist
@@ -218,6 +225,9 @@ image: build ## Build the DaemonSet's image into target/image/
 .PHONY: reproducible
 reproducible: ## Build what is released twice, in different directories, and compare
 	sh deploy/reproducible.sh $(CURDIR)/target/reproducible
+
+.PHONY: release-test
+release-test: bare upgrade-test image reproducible ## What CI has no time for, before a release
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -61,3 +61,8 @@ fn is_ours(program: &str, own: Option<&str>) -> bool {
     let is_runcrust = name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"runcrust"));
     is_runcrust || own == Some(program)
 }
+
+/// Whether a program is runcrust, by its name alone.
+pub(crate) fn is_runcrust(program: &str) -> bool {
+    is_ours(program, None)
+}

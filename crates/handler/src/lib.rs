@@ -48,6 +48,6 @@ pub use change::{Change, Plan};
 pub use error::HandlerError;
 pub use node::Node;
 pub use programs::{Copy, check_complete, plan_copies};
-pub use request::{Engine, Request, install, uninstall};
+pub use request::{Engine, Request, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
-pub use users::check_unused;
+pub use users::{check_unused, check_unused_by_any};
