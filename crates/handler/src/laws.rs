@@ -10,11 +10,12 @@ use crate::docker;
 use crate::drop_in::DropIn;
 use crate::edit::{Edit, MARK, Source};
 use crate::error::HandlerError;
+use crate::json::Object;
 use crate::podman::PODMAN;
 use crate::testing::{PROGRAM, UNWANTED, WANTED};
 
-/// A file's text, and its next one; `None` where there was nothing to do.
-type Step<'a> = &'a dyn Fn(&str) -> Result<Option<Edit>, HandlerError>;
+/// A file's text, and what becomes of it; nothing where there was nothing to do.
+type Step<'a> = &'a dyn Fn(&str) -> Result<Vec<Edit>, HandlerError>;
 
 /// One engine.
 struct Engine<'a> {
@@ -31,47 +32,23 @@ const FILE: &str = "/etc/x/config";
 /// containerd's, CRI-O's, podman's.
 pub(crate) fn toml(text: &str) {
     let containerd = Engine {
-        install: &|text| {
-            let edits = containerd::install(&[source(text)], None, WANTED)?;
-            Ok(edits.into_iter().next())
-        },
-        uninstall: &|text| {
-            let (edits, _) = containerd::uninstall(&[source(text)], UNWANTED)?;
-            Ok(edits.into_iter().next())
-        },
+        install: &|text| containerd::install(&[source(text)], None, WANTED),
+        uninstall: &|text| Ok(containerd::uninstall(&[source(text)], UNWANTED)?.0),
         value: toml_value,
         runtimes: &[
-            &[
-                "plugins",
-                "io.containerd.grpc.v1.cri",
-                "containerd",
-                "runtimes",
-            ],
-            &[
-                "plugins",
-                "io.containerd.cri.v1.runtime",
-                "containerd",
-                "runtimes",
-            ],
+            &["plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes"],
+            &["plugins", "io.containerd.cri.v1.runtime", "containerd", "runtimes"],
         ],
         besides: &[&["version"]],
     };
     holds(&containerd, text);
-    let of = |drop_in: &DropIn, text: &str| {
-        let edits = drop_in.install(&[source(text)], WANTED)?;
-        Ok(edits.into_iter().next())
-    };
-    let off = |drop_in: &DropIn, text: &str| {
-        let edit = drop_in.uninstall(&[source(text)], UNWANTED)?;
-        Ok(edit.map(|(edit, _)| edit))
-    };
     for (drop_in, runtimes) in [
         (&CRIO, &["crio", "runtime", "runtimes"][..]),
         (&PODMAN, &["engine", "runtimes"]),
     ] {
         let engine = Engine {
-            install: &|text| of(drop_in, text),
-            uninstall: &|text| off(drop_in, text),
+            install: &|text| drop_in.install(&[source(text)], WANTED),
+            uninstall: &|text| Ok(drop_in.uninstall(&[source(text)], UNWANTED)?.0),
             value: toml_value,
             runtimes: &[runtimes],
             besides: &[],
@@ -83,15 +60,9 @@ pub(crate) fn toml(text: &str) {
 /// docker's.
 pub(crate) fn json(text: &str) {
     let docker = Engine {
-        install: &|text| docker::install(&source(text), WANTED).map(Some),
-        uninstall: &|text| {
-            let edit = docker::uninstall(&source(text), UNWANTED)?;
-            Ok(edit.map(|(edit, _)| edit))
-        },
-        value: |text| {
-            let text = if text.trim().is_empty() { "{}" } else { text };
-            serde_json::from_str(text).ok()
-        },
+        install: &|text| Ok(vec![docker::install(&source(text), WANTED)?]),
+        uninstall: &|text| Ok(docker::uninstall(&source(text), UNWANTED)?.0),
+        value: json_value,
         runtimes: &[&["runtimes"]],
         besides: &[],
     };
@@ -103,30 +74,35 @@ fn source(text: &str) -> Source {
 }
 
 fn holds(engine: &Engine<'_>, text: &str) {
-    let (Some(before), Ok(Some(edit))) = ((engine.value)(text), (engine.install)(text)) else {
+    let (Some(before), Ok(edits)) = ((engine.value)(text), (engine.install)(text)) else {
         return;
     };
-    let once = edit.after.expect("a text");
+    let once = only(edits).after.expect("a text");
     let after = (engine.value)(&once);
     let after = after.unwrap_or_else(|| panic!("can't be read any more:\n{once}"));
     assert!(once.contains(PROGRAM), "{once}");
     assert_eq!(engine.others(&after), engine.others(&before), "{once}");
     let twice = (engine.install)(&once);
     let twice = twice.unwrap_or_else(|error| panic!("{error}:\n{once}"));
-    assert_eq!(twice.and_then(|it| it.after).as_ref(), Some(&once));
-    let Ok(back) = (engine.uninstall)(&once) else {
+    assert_eq!(only(twice).after.as_ref(), Some(&once));
+    let Ok(edits) = (engine.uninstall)(&once) else {
         // It is the default.
         return;
     };
-    let back = back.expect("it is there").after.unwrap_or_default();
+    let back = only(edits).after.unwrap_or_default();
     let gone = (engine.value)(&back);
     let gone = gone.unwrap_or_else(|| panic!("can't be read any more:\n{back}"));
     assert_eq!(engine.others(&gone), engine.others(&before), "{back}");
-    let nothing = (engine.uninstall)(&back).map(|edit| edit.is_none());
+    let nothing = (engine.uninstall)(&back).map(|edits| edits.is_empty());
     assert_eq!(nothing.ok(), Some(true), "{back}");
     if engine.had_none(&before) && !text.starts_with(MARK) {
         assert_eq!(comments(&back), comments(text));
     }
+}
+
+fn only(edits: Vec<Edit>) -> Edit {
+    let [edit] = <[Edit; 1]>::try_from(edits).expect("one file, and one edit");
+    edit
 }
 
 impl Engine<'_> {
@@ -192,6 +168,20 @@ fn comments(text: &str) -> Vec<&str> {
     let mut comments: Vec<&str> = lines.filter(|line| line.starts_with('#')).collect();
     comments.sort_unstable();
     comments
+}
+
+/// As dockerd reads it; nothing of one where a name stands twice, of which `Value` forgets one.
+fn json_value(text: &str) -> Option<Value> {
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    let value: Value = serde_json::from_str(text).ok()?;
+    let count = |value: &Value| value.as_object().map_or(0, serde_json::Map::len);
+    let root = Object::parse(text).ok()?;
+    let is_whole = |object: &Object<'_>, value: &Value| object.len() == count(value);
+    let has_all = match root.object("runtimes") {
+        Some(Ok(runtimes)) => is_whole(&runtimes, &value["runtimes"]),
+        _ => true,
+    };
+    (has_all && is_whole(&root, &value)).then_some(value)
 }
 
 fn toml_value(text: &str) -> Option<Value> {
