@@ -36,8 +36,18 @@ pub(crate) fn toml(text: &str) {
         uninstall: &|text| Ok(containerd::uninstall(&[source(text)], UNWANTED)?.0),
         value: toml_value,
         runtimes: &[
-            &["plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes"],
-            &["plugins", "io.containerd.cri.v1.runtime", "containerd", "runtimes"],
+            &[
+                "plugins",
+                "io.containerd.grpc.v1.cri",
+                "containerd",
+                "runtimes",
+            ],
+            &[
+                "plugins",
+                "io.containerd.cri.v1.runtime",
+                "containerd",
+                "runtimes",
+            ],
         ],
         besides: &[&["version"]],
     };

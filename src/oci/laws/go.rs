@@ -8,9 +8,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The first value in a text, where a [`Value`] can hold it: not its odd numbers, halves of surrogate
-/// pairs, or depth.
-pub(crate) fn value_of(text: &[u8]) -> Option<Value> {
+/// The first value in a text.
+pub(super) fn value_of(text: &[u8]) -> Option<Value> {
     let mut value = Value::Null;
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     Place(&mut value).deserialize(&mut deserializer).ok()?;
@@ -121,8 +120,14 @@ mod tests {
                 r#"{"m":[{"s":"/a","o":["x","y"]},{"s":"/c"}],"m":[{"d":"/b","o":["z"]}]} x"#,
                 json!({"m": [{"s": "/a", "o": ["z"], "d": "/b"}]}),
             ),
-            (r#"{"l":{"a":1,"b":2},"l":{"b":3}}"#, json!({"l": {"a": 1, "b": 3}})),
-            (r#"{"l":{"a":1},"l":null,"s":"x","s":null}"#, json!({"l": null, "s": "x"})),
+            (
+                r#"{"l":{"a":1,"b":2},"l":{"b":3}}"#,
+                json!({"l": {"a": 1, "b": 3}}),
+            ),
+            (
+                r#"{"l":{"a":1},"l":null,"s":"x","s":null}"#,
+                json!({"l": null, "s": "x"}),
+            ),
         ] {
             assert_eq!(value_of(text.as_bytes()), Some(expected), "{text}");
         }
