@@ -11,17 +11,20 @@ VM      = $(CURDIR)/target/vm
 MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
 TORTURE = 500
+FUZZ_TIME = 60
 BARE    = demo test
 # The last one of before that there are nodes of: a tag, once there is one.
 FROM    = b0d0110
 
 CARGO_DENY_VERSION    := 0.20.2
+CARGO_FUZZ_VERSION    := 0.13.2
 CARGO_NEXTEST_VERSION := 0.9.143
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd groff-base
+FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
 # When what is released was made: at the last commit, or where that isn't known, at the last release.
@@ -109,6 +112,12 @@ torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `ma
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
 		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
+
+.PHONY: fuzz
+fuzz: ## Look for input that breaks a parser's laws, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one
+	$(call debian,$(FUZZ_PACKAGES))
+	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
+	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
 
 # A revision from before crust_ops has none to replace.
 .PHONY: upgrade-test

@@ -9,6 +9,9 @@
 mod delegate;
 mod doctor;
 mod explain;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod installer;
 mod invocation;
 mod matching;

@@ -4,6 +4,8 @@
 mod checks;
 mod error;
 mod facts;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod mounts;
 mod propagation;
 mod value;

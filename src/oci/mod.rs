@@ -8,6 +8,8 @@
 mod document;
 mod edit;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod object;
 mod pretty;
 mod schema;

@@ -191,6 +191,17 @@ fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
     assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
+/// As in a config that was copied from a rewritten one.
+#[test]
+fn of_elements_that_say_the_same_the_added_one_is_taken_back() {
+    let once = member_rewritten(&Document::parse(APP.as_bytes()).unwrap()).0;
+    let source = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
+    let copied = once.replace("/run/runcrust/attach/1", source);
+    let copied = copied.replace("\"poststop\":[{", "\"poststop\":[ { ");
+    let (text, record) = member_rewritten(&Document::parse(copied.as_bytes()).unwrap());
+    assert_eq!(undone(&text, &record), copied, "byte for byte");
+}
+
 #[test]
 fn the_same_plan_gives_the_same_text_after_an_undo() {
     let document = Document::parse(APP.as_bytes()).unwrap();

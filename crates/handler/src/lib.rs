@@ -26,7 +26,12 @@ mod drop_in;
 mod edit;
 mod entry;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod json;
+#[cfg(feature = "fuzzing")]
+mod laws;
 mod lines;
 mod node;
 mod podman;
@@ -35,7 +40,7 @@ mod request;
 mod service;
 mod settings;
 mod tables;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 mod users;
 

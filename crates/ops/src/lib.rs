@@ -7,6 +7,9 @@
 mod call;
 mod check;
 mod cli;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listen;
 mod log;
 mod metrics;
