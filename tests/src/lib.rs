@@ -42,6 +42,7 @@ pub mod random;
 pub mod refusal;
 mod run;
 mod runtime;
+pub mod steps;
 pub mod tree;
 pub mod volume;
 mod wait;
