@@ -26,6 +26,17 @@ pub struct Step {
     pub nth: usize,
 }
 
+impl Step {
+    /// Of a program, a call by its number.
+    pub fn new(program: &str, call: &str, nth: usize) -> Self {
+        Self {
+            program: program.to_owned(),
+            call: call.to_owned(),
+            nth,
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {} {}", self.program, self.call, self.nth)
@@ -39,11 +50,7 @@ impl FromStr for Step {
         let mut words = text.trim().rsplitn(3, ' ');
         let nth = words.next().and_then(|nth| nth.parse().ok());
         match (nth, words.next(), words.next()) {
-            (Some(nth), Some(call), Some(program)) => Ok(Self {
-                program: program.to_owned(),
-                call: call.to_owned(),
-                nth,
-            }),
+            (Some(nth), Some(call), Some(program)) => Ok(Self::new(program, call, nth)),
             _ => Err(format!("{text:?} is no `PROGRAM CALL NUMBER`")),
         }
     }
@@ -107,11 +114,7 @@ mod tests {
 
     #[test]
     fn a_step_is_read_as_it_is_written() {
-        let step = Step {
-            program: "crust-mount-hook publish".to_owned(),
-            call: "renameat".to_owned(),
-            nth: 12,
-        };
+        let step = Step::new("crust-mount-hook publish", "renameat", 12);
         assert_eq!(step.to_string().parse(), Ok(step));
         for bad in ["", "renameat 1", "runcrust renameat", "runcrust renameat x"] {
             assert!(bad.parse::<Step>().is_err(), "{bad}");

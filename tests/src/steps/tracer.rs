@@ -204,11 +204,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
         let nth = self.made.entry((program.clone(), call)).or_default();
         *nth += 1;
-        let step = Step {
-            program,
-            call: call.to_owned(),
-            nth: *nth,
-        };
+        let step = Step::new(&program, call, *nth);
         if (self.wanted)(&step) {
             kill(pid, Signal::SIGKILL).expect("it is stopped");
             self.killed = true;

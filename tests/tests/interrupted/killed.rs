@@ -4,6 +4,7 @@
 //! All of them take long: `make torture` does, and `make test` takes a few of each row, others every
 //! day.
 
+use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use runcrust_tests::steps::{self, Step};
@@ -21,6 +22,9 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     let (steps, _) = steps::of(&begun.command, |command| begun.spawn(command));
     begun.end();
     scene.put_away();
+    let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
+    let expected: BTreeSet<&str> = row.programs.iter().copied().collect();
+    assert_eq!(programs, expected, "whose steps these are");
     steps
 }
 

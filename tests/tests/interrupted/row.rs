@@ -12,6 +12,8 @@ use crate::scene::Scene;
 /// What is done to a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
+    /// The programs of ours that have a part in it.
+    pub(crate) programs: &'static [&'static str],
     /// Further lines of the configuration.
     pub(crate) configuration: &'static str,
     /// The volume's file system.
@@ -27,10 +29,12 @@ pub(crate) struct Row {
 impl Row {
     /// On a node as it is installed, with an ext4.
     pub(crate) const fn new(
+        programs: &'static [&'static str],
         begin: fn(&Scene) -> Begun,
         again: fn(Begun, &Scene) -> Vec<Container>,
     ) -> Self {
         Self {
+            programs,
             configuration: "",
             fstype: "ext4",
             linked: false,

@@ -5,8 +5,12 @@ use runcrust_tests::{Container, Run};
 use crate::row::{Begun, Row};
 use crate::scene::{FIRST_ID, POD, Scene};
 
+/// What creates a container.
+const CONTAINERS: &[&str] = &["runcrust", "crust-mount-hook publish"];
+
 /// Of the pod's sandbox, which gets the volume.
 pub(crate) const SANDBOX: Row = Row::new(
+    &["runcrust", "crust-mount-hook sandbox"],
     |scene| {
         scene.stage();
         Begun::create(scene, scene.node.sandbox_bundle(POD))
@@ -33,6 +37,7 @@ pub(crate) const SANDBOX_THAT_GROWS: Row = Row {
 
 /// Of the first container in a sandbox that was there before the volume.
 pub(crate) const FIRST: Row = Row::new(
+    CONTAINERS,
     |scene| {
         let sandbox = scene.node.sandbox(POD);
         scene.stage();
@@ -44,6 +49,7 @@ pub(crate) const FIRST: Row = Row::new(
 
 /// Of a container in a sandbox that has the volume.
 pub(crate) const SECOND: Row = Row::new(
+    CONTAINERS,
     |scene| {
         scene.stage();
         let sandbox = scene.node.sandbox(POD);
@@ -54,6 +60,7 @@ pub(crate) const SECOND: Row = Row::new(
 
 /// Of a container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
+    CONTAINERS,
     |scene| {
         scene.stage();
         Begun::create(scene, scene.plain_bundle())
@@ -74,10 +81,18 @@ pub(crate) const USER_NAMESPACE: Row = Row {
 };
 
 /// Where a hook mounts in the container.
-pub(crate) const HOOKED: Row = PLAIN.configured("mount_mode = \"hook\"");
+pub(crate) const HOOKED: Row = Row {
+    programs: &[
+        "runcrust",
+        "crust-mount-hook mount",
+        "crust-mount-hook publish",
+    ],
+    ..PLAIN.configured("mount_mode = \"hook\"")
+};
 
 /// From a checkpoint. There is none, and so it fails in the delegate, to which it is a create.
 pub(crate) const RESTORE: Row = Row {
+    programs: &["runcrust"],
     begin: |scene| {
         let mut begun = (PLAIN.begin)(scene);
         let (container, _) = begun.container.as_ref().expect("a container");

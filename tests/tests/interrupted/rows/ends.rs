@@ -6,6 +6,7 @@ use crate::scene::POD;
 
 /// Of a container in a sandbox, which goes on.
 pub(crate) const APP: Row = Row::new(
+    &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();
         let sandbox = scene.node.sandbox(POD);
@@ -16,6 +17,7 @@ pub(crate) const APP: Row = Row::new(
 
 /// Of the last container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
+    &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();
         Begun::delete(scene, scene.plain_bundle())
@@ -25,6 +27,7 @@ pub(crate) const PLAIN: Row = Row::new(
 
 /// Of a sandbox.
 pub(crate) const SANDBOX: Row = Row::new(
+    &["runcrust", "crust-mount-hook release-sandbox"],
     |scene| {
         scene.stage();
         Begun::delete(scene, scene.node.sandbox_bundle(POD))

@@ -6,8 +6,12 @@ use runcrust_tests::{Container, Run};
 use crate::row::{Begun, Row};
 use crate::scene::{POD, Scene};
 
+/// What a verb is.
+const PROGRAMS: &[&str] = &["runcrust"];
+
 /// `stage`.
-pub(crate) const STAGE: Row = Row::new(|scene| Begun::verb(scene.stage_command()), staged);
+pub(crate) const STAGE: Row =
+    Row::new(PROGRAMS, |scene| Begun::verb(scene.stage_command()), staged);
 
 /// `stage`, where the target path leads over a link.
 pub(crate) const STAGE_LINKED: Row = Row {
@@ -17,6 +21,7 @@ pub(crate) const STAGE_LINKED: Row = Row {
 
 /// `unstage` of a volume that was used.
 pub(crate) const UNSTAGE: Row = Row::new(
+    PROGRAMS,
     |scene| {
         scene.stage();
         let sandbox = scene.node.sandbox(POD);
@@ -40,6 +45,7 @@ pub(crate) const UNSTAGE_LINKED: Row = Row {
 pub(crate) const RESIZE: Row = Row {
     fstype: "xfs",
     ..Row::new(
+        PROGRAMS,
         |scene| {
             scene.stage();
             scene.grow();
@@ -57,6 +63,7 @@ pub(crate) const RESIZE: Row = Row {
 
 /// `publish` in a sandbox that runs.
 pub(crate) const PUBLISH: Row = Row::new(
+    PROGRAMS,
     |scene| {
         let sandbox = scene.node.sandbox(POD);
         Begun::verb(scene.publish_command(&sandbox)).in_sandbox(sandbox)
