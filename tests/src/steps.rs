@@ -93,7 +93,21 @@ pub fn killed_after(
     step: &Step,
     spawn: impl Fn(Command) -> Child + Send + Sync,
 ) -> Ended {
-    run(Tracer::new(|made: &Step| made == step), command, spawn)
+    killed_when(command, |made| made == step, spawn)
+}
+
+/// The command, one of whose programs gets SIGKILL right after the first step that `wanted` accepts.
+///
+/// # Panics
+///
+/// As [`of`].
+#[track_caller]
+pub fn killed_when(
+    command: &Command,
+    wanted: impl FnMut(&Step) -> bool + Send,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> Ended {
+    run(Tracer::new(wanted), command, spawn)
 }
 
 /// In a thread of its own: whoever it traces then is let go by the kernel.

@@ -1,10 +1,11 @@
-//! Locks between runcrust processes: files under `<state_dir>/locks` that are never unlinked.
+//! Locks between runcrust processes: files under `<state_dir>/locks`. A volume's is unlinked with the
+//! volume, by whoever holds it, and who waited for it then takes the one that is there.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, openat};
 use rustix::io::Errno;
 
 use crate::deadline::Deadline;
@@ -74,22 +75,41 @@ impl Lock {
         name: LockName,
         deadline: Deadline,
     ) -> Result<Self, LockError> {
-        let file_name = match name {
-            LockName::Volume(digest) => format!("{digest}.lock"),
-            LockName::Device(device) => format!("{device}.lock"),
-            LockName::Owners => "owners.lock".to_owned(),
-            LockName::Attach => "attach.lock".to_owned(),
-        };
+        let file_name = name.file_name();
         let path = locks.path().join(&file_name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("openat", &path, error))?;
-        let mut file = wait_for(File::from(fd), path, holder, deadline)?;
+        let mut file = loop {
+            let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|error| failed("openat", &path, error))?;
+            let file = wait_for(File::from(fd), path.clone(), holder, deadline)?;
+            // Retired while it was waited for, it keeps nobody out.
+            let stat = fstat(&file).map_err(|error| failed("fstat", &path, error))?;
+            if stat.st_nlink > 0 {
+                break file;
+            }
+        };
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
         let _ = file.write_all(format!("process {}", own_pid()).as_bytes());
         Ok(Self(file))
+    }
+
+    /// Lets the lock of something go that is no more, with its file: one for each volume that ever
+    /// was would fill the memory that `/run` is.
+    pub fn retire(self, locks: &Directory, name: LockName) -> Result<(), FileError> {
+        locks.remove(&name.file_name())
+    }
+}
+
+impl LockName {
+    fn file_name(self) -> String {
+        match self {
+            Self::Volume(digest) => format!("{digest}.lock"),
+            Self::Device(device) => format!("{device}.lock"),
+            Self::Owners => "owners.lock".to_owned(),
+            Self::Attach => "attach.lock".to_owned(),
+        }
     }
 }
 
@@ -138,6 +158,7 @@ fn holder(mut file: File) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -160,9 +181,32 @@ mod tests {
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
         Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
-        assert!(
-            locks.names().unwrap().contains(&"owners.lock".to_owned()),
-            "never unlinked"
-        );
+        let names = locks.names().unwrap();
+        assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+    }
+
+    #[test]
+    fn who_waited_for_a_retired_lock_takes_the_one_that_is_there() {
+        const ROUNDS: usize = 200;
+        let temporary = tempfile::tempdir().unwrap();
+        let locks = Directory::create(&temporary.path().join("locks")).unwrap();
+        let name = LockName::Device("7:1".parse().unwrap());
+        let inside = AtomicUsize::new(0);
+        let work = || {
+            for round in 0..ROUNDS {
+                let lock = Lock::acquire(&locks, name, Deadline::never()).unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                std::thread::yield_now();
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    lock.retire(&locks, name).unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(work);
+            }
+        });
     }
 }

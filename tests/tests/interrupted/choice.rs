@@ -1,8 +1,7 @@
 //! How much of what could be killed is killed: all of it in `make torture`, in `make test` a sample
 //! that is another one every day.
 
-use std::time::SystemTime;
-
+use runcrust_tests::random::seed;
 use runcrust_tests::steps::Step;
 
 /// So many steps of a row, or moments, are a sample.
@@ -17,7 +16,7 @@ pub(crate) enum Choice {
     /// One step, to see it again.
     One(Step),
     /// What this number stands for.
-    Sample(usize),
+    Sample(u64),
 }
 
 impl Choice {
@@ -40,7 +39,8 @@ impl Choice {
             Self::One(step) => vec![step.clone()],
             Self::Sample(seed) => {
                 let stride = steps.len().div_ceil(SAMPLE).max(1);
-                let steps = steps.into_iter().skip(seed % stride);
+                let first = usize::try_from(seed % stride as u64).expect("below a usize");
+                let steps = steps.into_iter().skip(first);
                 steps.step_by(stride).collect()
             }
         }
@@ -53,20 +53,6 @@ impl Choice {
             _ => SAMPLE,
         }
     }
-}
-
-/// What random numbers come from: the days since 1970, where nobody says otherwise.
-pub(crate) fn seed() -> usize {
-    let seed = variable("RUNCRUST_TORTURE_SEED").map_or_else(today, |seed| {
-        seed.parse().expect("RUNCRUST_TORTURE_SEED is a number")
-    });
-    println!("RUNCRUST_TORTURE_SEED={seed}");
-    seed
-}
-
-fn today() -> usize {
-    let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
-    usize::try_from(now.as_secs() / 86400).expect("days")
 }
 
 /// One that is set to something.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use runcrust_tests::random::Random;
+use runcrust_tests::random::{Random, seed};
 use runcrust_tests::{Delegate, cgroup, on_each_delegate, process};
 
-use crate::choice::{Choice, seed};
+use crate::choice::Choice;
 use crate::row::Row;
 use crate::rows::{creates, ends};
 use crate::scene::Scene;
@@ -70,9 +70,10 @@ fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration) {
 /// At moments of which a create by itself has each.
 fn kill(delegate: Delegate, row: &Row, victim: Victim) {
     let whole = duration(delegate, row);
-    let mut random = Random::new(seed() as u64);
+    let mut random = Random::new(seed());
     for _ in 0..Choice::made().moments() {
-        let wait = whole.mul_f64(random.below(1000) as f64 / 1000.0);
+        let percent = u32::try_from(random.below(100)).expect("it is less");
+        let wait = whole * percent / 100;
         println!("{victim:?} killed after {wait:?} of {whole:?}");
         killed_after(delegate, row, victim, wait);
     }
