@@ -66,15 +66,22 @@ impl Ground {
         });
         if last {
             self.grow_old();
-            wait_until("what was half made to be gone", PATIENCE, || self.left().is_empty());
+            wait_until("what was half made to be gone", PATIENCE, || {
+                self.left().is_empty()
+            });
         }
         let memory = self.memory();
         let first = self.measured(memory);
         let allowed = first.kibibytes + GROWTH;
-        assert!(memory.kibibytes <= allowed, "it grows: {first:?}, {memory:?}");
+        assert!(
+            memory.kibibytes <= allowed,
+            "it grows: {first:?}, {memory:?}"
+        );
         wait_until("the daemon to close its connections", PATIENCE, || {
             // It looks after them when it is called.
-            let _ = self.ops.stats(&self.node.handler().target_path("nobody", "pv"));
+            let _ = self
+                .ops
+                .stats(&self.node.handler().target_path("nobody", "pv"));
             self.memory().descriptors <= first.descriptors
         });
         Census {
@@ -125,7 +132,9 @@ impl Ground {
         let process = format!("/proc/{}", self.ops.pid());
         Memory {
             kibibytes: field(&format!("{process}/status"), "RssAnon:"),
-            descriptors: fs::read_dir(format!("{process}/fd")).expect("it runs").count(),
+            descriptors: fs::read_dir(format!("{process}/fd"))
+                .expect("it runs")
+                .count(),
         }
     }
 }
@@ -156,13 +165,19 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
 fn cgroups() -> Vec<PathBuf> {
     let own = format!("-t{}-", std::process::id());
     let mut found = Vec::new();
-    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let hierarchies = fs::read_dir("/sys/fs/cgroup")
+        .into_iter()
+        .flatten()
+        .flatten();
     for hierarchy in hierarchies.map(|entry| entry.path()) {
         found.push(hierarchy.clone());
         let groups = fs::read_dir(hierarchy).into_iter().flatten().flatten();
         found.extend(groups.map(|entry| entry.path()));
     }
-    let is_own = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&own));
+    let is_own = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains(&own))
+    };
     found.retain(is_own);
     found
 }

@@ -59,7 +59,13 @@ impl<'a> Lane<'a> {
             // As kubelet does after it has unpublished; what a workload wrote there by mistake stays.
             fs::remove_dir(target).expect("nothing was written to the host");
         }
-        let pod = self.ground.node.handler().kubelet_dir().join("pods").join(uid);
+        let pod = self
+            .ground
+            .node
+            .handler()
+            .kubelet_dir()
+            .join("pods")
+            .join(uid);
         fs::remove_dir_all(pod).expect("the pod's directory goes");
     }
 

@@ -205,7 +205,9 @@ impl<'l, 'g> Life<'l, 'g> {
         }
         let _ = container.delete_force().success();
         let left = || cgroup::processes(container.cgroup());
-        wait_until("a container's processes to end", PATIENCE, || left().is_empty());
+        wait_until("a container's processes to end", PATIENCE, || {
+            left().is_empty()
+        });
         remove_bundle(&container);
     }
 }

@@ -58,5 +58,8 @@ fn pods_live_and_are_killed_and_nothing_is_left() {
         }
     }
     let tally: Tally = lanes.iter().map(Lane::tally).sum();
-    assert!(tally.killed() > all / 4, "hardly anybody was killed: {tally}");
+    assert!(
+        tally.killed() > all / 4,
+        "hardly anybody was killed: {tally}"
+    );
 }
