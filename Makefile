@@ -12,6 +12,7 @@ MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
 TORTURE = 500
 FUZZ_TIME = 60
+N       = 2000
 BARE    = demo test
 # The last one of before that there are nodes of: a tag, once there is one.
 FROM    = b0d0110
@@ -106,12 +107,21 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
 
+# Of the tests that `make test` runs in part. A `'` would end the filterset.
 .PHONY: torture
-torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `make test` does it 30 times
+torture: build ## Kill whatever is done to a volume after each of its steps, and crust_ops at TORTURE (500) moments; TEST=, STEP= for one
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
-		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(HOST) \
+		cargo nextest run --locked --profile torture --package runcrust-tests --test ops --test interrupted \
+		$(if $(TEST),-E 'test(=$(TEST))')
+
+.PHONY: soak
+soak: build ## Let N (2000) pods live and be killed, 8 at a time: nothing is left; `make test` does 60
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) $(HOST) \
+		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
 
 .PHONY: fuzz
 fuzz: ## Look for input that breaks a parser's laws, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one

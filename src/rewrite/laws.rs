@@ -10,7 +10,7 @@ use crust_state::{Config, DeviceNumber, TargetPath};
 use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
-use crate::matching::Match;
+use crate::matching::{By, Match};
 use crate::oci::laws::value_of;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
@@ -153,6 +153,8 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
         let found = Match {
             volume: TargetPath::new(&source).ok()?,
             subpath: PathBuf::new(),
+            by: By::Exact,
+            resolved: None,
         };
         Some(PlannedMount {
             index: mount.index,

@@ -7,7 +7,6 @@ use toml_edit::{DocumentMut, Item};
 use crate::containerd;
 use crate::crio::CRIO;
 use crate::docker;
-use crate::drop_in::DropIn;
 use crate::edit::{Edit, MARK, Source};
 use crate::error::HandlerError;
 use crate::json::Object;

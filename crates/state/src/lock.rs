@@ -1,11 +1,12 @@
-//! Locks between runcrust processes: files under `<state_dir>/locks` that are never unlinked.
+//! Locks between runcrust processes: files under `<state_dir>/locks`. A volume's is unlinked with the
+//! volume, by whoever holds it, and who waited for it then takes the one that is there.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, openat};
 use rustix::io::Errno;
 
 use crate::deadline::Deadline;
@@ -79,9 +80,14 @@ impl Lock {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("openat", &path, error))?;
-        let mut file = wait_for(File::from(fd), path, holder, deadline)?;
+        let mut file = loop {
+            let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|error| failed("openat", &path, error))?;
+            let file = wait_for(File::from(fd), path.clone(), holder, deadline)?;
+            if !is_retired(&file, &path)? {
+                break file;
+            }
+        };
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
@@ -90,7 +96,7 @@ impl Lock {
     }
 
     /// Takes the lock for a look, at once or not at all, and leaves no trace of that: `None` where
-    /// nobody ever took it.
+    /// nobody ever took it, or it was retired.
     pub fn glance(locks: &Directory, name: LockName) -> Result<Option<Self>, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
@@ -101,7 +107,14 @@ impl Lock {
             Err(error) => return Err(failed("openat", &path, error).into()),
         };
         let now = Deadline::after(Duration::ZERO);
-        wait_for(file, path, holder, now).map(|file| Some(Self(file)))
+        let file = wait_for(file, path.clone(), holder, now)?;
+        Ok((!is_retired(&file, &path)?).then_some(Self(file)))
+    }
+
+    /// Lets the lock of something go that is no more, with its file: one for each volume that ever
+    /// was would fill the memory that `/run` is.
+    pub fn retire(self, locks: &Directory, name: LockName) -> Result<(), FileError> {
+        locks.remove(&name.file_name())
     }
 }
 
@@ -114,6 +127,12 @@ impl LockName {
             Self::Attach => "attach.lock".to_owned(),
         }
     }
+}
+
+/// Whether it was retired while it was waited for, and keeps nobody out.
+fn is_retired(file: &File, path: &Path) -> Result<bool, FileError> {
+    let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
+    Ok(stat.st_nlink == 0)
 }
 
 /// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
@@ -152,6 +171,8 @@ fn holder(mut file: File) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -188,9 +209,32 @@ mod tests {
             "what is looked at stays as it is"
         );
         drop(glance);
-        assert!(
-            locks.names().unwrap().contains(&"owners.lock".to_owned()),
-            "never unlinked"
-        );
+        let names = locks.names().unwrap();
+        assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+    }
+
+    #[test]
+    fn who_waited_for_a_retired_lock_takes_the_one_that_is_there() {
+        const ROUNDS: usize = 200;
+        let temporary = tempfile::tempdir().unwrap();
+        let locks = Directory::create(&temporary.path().join("locks")).unwrap();
+        let name = LockName::Device("7:1".parse().unwrap());
+        let inside = AtomicUsize::new(0);
+        let work = || {
+            for round in 0..ROUNDS {
+                let lock = Lock::acquire(&locks, name, Deadline::never()).unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                std::thread::yield_now();
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    lock.retire(&locks, name).unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(work);
+            }
+        });
     }
 }

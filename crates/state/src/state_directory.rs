@@ -109,6 +109,11 @@ impl StateDirectory {
         }
     }
 
+    /// Lets a lock go, and takes its file away: what it was for is no more.
+    pub fn retire(&self, lock: Lock, name: LockName) -> Result<(), FileError> {
+        lock.retire(&self.0.create()?.create_directory("locks")?, name)
+    }
+
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
     pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, StateError> {
         check_id(id)?;

@@ -100,6 +100,5 @@ on_each_delegate! {
         fs::remove_dir_all(crate::pod_directory(&node, POD)).unwrap();
         assert_collected(&node, &["bundle", "owner", "sandbox", "user", "volume"]);
         assert_eq!(node.records(), Vec::<PathBuf>::new());
-        assert!(!made(&target));
     }
 }

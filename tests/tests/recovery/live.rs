@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use runcrust_tests::container::end;
+use runcrust_tests::gc::gc;
 use runcrust_tests::{Node, on_each_delegate};
 
-use crate::{OTHER_POD, POD, gc};
+use crate::{OTHER_POD, POD};
 
 /// Of each delegate.
 const PODS: usize = 4;

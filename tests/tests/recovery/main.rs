@@ -10,62 +10,13 @@ mod unsure;
 
 use std::path::{Path, PathBuf};
 
+use runcrust_tests::gc::collected;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::tree::Snapshot;
 use runcrust_tests::{Container, Node, cgroup, process, wait_until};
 use serde_json::Value;
 
 const POD: &str = "aaaaaaaa-6666-5555-4444-333333333333";
 const OTHER_POD: &str = "bbbbbbbb-6666-5555-4444-333333333333";
-
-/// What `gc` said.
-#[derive(Debug, PartialEq)]
-struct Said {
-    removed: Vec<Value>,
-    left: Vec<Value>,
-}
-
-/// One form of `gc`, as one object.
-#[track_caller]
-fn gc(node: &Node, flags: &[&str]) -> Said {
-    let arguments = [&["gc", "--json"], flags].concat();
-    let run = node.handler().crust(&arguments).success();
-    assert_eq!(run.stderr, "", "{run}");
-    let mut said: Value =
-        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
-    assert_eq!(said["dry_run"], flags.contains(&"--dry-run"), "{run}");
-    let mut list = |key: &str| match said[key].take() {
-        Value::Array(list) => list,
-        other => panic!("{key} is {other}"),
-    };
-    Said {
-        removed: list("removed"),
-        left: list("left"),
-    }
-}
-
-/// Everything of runcrust's on a node.
-fn trees(node: &Node) -> Vec<Snapshot> {
-    let roots = [node.handler().crust_root(), node.handler().state_dir()];
-    let there = roots.iter().filter(|root| root.exists());
-    there.map(|root| Snapshot::take(root)).collect()
-}
-
-/// What `gc` does. Before, it says the same and changes nothing; afterwards there is nothing to be
-/// removed, and left is what was.
-#[track_caller]
-fn collected(node: &Node) -> Said {
-    let before = trees(node);
-    let would = gc(node, &["--dry-run"]);
-    for (now, before) in trees(node).iter().zip(&before) {
-        now.assert_is(before);
-    }
-    let did = gc(node, &[]);
-    assert_eq!(did, would);
-    let again = gc(node, &[]);
-    assert_eq!((again.removed, &again.left), (Vec::new(), &did.left));
-    did
-}
 
 /// The kinds of findings, each once and in their order.
 fn kinds(findings: &[Value]) -> Vec<&str> {

@@ -74,9 +74,8 @@ pub(super) fn try_stage<'a>(
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let unstaged = || -> Result<_, Cause> {
-        let _lock = context
-            .state
-            .lock(LockName::Volume(target.digest()), context.deadline)?;
+        let name = LockName::Volume(target.digest());
+        let lock = context.state.lock(name, context.deadline)?;
         let mut devices = devices_of(context, target)?;
         match context.crust.record(target) {
             Ok(Some(record)) => in_use(record)?,
@@ -93,7 +92,7 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
         for device in devices {
             context.state.remove_owner(device, target)?;
         }
-        Ok(())
+        Ok(context.state.retire(lock, name)?)
     };
     unstaged().map_err(|cause| VolumeError::new(target, cause))
 }
