@@ -18,7 +18,7 @@ pub(super) fn check(flavour: Flavour) -> Finding {
     }
 }
 
-/// What is mounted at or below `/sys/fs/cgroup`.
+/// What is to be seen at and below `/sys/fs/cgroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     None,
@@ -29,7 +29,13 @@ enum Layout {
 
 impl Layout {
     fn of(mounts: &[Mount]) -> Self {
-        let below = || mounts.iter().filter(|it| it.mount_point.starts_with(PLACE));
+        // Of several on one place the last is on top, and hides what is on the others.
+        let top = mounts.iter().rfind(|it| it.mount_point == Path::new(PLACE));
+        let is_seen = |it: &&Mount| {
+            it.mount_point.starts_with(PLACE)
+                && top.is_none_or(|top| it.id == top.id || it.parent == top.id)
+        };
+        let below = || mounts.iter().filter(is_seen);
         let has_v1 = below().any(|mount| mount.fstype == "cgroup");
         let v2 = below().any(|mount| mount.fstype == "cgroup2");
         match (has_v1, v2) {
@@ -65,33 +71,46 @@ mod tests {
 
     use super::*;
 
-    fn layout(mounts: &[(&str, &str)]) -> Layout {
-        let lines: Vec<String> = mounts
-            .iter()
-            .map(|(place, fstype)| format!("1 2 0:3 / {place} rw - {fstype} none rw\n"))
-            .collect();
+    /// Each with its id and its parent's.
+    fn layout(mounts: &[(u32, u32, &str, &str)]) -> Layout {
+        let line = |(id, parent, place, fstype): &_| {
+            format!("{id} {parent} 0:3 / {place} rw - {fstype} none rw\n")
+        };
+        let lines: Vec<String> = mounts.iter().map(line).collect();
         Layout::of(&mountinfo::parse(lines.concat().as_bytes()).unwrap())
     }
 
     #[test]
     fn layouts_are_told_apart() {
+        const PLACE: &str = super::PLACE;
+        let (cpu, unified) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified");
         for (mounts, expected) in [
             (
-                &[("/", "ext4"), ("/sys/fs/cgroup", "tmpfs")][..],
+                &[(1, 1, "/", "ext4"), (2, 1, PLACE, "tmpfs")][..],
                 Layout::None,
             ),
-            (&[("/sys/fs/cgroup", "cgroup2")], Layout::V2),
-            (&[("/sys/fs/cgroup/cpu", "cgroup")], Layout::V1),
+            (&[(1, 1, PLACE, "cgroup2")], Layout::V2),
+            (&[(1, 1, cpu, "cgroup")], Layout::V1),
+            (&[(1, 9, PLACE, "tmpfs"), (2, 1, cpu, "cgroup")], Layout::V1),
             (
                 &[
-                    ("/sys/fs/cgroup/cpu", "cgroup"),
-                    ("/sys/fs/cgroup/unified", "cgroup2"),
+                    (1, 9, PLACE, "tmpfs"),
+                    (2, 1, cpu, "cgroup"),
+                    (3, 1, unified, "cgroup2"),
                 ],
                 Layout::Hybrid,
             ),
-            (&[("/srv/cgroup", "cgroup2")], Layout::None),
+            (
+                &[
+                    (1, 9, PLACE, "tmpfs"),
+                    (2, 1, cpu, "cgroup"),
+                    (3, 1, PLACE, "cgroup2"),
+                ],
+                Layout::V2,
+            ),
+            (&[(1, 1, "/srv/cgroup", "cgroup2")], Layout::None),
         ] {
-            assert_eq!(layout(mounts), expected);
+            assert_eq!(layout(mounts), expected, "{mounts:?}");
         }
     }
 

@@ -11,14 +11,8 @@ const WHAT: &str = "configuration";
 /// `argv0` selects the files that it may be.
 pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsString>) -> Finding {
     match config {
-        Err(error) => {
-            let finding = Finding::failed(WHAT, error);
-            let fix = "containers stop, and don't start, until it is corrected";
-            if finding.fix.is_empty() {
-                return Finding::fail(WHAT, finding.found, fix);
-            }
-            finding
-        }
+        Err(error) => Finding::failed(WHAT, error)
+            .or_else("containers stop, and don't start, until it is corrected"),
         Ok(config) => Finding::pass(
             WHAT,
             match &config.source {

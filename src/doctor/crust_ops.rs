@@ -11,7 +11,10 @@ const WHAT: &str = "crust_ops";
 pub(super) fn check() -> Finding {
     let socket = match ops::listen() {
         Ok(socket) => socket,
-        Err(error) => return Finding::failed(WHAT, &error).softened(),
+        Err(error) => {
+            let fix = "correct it, with `crust_ops --check`: the daemon doesn't start";
+            return Finding::failed(WHAT, &error).softened().or_else(fix);
+        }
     };
     // A service that isn't needed yet needn't be started.
     if is_listed(&socket) {

@@ -140,8 +140,8 @@ on_each_delegate! {
         let userns = staged.plain().user_namespace(100_000, None);
         let _ = staged.refuses(userns, "in a user namespace a hook can't mount");
         let bundle = Bundle::plain(staged.node.dir());
-        let odd = bundle.bind(&staged.target, "/data", &["rbind", "x-odd"]);
-        let _ = staged.refuses(odd, "x-odd");
+        let odd = bundle.bind(&staged.target, "/data", &["rbind", "odd=1"]);
+        let _ = staged.refuses(odd, "odd=1");
     }
 
     fn a_hook_that_is_not_there(delegate: Delegate) {

@@ -65,6 +65,15 @@ impl Finding {
         Self { verdict, ..self }
     }
 
+    /// With what to do, where the error didn't say.
+    #[must_use]
+    pub fn or_else(mut self, fix: &str) -> Self {
+        if self.fix.is_empty() {
+            fix.clone_into(&mut self.fix);
+        }
+        self
+    }
+
     fn of(
         what: &'static str,
         verdict: Verdict,
