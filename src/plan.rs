@@ -2,6 +2,7 @@
 //! done. A value, printable and tested without root.
 
 mod checks;
+mod concern;
 mod error;
 mod facts;
 mod mounts;
@@ -13,6 +14,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::role::Role;
 
+pub(crate) use concern::Look;
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use value::{ContainerPlan, Plan, PlannedMount, Pod, SandboxPlan};
@@ -105,6 +107,19 @@ pub(crate) fn plan(
         ids,
         mounts,
     }))
+}
+
+/// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the
+/// delegate reads.
+pub(crate) fn passes_on(
+    look: Look<'_>,
+    config: &Config,
+    records: &impl Records,
+) -> Result<(), PlanError> {
+    match look.named_by_a_mount(config, records) {
+        Some(who) => Err(PlanError::OtherReading { who }),
+        None => Ok(()),
+    }
 }
 
 fn sandbox(

@@ -5,10 +5,11 @@ mod bundle;
 mod container;
 mod lend;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::volume::{self, Context};
@@ -18,10 +19,10 @@ use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 use rustix::fs::{Access, FileType, access, stat};
 
-use crate::invocation::{Globals, Start, Verb};
+use crate::invocation::{Flavour, Globals, Start, Verb};
 use crate::node::ThisNode;
-use crate::oci::Document;
-use crate::plan::{Facts, Plan, SandboxPlan, plan};
+use crate::oci::{Document, Reader};
+use crate::plan::{Facts, Look, Plan, SandboxPlan, passes_on, plan};
 use crate::rewrite::{self, Hooks, Made};
 use crate::role::Role;
 
@@ -33,9 +34,15 @@ pub(crate) struct Job<'a> {
     pub(crate) start: &'a Start,
     pub(crate) globals: &'a Globals,
     pub(crate) config: &'a Config,
+    /// The delegate's.
+    pub(crate) flavour: Flavour,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
 }
+
+/// The largest config that is rewritten, and written to a record. What the API server, kubelet and
+/// CRI let through is far below.
+const MOST_BYTES: usize = 16 << 20;
 
 /// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
 /// nothing is written. Otherwise the bundle is locked; the lock is let go by the exec.
@@ -44,8 +51,12 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         // The delegate has its own words for that.
         return Ok(None);
     };
-    let document = Document::parse(file.bytes())?;
-    if !job.is_rewritten(&document)? && job.plan(&document)? == Plan::PassOn {
+    let Some(who) = job.concern(&Document::parse(file.bytes())?)? else {
+        return Ok(None);
+    };
+    let text = one_reading(file.bytes()).context(who.clone())?;
+    let document = Document::parse(&text)?;
+    if !job.is_rewritten(&document) && job.plan(&document, file.bytes())? == Plan::PassOn {
         return Ok(None);
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
@@ -55,14 +66,29 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     let Some(file) = job.read()? else {
         return Ok(None);
     };
-    let document = Document::parse(file.bytes())?;
-    if !job.is_rewritten(&document)? {
-        job.carry_out(&document, Bundle::new(&state, &file, made))?;
-        return Ok(Some(lock));
-    }
-    let (bundle, text) = Bundle::undone(&state, &file, made, &document, job.config)?;
-    job.carry_out(&Document::parse(&text)?, bundle)?;
+    let text = one_reading(file.bytes()).context(who.clone())?;
+    let document = Document::parse(&text)?;
+    let bundle = if job.is_rewritten(&document) {
+        Bundle::undone(&state, &file, made, &document, job.config)?
+    } else {
+        Bundle::new(&state, &file, made)
+    };
+    let text = one_reading(bundle.text()).context(who)?;
+    job.carry_out(&Document::parse(&text)?, &bundle)?;
     Ok(Some(lock))
+}
+
+/// A config in the form of which there is one reading.
+fn one_reading(text: &[u8]) -> Result<Cow<'_, [u8]>> {
+    if text.len() > MOST_BYTES {
+        bail!(
+            "config.json has {} bytes, and with a volume it may have {MOST_BYTES}; hint: what makes \
+             it so large? annotations, mounts?",
+            text.len()
+        );
+    }
+    let one = Document::parse(text)?.one_reading()?;
+    Ok(one.map_or(Cow::Borrowed(text), Cow::Owned))
 }
 
 impl Job<'_> {
@@ -73,15 +99,41 @@ impl Job<'_> {
         Ok(ForeignFile::read(&config)?)
     }
 
-    fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
-        let role = Role::of(|key| document.annotation(key));
-        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
-        Ok(rewrite::is_rewritten(document, is_sandbox, self.config)?)
+    /// Whom of ours the config concerns.
+    fn concern(&self, document: &Document<'_>) -> Result<Option<String>> {
+        if self.is_rewritten(document) {
+            return Ok(Some("a bundle that was created before".to_owned()));
+        }
+        let bundle = self.bundle()?;
+        let look = self.look(document, &bundle);
+        Ok(look.concern(self.config, &ThisNode::new(self.config)?))
     }
 
-    fn plan(&self, document: &Document<'_>) -> Result<Plan> {
+    fn look<'l>(&self, document: &'l Document<'l>, bundle: &'l Path) -> Look<'l> {
+        Look {
+            document,
+            bundle,
+            delegate: match self.flavour {
+                Flavour::Runc => Reader::Go,
+                Flavour::Crun => Reader::C,
+            },
+        }
+    }
+
+    fn bundle(&self) -> Result<PathBuf> {
+        std::path::absolute(&self.start.bundle).context("getcwd")
+    }
+
+    fn is_rewritten(&self, document: &Document<'_>) -> bool {
+        let role = Role::of(|key| document.annotation(key));
+        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
+        rewrite::is_rewritten(document, is_sandbox, self.config)
+    }
+
+    /// Plans a create by the one reading of a config that has `given` ones.
+    fn plan(&self, document: &Document<'_>, given: &[u8]) -> Result<Plan> {
         let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
+        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config)?);
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
@@ -90,12 +142,17 @@ impl Job<'_> {
             details: document,
             restores: self.start.verb == Verb::Restore,
         };
-        Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
+        let plan = plan(facts, self.config, &node)?;
+        if plan == Plan::PassOn {
+            let given = Document::parse(given)?;
+            passes_on(self.look(&given, &bundle), self.config, &node)?;
+        }
+        Ok(plan)
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: Bundle<'_>) -> Result<()> {
-        match self.plan(document)? {
-            Plan::PassOn => bundle.leave(document),
+    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>) -> Result<()> {
+        match self.plan(document, bundle.text())? {
+            Plan::PassOn => bundle.leave(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
             Plan::Container(plan) => self.container(document, bundle, &plan),
         }
@@ -104,7 +161,7 @@ impl Job<'_> {
     fn sandbox(
         &self,
         document: &Document<'_>,
-        bundle: Bundle<'_>,
+        bundle: &Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);

@@ -1,10 +1,10 @@
 //! A config's mounts of deferred volumes.
 
-use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crust_state::Config;
 
+use super::concern::bound;
 use super::error::PlanError;
 use super::facts::{Facts, Records};
 use super::value::PlannedMount;
@@ -21,12 +21,7 @@ pub(super) fn matched(
         let Some(given) = &mount.source else {
             continue;
         };
-        // The delegate takes a relative bind source from the bundle.
-        let source = if is_bind(mount) && !given.starts_with('/') {
-            Cow::Owned(facts.bundle.join(&**given))
-        } else {
-            Cow::Borrowed(Path::new(&**given))
-        };
+        let source = bound(facts.bundle, given, is_bind(mount));
         let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
             destination: mount.destination.to_string(),
             source,

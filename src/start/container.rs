@@ -17,7 +17,7 @@ impl Job<'_> {
     pub(super) fn container(
         &self,
         document: &Document<'_>,
-        bundle: Bundle<'_>,
+        bundle: &Bundle<'_>,
         plan: &ContainerPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
