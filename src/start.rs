@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use crust_mount::privileges::{self, Step};
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
 use crust_state::foreign::ForeignFile;
@@ -54,9 +55,11 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     let Some(who) = job.concern(&Document::parse(file.bytes())?)? else {
         return Ok(None);
     };
-    let text = one_reading(file.bytes()).context(who.clone())?;
+    // Until the delegate is to have it again.
+    let _lowered = privileges::lower(Step::Create)?;
+    let text = one_reading(file.bytes()).with_context(|| who.clone())?;
     let document = Document::parse(&text)?;
-    if !job.is_rewritten(&document) && job.plan(&document, file.bytes())? == Plan::PassOn {
+    if !job.is_rewritten(&document) && job.plan(&document, file.bytes(), &who)? == Plan::PassOn {
         return Ok(None);
     }
     let state = StateDirectory::create(&job.config.state_dir)?;
@@ -66,15 +69,15 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     let Some(file) = job.read()? else {
         return Ok(None);
     };
-    let text = one_reading(file.bytes()).context(who.clone())?;
+    let text = one_reading(file.bytes()).with_context(|| who.clone())?;
     let document = Document::parse(&text)?;
     let bundle = if job.is_rewritten(&document) {
         Bundle::undone(&state, &file, made, &document, job.config)?
     } else {
         Bundle::new(&state, &file, made)
     };
-    let text = one_reading(bundle.text()).context(who)?;
-    job.carry_out(&Document::parse(&text)?, &bundle)?;
+    let text = one_reading(bundle.text()).with_context(|| who.clone())?;
+    job.carry_out(&Document::parse(&text)?, &bundle, &who)?;
     Ok(Some(lock))
 }
 
@@ -130,9 +133,11 @@ impl Job<'_> {
         rewrite::is_rewritten(document, is_sandbox, self.config)
     }
 
-    /// Plans a create by the one reading of a config that has `given` ones.
-    fn plan(&self, document: &Document<'_>, given: &[u8]) -> Result<Plan> {
-        let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
+    /// Plans a create by the one reading of a config that was `given` with others; `who` is concerned.
+    fn plan(&self, document: &Document<'_>, given: &[u8], who: &str) -> Result<Plan> {
+        let named = || who.to_owned();
+        let mounts = document.mounts().with_context(named)?;
+        let namespaces = document.namespaces().with_context(named)?;
         let (bundle, node) = (self.bundle()?, ThisNode::new(self.config)?);
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
@@ -150,8 +155,8 @@ impl Job<'_> {
         Ok(plan)
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>) -> Result<()> {
-        match self.plan(document, bundle.text())? {
+    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>, who: &str) -> Result<()> {
+        match self.plan(document, bundle.text(), who)? {
             Plan::PassOn => bundle.leave(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
             Plan::Container(plan) => self.container(document, bundle, &plan),

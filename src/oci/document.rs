@@ -8,7 +8,7 @@ use super::object::{Keys, Object};
 use super::schema::{
     ANNOTATIONS, HOOKS, ID_MAPPING, LINUX, MOUNT, MOUNTS, NAMESPACE, RESOURCES, ROOT, SOURCE, TOP,
 };
-use super::value::{decoded, elements, id, string, wrong_type};
+use super::value::{decoded, elements, id, own_string, string, wrong_type};
 use super::{ArrayPath, DocumentError};
 
 /// One entry of `mounts` (config.md "Mounts").
@@ -114,7 +114,7 @@ impl<'a> Document<'a> {
         }
         found
             .filter(|value| !value.is_null())
-            .map(|value| string(value, format_args!("annotations[\"{key}\"]")))
+            .map(|value| own_string(value, format_args!("annotations[\"{key}\"]")))
             .transpose()
     }
 

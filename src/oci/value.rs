@@ -37,19 +37,27 @@ pub(super) fn string<'a>(
     value: Json<'a>,
     place: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
-    let Some(quoted) = value.quoted() else {
-        return Err(wrong_type(place, "a string", value));
-    };
-    let text = decoded(quoted).map_err(|source| DocumentError::Text {
-        place: place.to_string(),
-        source,
-    })?;
+    let text = own_string(value, place)?;
     if text.contains('\0') {
         return Err(DocumentError::Nul {
             place: place.to_string(),
         });
     }
     Ok(text)
+}
+
+/// The same of a string that means nothing to a delegate, which may read as much of it as it likes.
+pub(super) fn own_string<'a>(
+    value: Json<'a>,
+    place: Arguments<'_>,
+) -> Result<Cow<'a, str>, DocumentError> {
+    let Some(quoted) = value.quoted() else {
+        return Err(wrong_type(place, "a string", value));
+    };
+    decoded(quoted).map_err(|source| DocumentError::Text {
+        place: place.to_string(),
+        source,
+    })
 }
 
 /// What stands between a string's quotes, without its escapes; fails for half a surrogate pair.

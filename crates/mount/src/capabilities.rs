@@ -2,18 +2,24 @@
 
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsopen};
-use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::errno::Name;
+use crate::privileges::{self, PrivilegesError};
 
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
-pub struct CapabilitiesError {
-    /// The call, with its arguments.
-    pub call: String,
-    /// The kernel's answer.
-    pub errno: Errno,
+pub enum CapabilitiesError {
+    /// Which file systems it has.
+    #[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
+    FileSystem {
+        /// The call, with its arguments.
+        call: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// What this process may do.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegesError),
 }
 
 /// Those of the file systems that the running kernel can mount; a module is loaded for it.
@@ -25,7 +31,7 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
             Err(Errno::NODEV) => {}
             Err(errno) => {
                 let call = format!("fsopen({fstype:?})");
-                return Err(CapabilitiesError { call, errno });
+                return Err(CapabilitiesError::FileSystem { call, errno });
             }
         }
     }
@@ -34,11 +40,7 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
 
 /// Whether one of the file systems can grow while it is mounted, by this process.
 pub fn can_grow(fstypes: &[String]) -> Result<bool, CapabilitiesError> {
-    let own = capabilities(None).map_err(|errno| CapabilitiesError {
-        call: "capget".to_owned(),
-        errno,
-    })?;
-    let has_resource = own.effective.contains(CapabilitySet::SYS_RESOURCE);
+    let has_resource = privileges::can_use_reserves()?;
     Ok(fstypes.iter().any(|fstype| grows(fstype, has_resource)))
 }
 

@@ -21,6 +21,7 @@
 //! | [`volume`] | a staged volume's life, and who uses it |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
+//! | [`privileges`] | what root may do and a step of ours needn't |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
@@ -41,6 +42,7 @@ pub mod namespace;
 pub mod options;
 mod origin;
 pub mod place;
+pub mod privileges;
 pub mod probe;
 pub mod propagated;
 pub mod resize;
