@@ -4,9 +4,10 @@
 //! is nothing to do; 1: it isn't, and one sentence on standard error says why; 2: a mistake on the
 //! command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ use crust_handler::{
 };
 use crust_state::lock::Lock;
 use crust_state::sentence;
-use rustix::fs::stat;
+use rustix::fs::{Stat, stat};
+use rustix::param::linux_execfn;
 
 use crate::delegate::built_in;
 
@@ -268,21 +270,22 @@ impl Common {
 }
 
 /// The path that the operator called: as a shell found it, its links not followed, for the name selects
-/// the configuration.
+/// the configuration. Where that was, the kernel knows, whatever `PATH` is by now.
 fn called_by() -> Result<PathBuf> {
     let argv0 = std::env::args_os().next();
     let name = argv0.as_deref().map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
         return std::path::absolute(name).context("getcwd");
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = stat("/proc/self/exe").context("stat(\"/proc/self/exe\")")?;
-    let is_own = |path: &PathBuf| {
-        stat(path).is_ok_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino))
-    };
-    let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
-    let found = found.find(|path| path.is_absolute() && is_own(path));
-    found.map_or_else(|| crate::start::own_path(argv0.as_ref()), Ok)
+    let executed = Path::new(OsStr::from_bytes(linux_execfn().to_bytes()));
+    let executed = std::path::absolute(executed).context("getcwd")?;
+    let same = stat("/proc/self/exe").context("stat(\"/proc/self/exe\")")?;
+    let is_own = |it: Stat| (it.st_dev, it.st_ino) == (same.st_dev, same.st_ino);
+    let is_called_so = executed.file_name() == Some(name.as_os_str());
+    if is_called_so && stat(&executed).is_ok_and(is_own) {
+        return Ok(executed);
+    }
+    crate::start::own_path(argv0.as_ref())
 }
 
 fn shown(plan: &Plan) -> String {

@@ -30,7 +30,6 @@
 
 pub mod attach;
 pub mod bare;
-mod beneath;
 pub mod capabilities;
 pub mod device;
 pub mod errno;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::deadline::Deadline;
@@ -81,10 +81,7 @@ impl Lock {
             LockName::Attach => "attach.lock".to_owned(),
         };
         let path = locks.path().join(&file_name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("openat", &path, error))?;
-        let mut file = wait_for(File::from(fd), path, holder, deadline)?;
+        let mut file = wait_for(locks.open_lock(&file_name)?, path, holder, deadline)?;
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
@@ -127,13 +124,14 @@ fn wait_for(
 }
 
 /// As it said of itself.
-fn holder(mut file: File) -> String {
-    let mut holder = String::new();
-    let _ = file.read_to_string(&mut holder);
-    if holder.is_empty() {
-        holder.push_str("a process that didn't name itself");
+fn holder(file: File) -> String {
+    const MOST: u64 = 64;
+    let mut name = Vec::new();
+    let _ = file.take(MOST).read_to_end(&mut name);
+    if name.is_empty() {
+        return "a process that didn't name itself".to_owned();
     }
-    holder
+    String::from_utf8_lossy(&name).into_owned()
 }
 
 #[cfg(test)]
@@ -160,6 +158,9 @@ mod tests {
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
         Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
+        let file = std::fs::File::open(locks.path().join("owners.lock")).unwrap();
+        std::fs::write(locks.path().join("owners.lock"), "x".repeat(10_000)).unwrap();
+        assert_eq!(holder(file), "x".repeat(64), "no more is read than a process says");
         assert!(
             locks.names().unwrap().contains(&"owners.lock".to_owned()),
             "never unlinked"

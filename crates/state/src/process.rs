@@ -1,10 +1,13 @@
 //! Processes that outlive a pid: what a record keeps to know one again.
 
 use std::io;
+use std::path::Path;
 
 use rustix::fs::stat;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::bounded::{self, KERNELS_WORD};
 
 /// A process as a record names it. A pid alone may have been given to another process since; with
 /// the start time and the boot id it names this one, as far as the kernel's clock ticks (10 ms)
@@ -26,7 +29,7 @@ pub struct Process {
 impl Process {
     /// The process that has `pid` now.
     pub fn of(pid: i32) -> io::Result<Self> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+        let stat = stat_of(pid)?;
         let Some(stat) = Stat::parse(&stat) else {
             return Err(io::Error::other(format!("/proc/{pid}/stat can't be read")));
         };
@@ -58,7 +61,7 @@ impl Process {
     }
 
     fn is_there(&self) -> bool {
-        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+        match stat_of(self.pid) {
             Ok(stat) => Stat::parse(&stat)
                 .is_none_or(|stat| stat.start_time == self.start_time && stat.is_of_the_living()),
             // ESRCH: it went while it was being read.
@@ -74,8 +77,13 @@ fn pid_namespace() -> Option<u64> {
     Some(stat("/proc/self/ns/pid").ok()?.st_ino)
 }
 
+fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
+    bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
+}
+
 fn boot_id() -> io::Result<String> {
-    let mut text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let mut text = bounded::read_to_string(path, KERNELS_WORD)?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }
