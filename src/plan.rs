@@ -48,6 +48,8 @@ pub(crate) fn plan(
         checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;
     }
     let ids = facts.ids(&volume)?;
+    let label = facts::label(facts.details, records);
+    let label = label.map_err(|source| PlanError::document(&volume, source))?;
     let role = facts.role.map_err(|source| PlanError::Role {
         volume: volume.clone(),
         source,
@@ -105,6 +107,7 @@ pub(crate) fn plan(
         pod,
         way,
         ids,
+        label,
         mounts,
     }))
 }
@@ -129,6 +132,10 @@ fn sandbox(
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
     let mut volumes = records.staged_for_pod(pod_uid)?;
+    let label = |volume: &str| {
+        let label = facts::label(facts.details, records);
+        label.map_err(|source| PlanError::document(volume, source))
+    };
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
         let holds = !facts.restores && checks::has_mounts_of_its_own(facts.namespaces).is_ok();
         if config.sandbox == SandboxMode::Auto || !holds {
@@ -138,6 +145,7 @@ fn sandbox(
             pod_uid: pod_uid.to_owned(),
             volumes,
             devices: false,
+            label: label(pod_uid)?,
         }));
     };
     let refused = if facts.restores {
@@ -155,6 +163,7 @@ fn sandbox(
             what,
         });
     }
+    let label = label(&first)?;
     if config.mount_mode == MountMode::Hook {
         // The containers mount them; the sandbox's record says whose they may have.
         volumes.clear();
@@ -163,6 +172,7 @@ fn sandbox(
         pod_uid: pod_uid.to_owned(),
         volumes,
         devices: facts.user_namespace().is_none(),
+        label,
     }))
 }
 

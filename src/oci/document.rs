@@ -166,6 +166,14 @@ impl<'a> Document<'a> {
         text(&linux, "rootfsPropagation", place)
     }
 
+    /// `linux.mountLabel` (config-linux.md "Mount Label").
+    pub(crate) fn mount_label(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
+        let Some(linux) = self.linux()? else {
+            return Ok(None);
+        };
+        text(&linux, "mountLabel", format_args!("linux.mountLabel"))
+    }
+
     fn id_mappings(&self, key: &str) -> Result<Vec<IdMapping>, DocumentError> {
         let Some(ranges) = self.linux()?.and_then(|linux| linux.get(key)) else {
             return Ok(Vec::new());

@@ -25,6 +25,7 @@ pub(super) const LINUX: Keys = &[
     "uidMappings",
     "gidMappings",
     "rootfsPropagation",
+    "mountLabel",
 ];
 pub(super) const RESOURCES: Keys = &["devices"];
 pub(super) const ROOT: Keys = &["path"];

@@ -56,6 +56,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
             id,
             pod_uid,
             process,
+            mount_label: None,
             failures: vec![],
         }),
         way,

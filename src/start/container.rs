@@ -110,6 +110,7 @@ impl<'a, 'p> Users<'a, 'p> {
             id: self.id,
             sandbox: self.plan.pod.sandbox(self.id),
             pod_uid,
+            label: self.plan.label.as_deref(),
         };
         let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
         (new, mounts)

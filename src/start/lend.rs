@@ -31,10 +31,12 @@ impl Job<'_> {
             let mounts = plan.mounts_of(target);
             let views = match (&plan.pod, &sandbox) {
                 (Pod::Sandbox(record), Some(sandbox)) => {
+                    let label = plan.label.as_deref().or(record.mount_label.as_deref());
                     let host = Host {
                         sandbox,
                         record,
                         cli,
+                        label,
                     };
                     from_sandbox(users, target, host, &mounts, ids.as_ref())?
                 }

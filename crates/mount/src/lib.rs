@@ -19,6 +19,7 @@
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`capabilities`] | what this host's kernel allows |
 //! | [`volume`] | a staged volume's life, and who uses it |
+//! | [`selinux`] | the label that a volume's files have |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
 //! | [`privileges`] | what root may do and a step of ours needn't |
@@ -47,6 +48,7 @@ pub mod propagated;
 pub mod resize;
 pub mod rootfs;
 pub mod sandbox;
+pub mod selinux;
 pub mod subpath;
 pub mod sys;
 mod tmpfs;

@@ -22,6 +22,8 @@ pub struct Host<'a> {
     pub record: &'a SandboxRecord,
     /// The program that answers for the volume (KEP-2857: `runtime-cli`).
     pub cli: &'a Path,
+    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    pub label: Option<&'a str>,
 }
 
 /// Makes sure that a volume is mounted in a sandbox: the file system is instantiated at most once
@@ -37,7 +39,7 @@ pub(super) fn ensure_mounted(
     host: Host<'_>,
 ) -> Result<(), Cause> {
     let volume = &locked.volume;
-    let plan = MountPlan::new(context.config, volume.info())?;
+    let plan = MountPlan::new(context.config, volume.info())?.labelled(host.label)?;
     let device = plan.device.number();
     let mut before = live_record(locked, &plan)?;
     let mounted = host.sandbox.mounted(volume.digest(), device)?.is_some();
@@ -46,6 +48,7 @@ pub(super) fn ensure_mounted(
         before.remove(UserKind::Sandbox, host.sandbox.id());
         before = anew_if_unused(before, &plan);
     }
+    let plan = plan.as_present(&before)?;
     // With another superblock than was staged the claim is what refuses it.
     let as_staged = mounted && before.superblock == plan.superblock;
     let pod_uid = &*host.record.pod_uid;
