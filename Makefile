@@ -11,15 +11,21 @@ VM      = $(CURDIR)/target/vm
 MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
 TORTURE = 500
+FUZZ_TIME = 60
+N       = 2000
 BARE    = demo test
+# The last one of before that there are nodes of: a tag, once there is one.
+FROM    = b0d0110
 
 CARGO_DENY_VERSION    := 0.20.2
+CARGO_FUZZ_VERSION    := 0.13.2
 CARGO_NEXTEST_VERSION := 0.9.143
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd groff-base
+FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
 # When what is released was made: at the last commit, or where that isn't known, at the last release.
@@ -43,6 +49,11 @@ endef
 define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
+
+# Lists of make's are cut at blanks, and some of these are removed.
+ifneq ($(words [$(CURDIR)] [$(DESTDIR)$(PREFIX)]),2)
+$(error a directory with a blank in its name: '$(CURDIR)', '$(DESTDIR)$(PREFIX)')
+endif
 
 # With another one no test of a delegate's would be run, and none be missed.
 ifneq ($(filter-out runc crun,$(DELEGATE))$(word 2,$(DELEGATE)),)
@@ -96,12 +107,27 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
 
+# Of the tests that `make test` runs in part. A `'` would end the filterset.
 .PHONY: torture
-torture: build ## Kill crust_ops at TORTURE (500) random moments under load; `make test` does it 30 times
+torture: build ## Kill whatever is done to a volume after each of its steps, and crust_ops at TORTURE (500) moments; TEST=, STEP= for one
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) $(HOST) \
-		cargo nextest run --locked --profile torture --package runcrust-tests --test ops
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(HOST) \
+		cargo nextest run --locked --profile torture --package runcrust-tests --test ops --test interrupted \
+		$(if $(TEST),-E 'test(=$(TEST))')
+
+.PHONY: soak
+soak: build ## Let N (2000) pods live and be killed, 8 at a time: nothing is left; `make test` does 60
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) $(HOST) \
+		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
+
+.PHONY: fuzz
+fuzz: ## Look for input that breaks a parser's laws, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one
+	$(call debian,$(FUZZ_PACKAGES))
+	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
+	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
 
 # A revision from before crust_ops has none to replace.
 .PHONY: upgrade-test
@@ -196,7 +222,7 @@ deb: build manuals licenses ## Build the Debian packages runcrust and crust-ops 
 	@sh deploy/deb/build.sh target/deb/tree target/licenses target/deb
 
 .PHONY: dist
-dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the same bytes everywhere
+dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the same bytes by the same tools
 	@$(MAKE) --silent install PREFIX=/usr/local DESTDIR=$(CURDIR)/target/deb/prefix
 	@sh deploy/dist.sh target/deb/prefix/usr/local target/licenses target/deb \
 		runcrust-$(VERSION)-$(ARCH)-linux target/dist
@@ -209,6 +235,9 @@ image: build ## Build the DaemonSet's image into target/image/
 .PHONY: reproducible
 reproducible: ## Build what is released twice, in different directories, and compare
 	sh deploy/reproducible.sh $(CURDIR)/target/reproducible
+
+.PHONY: release-test
+release-test: bare upgrade-test image reproducible ## What CI has no time for, before a release
 
 .PHONY: clean
 clean: ## Remove what was built

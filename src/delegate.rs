@@ -105,6 +105,11 @@ impl Delegate {
         })
     }
 
+    /// Where it is, as it was configured.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whose grammar the command line has.
     pub(crate) const fn flavour(&self) -> Flavour {
         self.flavour

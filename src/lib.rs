@@ -7,17 +7,24 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod delegate;
+mod doctor;
+mod explain;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod installer;
 mod invocation;
 mod matching;
 mod node;
 mod oci;
 mod plan;
+mod programs;
 mod report;
 mod rewrite;
 mod role;
 mod start;
 mod update;
+mod users;
 mod verbs;
 
 use std::convert::Infallible;

@@ -48,6 +48,21 @@ pub(crate) struct Match {
     pub(crate) volume: TargetPath,
     /// What the mount shows of it; empty for all.
     pub(crate) subpath: PathBuf,
+    /// How the source led to it.
+    pub(crate) by: By,
+    /// The source with its links resolved, where that was what led to it.
+    pub(crate) resolved: Option<TargetPath>,
+}
+
+/// How a source leads to a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It is where the volume is staged.
+    Exact,
+    /// A parent of it is.
+    Parent(TargetPath),
+    /// It is a stock kubelet's bind of a subPath.
+    SubpathBind,
 }
 
 /// Why a mount can neither be matched nor passed on.
@@ -105,14 +120,18 @@ pub(crate) fn match_source(
             .as_ref()
             .filter(|path| given.as_ref() != Some(path)),
     ];
+    let by_links = |found: Match, spelling: &TargetPath| Match {
+        resolved: (given.as_ref() != Some(spelling)).then(|| spelling.clone()),
+        ..found
+    };
     for spelling in spellings.into_iter().flatten() {
         if let Some(found) = match_path(spelling, config, node)? {
-            return Ok(Some(found));
+            return Ok(Some(by_links(found, spelling)));
         }
     }
     for spelling in spellings.into_iter().flatten() {
         if let Some(found) = subpath::find(spelling, node)? {
-            return Ok(Some(found));
+            return Ok(Some(by_links(found, spelling)));
         }
     }
     if config.unstaged == Unstaged::Refuse {
@@ -152,9 +171,16 @@ fn match_path(
                 source,
             })?;
         if let Some(volume) = staged {
+            let is_parent = candidate != *path;
             return Ok(Some(Match {
                 volume,
                 subpath: below.to_owned(),
+                by: if is_parent {
+                    By::Parent(candidate)
+                } else {
+                    By::Exact
+                },
+                resolved: None,
             }));
         }
     }

@@ -5,6 +5,8 @@ mod checks;
 mod concern;
 mod error;
 mod facts;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod mounts;
 mod propagation;
 mod value;
@@ -17,6 +19,7 @@ use crate::role::Role;
 pub(crate) use concern::Look;
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
+pub(crate) use mounts::planned;
 pub(crate) use value::{ContainerPlan, Plan, PlannedMount, Pod, SandboxPlan};
 
 /// Plans a create.

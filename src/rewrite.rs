@@ -3,6 +3,8 @@
 mod build;
 mod container;
 mod devices;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod sandbox;
 mod undo;
 

@@ -130,6 +130,27 @@ impl Role {
     }
 }
 
+/// The annotations that a role can be told by, as far as they are there.
+pub(crate) fn evidence<'a>(
+    annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
+) -> BTreeMap<&'static str, String> {
+    let keys = [
+        KIND,
+        SANDBOX,
+        UID,
+        CRIO_KIND,
+        CRIO_SANDBOX,
+        CRIO_LABELS,
+        LABEL_UID,
+        MANAGER,
+    ];
+    let found = keys.into_iter().filter_map(|key| {
+        let value = annotation(key).ok().flatten()?;
+        Some((key, value.into_owned()))
+    });
+    found.collect()
+}
+
 fn labelled_uid(labels: Option<&str>) -> Option<String> {
     let labels: BTreeMap<String, serde_json::Value> = serde_json::from_str(labels?).ok()?;
     let uid = labels.get(LABEL_UID)?.as_str()?;

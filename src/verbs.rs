@@ -1,18 +1,25 @@
 //! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857).
 //!
-//! Success is exit 0 with one JSON object on standard output. Failure is a non-zero exit, nothing
-//! on standard output, and one line on standard error:
-//! `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
+//! Success is exit 0 with one JSON object on standard output; of verbs for people, with that where
+//! `--json` asks for it. Failure is a non-zero exit, nothing on standard output, and one line on
+//! standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
+mod answer;
 mod capabilities;
+mod doctor;
+mod explain;
+mod gc;
+mod inspect;
+mod list;
 mod publish;
 mod resize;
 mod stage;
 mod stats;
+mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,14 +31,28 @@ use crust_state::{
 };
 use serde_json::{Value, json};
 
+use answer::{Answer, Form};
+
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "runcrust crust", version, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    asked: Asked,
 }
 
+#[derive(Debug, Subcommand)]
+enum Asked {
+    #[command(flatten)]
+    Verb(Verb),
+    /// Show what a create of a bundle would come to, and do nothing
+    Explain(explain::Arguments),
+    /// Look at what this node needs for volumes, and say what to do where it isn't there; changes
+    /// nothing, and fails where a check does
+    Doctor(doctor::Arguments),
+}
+
+/// What is done to volumes, or asked of them.
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Stage a volume for the pod that has this target path
@@ -52,6 +73,23 @@ enum Verb {
     Publish(publish::Arguments),
     /// Show what this runtime can do on this host
     Capabilities,
+    /// Show what is staged, and who has it
+    List(Form),
+    /// Show everything that is known of one volume
+    Inspect(inspect::Arguments),
+    /// Remove what nobody can need any more, and say what may be needed
+    Gc(gc::Arguments),
+}
+
+impl Verb {
+    /// Nothing is changed, and no log begun.
+    const fn only_looks(&self) -> bool {
+        match self {
+            Self::List(_) | Self::Inspect(_) => true,
+            Self::Gc(arguments) => arguments.dry_run,
+            _ => false,
+        }
+    }
 }
 
 /// A failure as the caller is told.
@@ -66,6 +104,13 @@ impl Failure {
         Self {
             code: Code::InvalidArgument,
             message: error.to_string(),
+        }
+    }
+
+    fn not_found(message: String) -> Self {
+        Self {
+            code: Code::NotFound,
+            message,
         }
     }
 
@@ -103,13 +148,13 @@ pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -
             return ExitCode::SUCCESS;
         }
         Err(error) => Err(Failure::invalid(plain(&error))),
-        Ok(Arguments { verb }) => dispatch(verb, config),
+        Ok(Arguments { asked }) => answer(asked, config),
     };
     match outcome {
-        Ok(value) => match writeln!(std::io::stdout(), "{value}") {
-            Ok(()) => ExitCode::SUCCESS,
-            // Nobody heard the answer.
-            Err(_) => ExitCode::FAILURE,
+        Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
+            Ok(()) if !answer.is_of_a_failure() => ExitCode::SUCCESS,
+            // Or nobody heard the answer.
+            _ => ExitCode::FAILURE,
         },
         Err(Failure { code, message }) => {
             let line = json!({"error": {"code": code.as_str(), "message": message}});
@@ -126,38 +171,58 @@ fn plain(error: &clap::Error) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn dispatch(verb: Verb, config: Result<Config, ConfigError>) -> Result<Value, Failure> {
-    let config = config.map_err(|error| Failure::internal(&error))?;
-    logging::start(config.log.as_deref());
-    let crust = CrustDirectory::new(&config);
-    let state =
-        StateDirectory::create(&config.state_dir).map_err(|error| Failure::internal(&error))?;
+fn answer(asked: Asked, config: Result<Config, ConfigError>) -> Result<Answer, Failure> {
+    let needed =
+        |config: Result<Config, ConfigError>| config.map_err(|error| Failure::internal(&error));
+    match asked {
+        Asked::Verb(verb) => dispatch(verb, &needed(config)?),
+        Asked::Explain(arguments) => explain::run(arguments, &needed(config)?),
+        Asked::Doctor(arguments) => Ok(doctor::run(&arguments, config)),
+    }
+}
+
+fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
+    if !verb.only_looks() {
+        logging::start(config.log.as_deref());
+    }
+    let crust = CrustDirectory::new(config);
+    // Whoever only looks makes no directory.
+    let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let limit = match verb {
         Verb::Publish(_) => limits::CREATE,
+        Verb::Gc(_) => Duration::from_secs(30),
         _ => Duration::from_secs(10),
     };
     let deadline = Deadline::after(limit);
     let context = Context {
-        config: &config,
+        config,
         crust: &crust,
         state: &state,
         deadline,
     };
-    match verb {
-        Verb::Stage(arguments) => stage::stage(&context, arguments),
-        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?),
-        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?),
-        Verb::Resize(arguments) => resize::resize(&context, arguments),
-        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?),
-        Verb::Capabilities => capabilities::capabilities(&config),
-    }
+    Ok(match verb {
+        Verb::Stage(arguments) => stage::stage(&context, arguments)?.into(),
+        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?)?.into(),
+        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?)?.into(),
+        Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
+        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?)?.into(),
+        Verb::Capabilities => capabilities::capabilities(config)?.into(),
+        Verb::List(form) => list::list(&context, form)?,
+        Verb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
+        Verb::Gc(arguments) => gc::gc(&context, &arguments),
+    })
 }
 
 /// The program that answers for what this call mounts.
 fn cli() -> Result<PathBuf, Failure> {
-    crate::start::own_path(std::env::args_os().next().as_ref())
+    crate::programs::own_path(std::env::args_os().next().as_ref())
         .map_err(|error| Failure::internal(error.as_ref()))
+}
+
+/// JSON has no paths but those of UTF-8.
+fn shown(path: impl AsRef<Path>) -> Value {
+    path.as_ref().to_string_lossy().into()
 }
 
 fn target(path: OsString) -> Result<TargetPath, Failure> {

@@ -30,8 +30,10 @@ fail() {
     exit 1
 }
 
-tee "$log" <"$scratch/console" | sed --unbuffered -e 's/\r$//' \
-    -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted" 9>&- &
+{
+    tee "$log" <"$scratch/console" | sed --unbuffered -e 's/\r$//' \
+        -e '/^guest: the payload ended with /,$d' -e "/^ *Summary \[/i $counted"
+} 9>&- &
 shown=$!
 # In the background: a shell acts on a signal at once while it waits, and not while a program runs.
 # Where this is killed the guest is ended too.

@@ -12,8 +12,9 @@ set -eu
 node=$1 payload=$2 scratch=$3 words=$4
 shift 4
 
+# A comma ends a value, and two are one.
 disk() {
-    echo "if=virtio,format=raw,cache=unsafe,file=$1"
+    echo "if=virtio,format=raw,cache=unsafe,file=$(echo "$1" | sed 's/,/,,/g')"
 }
 
 truncate --size 512M "$scratch/one" "$scratch/two"

@@ -59,9 +59,10 @@ build() {
     compressed "$scratch/changelog" "$doc/changelog.Debian.gz"
     install -m 0644 "$here/$package/lintian-overrides" "$files/usr/share/lintian/overrides/$package"
 
-    for script in postinst prerm postrm; do
-        if [ -e "$here/$package/$script" ]; then
-            install -m 0755 "$here/$package/$script" "$files/DEBIAN/$script"
+    # Those that both have, and the package's own.
+    for script in "$here/prerm" "$here/$package/postinst" "$here/$package/postrm"; do
+        if [ -e "$script" ]; then
+            install -m 0755 -t "$files/DEBIAN" "$script"
         fi
     done
     (cd "$files" && find etc -type f) | sed 's,^,/,' | LC_ALL=C sort >"$files/DEBIAN/conffiles"

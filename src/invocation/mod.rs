@@ -12,6 +12,8 @@ mod error;
 mod getopt;
 mod goflag;
 mod grammar;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod laws;
 mod read;
 mod scan;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crust_mount::place::Place;
 use crust_state::TargetPath;
 use crust_state::target::SubpathBind;
 
-use super::{Match, MatchError, Node};
+use super::{By, Match, MatchError, Node};
 
 /// Why a bind can neither be resolved nor passed on: the workload would write to the node's disk.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,8 @@ fn decide(
                 return Ok(Some(Match {
                     volume: target.clone(),
                     subpath: subpath.to_owned(),
+                    by: By::SubpathBind,
+                    resolved: None,
                 }));
             }
             None => {}

@@ -189,3 +189,36 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
         None
     );
 }
+
+#[test]
+fn it_is_told_how_a_source_led_to_its_volume() {
+    let target = |path: &str| TargetPath::new(path).unwrap();
+    let linked = ("/var/lib/kubelet", "/data/kubelet");
+    let real = MOUNT.replace(linked.0, linked.1);
+    let by = |staged: &str, link, source: &str| {
+        let node = Table {
+            staged: &[staged],
+            link,
+            bare: false,
+        };
+        let found = match_source(Path::new(source), &Config::default(), &node);
+        let found = found.unwrap().unwrap();
+        (found.by, found.resolved)
+    };
+    let below = format!("{MOUNT}/sub");
+    assert_eq!(by(MOUNT, None, MOUNT), (By::Exact, None));
+    let parent = By::Parent(target(MOUNT));
+    assert_eq!(by(MOUNT, None, &below), (parent.clone(), None));
+    assert_eq!(by(MOUNT, Some(linked), &below), (parent, None), "as given");
+    assert_eq!(
+        by(&real, Some(linked), MOUNT),
+        (By::Exact, Some(target(&real)))
+    );
+    assert_eq!(
+        by(&real, Some(linked), &below),
+        (
+            By::Parent(target(&real)),
+            Some(target(&format!("{real}/sub")))
+        )
+    );
+}

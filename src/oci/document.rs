@@ -81,6 +81,11 @@ impl<'a> Document<'a> {
         })
     }
 
+    /// All of it, as it is written.
+    pub(crate) const fn text(&self) -> &'a str {
+        self.text
+    }
+
     /// All mounts, in order.
     pub(crate) fn mounts(&self) -> Result<Vec<Mount<'a>>, DocumentError> {
         let mounts = self.elements(ArrayPath::Mounts)?;

@@ -9,7 +9,10 @@ mod document;
 mod edit;
 mod error;
 mod json;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod object;
+mod pretty;
 mod readings;
 mod schema;
 mod splice;
@@ -20,5 +23,6 @@ mod value;
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;
 pub(crate) use error::{DocumentError, Reader};
+pub(crate) use pretty::pretty;
 pub(crate) use readings::Source;
 pub(crate) use schema::ArrayPath;

@@ -24,7 +24,7 @@ pub(crate) struct Source<'a> {
 }
 
 /// What the name of a key begins with that stood twice and was the one not read.
-const UNREAD: &str = "x-runcrust-unread-";
+pub(super) const UNREAD: &str = "x-runcrust-unread-";
 
 impl<'a> Document<'a> {
     /// Looks at the source of each mount, and at those that a delegate of this kind, or one that

@@ -1,47 +1,60 @@
 //! A config's mounts of deferred volumes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
 use super::concern::bound;
 use super::error::PlanError;
-use super::facts::{Facts, Records};
+use super::facts::Facts;
 use super::value::PlannedMount;
-use crate::matching::match_source;
+use crate::matching::{Node, match_source};
 use crate::oci::Mount;
 
 pub(super) fn matched(
     facts: &Facts<'_>,
     config: &Config,
-    records: &impl Records,
+    node: &impl Node,
 ) -> Result<Vec<PlannedMount>, PlanError> {
-    let mut mounts = Vec::new();
-    for mount in facts.mounts {
-        let Some(given) = &mount.source else {
-            continue;
-        };
-        let source = bound(facts.bundle, given, is_bind(mount));
-        let found = match_source(&source, config, records).map_err(|source| PlanError::Match {
-            destination: mount.destination.to_string(),
-            source,
-        })?;
-        let Some(found) = found else { continue };
-        if !is_bind(mount) {
-            let (volume, what) = (found.volume.volume_name(), "its mount isn't a bind mount");
-            return Err(PlanError::Unsupported { volume, what });
-        }
-        mounts.push(PlannedMount {
-            index: mount.index,
-            destination: PathBuf::from(&*mount.destination),
-            source: given.to_string(),
-            found,
-            read_only: is_read_only(mount),
-            maps_ids: mount.maps_ids || mount.options.iter().any(|option| is_id_map(option)),
-            options: mount.options.iter().map(ToString::to_string).collect(),
-        });
+    let planned = |mount| planned(mount, facts.bundle, config, node);
+    facts
+        .mounts
+        .iter()
+        .filter_map(|mount| planned(mount).transpose())
+        .collect()
+}
+
+/// What becomes of one mount; `None` where it isn't of a volume.
+pub(crate) fn planned(
+    mount: &Mount<'_>,
+    bundle: &Path,
+    config: &Config,
+    node: &impl Node,
+) -> Result<Option<PlannedMount>, PlanError> {
+    let Some(given) = &mount.source else {
+        return Ok(None);
+    };
+    let source = bound(bundle, given, is_bind(mount));
+    let found = match_source(&source, config, node).map_err(|source| PlanError::Match {
+        destination: mount.destination.to_string(),
+        source,
+    })?;
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    if !is_bind(mount) {
+        let (volume, what) = (found.volume.volume_name(), "its mount isn't a bind mount");
+        return Err(PlanError::Unsupported { volume, what });
     }
-    Ok(mounts)
+    Ok(Some(PlannedMount {
+        index: mount.index,
+        destination: PathBuf::from(&*mount.destination),
+        source: given.to_string(),
+        found,
+        read_only: is_read_only(mount),
+        maps_ids: mount.maps_ids || mount.options.iter().any(|option| is_id_map(option)),
+        options: mount.options.iter().map(ToString::to_string).collect(),
+    }))
 }
 
 /// The delegate binds a mount by its options, whatever its type (runtime-spec, "Mounts").

@@ -75,6 +75,16 @@ pub(crate) struct PlannedMount {
 }
 
 impl ContainerPlan {
+    /// The label that its volumes are mounted with: a container that asks for none takes its
+    /// sandbox's.
+    pub(crate) fn label(&self) -> Option<&str> {
+        let sandboxes = match &self.pod {
+            Pod::Sandbox(record) => record.mount_label.as_deref(),
+            Pod::Own { .. } => None,
+        };
+        self.label.as_deref().or(sandboxes)
+    }
+
     /// Each volume once.
     pub(crate) fn volumes(&self) -> Vec<&TargetPath> {
         let volumes = self.mounts.iter().map(|mount| &mount.found.volume);

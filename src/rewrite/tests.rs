@@ -8,7 +8,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
 use super::*;
-use crate::matching::Match;
+use crate::matching::{By, Match};
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
 
@@ -45,6 +45,8 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         found: Match {
             volume: target(),
             subpath: PathBuf::new(),
+            by: By::Exact,
+            resolved: None,
         },
         read_only: true,
         maps_ids: false,
@@ -188,6 +190,17 @@ fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
             .contains(r#""--pod-uid","uid-1","--cli","/usr/bin/runcrust","--rootfs","/b/rootfs""#)
     );
     assert_eq!(undone(&text, &record), config, "byte for byte");
+}
+
+/// As in a config that was copied from a rewritten one.
+#[test]
+fn of_elements_that_say_the_same_the_added_one_is_taken_back() {
+    let once = member_rewritten(&Document::parse(APP.as_bytes()).unwrap()).0;
+    let source = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
+    let copied = once.replace("/run/runcrust/attach/1", source);
+    let copied = copied.replace("\"poststop\":[{", "\"poststop\":[ { ");
+    let (text, record) = member_rewritten(&Document::parse(copied.as_bytes()).unwrap());
+    assert_eq!(undone(&text, &record), copied, "byte for byte");
 }
 
 #[test]

@@ -65,7 +65,8 @@ pub(crate) fn undo(
             .filter(|added| added.array == array.name())
             .map(|added| &added.element)
             .collect();
-        for (index, element) in document.array(array)?.iter().enumerate() {
+        // What was added came last: of two that say the same the earlier was there before.
+        for (index, element) in document.array(array)?.iter().enumerate().rev() {
             let Ok(value) = serde_json::from_str::<serde_json::Value>(element) else {
                 continue;
             };

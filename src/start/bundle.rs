@@ -37,17 +37,9 @@ impl<'a> Bundle<'a> {
         document: &Document<'_>,
         config: &Config,
     ) -> Result<Self> {
-        let Some(record) = state.bundle(BundleRecord::name(&made.config))? else {
-            bail!(
-                "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), \
-                 of which no record is left; hint: write the bundle's config.json anew",
-                made.config.display(),
-                config.attach_directory().display(),
-            );
-        };
-        let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+        let (record, text) = original(state, &made, document, config)?;
         let mut bundle = Self::new(state, file, made);
-        bundle.before = Some(Document::parse(&text)?.all_readings());
+        bundle.before = Some(text);
         bundle.made.containers = together(record.containers.0, bundle.made.containers);
         Ok(bundle)
     }
@@ -96,6 +88,27 @@ impl<'a> Bundle<'a> {
         self.file.replace(before)?;
         Ok(Some(self.file.again()?))
     }
+}
+
+/// The text of a config as its caller wrote it before an earlier create rewrote it, and the record
+/// that says so. `document` is the [`one_reading`](super::one_reading) of what was left of it.
+pub(crate) fn original(
+    state: &StateDirectory,
+    made: &Made,
+    document: &Document<'_>,
+    config: &Config,
+) -> Result<(BundleRecord, Vec<u8>)> {
+    let Some(record) = state.bundle(BundleRecord::name(&made.config))? else {
+        bail!(
+            "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
+             which no record is left; hint: write the bundle's config.json anew",
+            made.config.display(),
+            config.attach_directory().display(),
+        );
+    };
+    let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+    let text = Document::parse(&text)?.all_readings();
+    Ok((record, text))
 }
 
 /// Of a bundle that is created again and again under new ids, the last.

@@ -1,7 +1,7 @@
 //! A container with volumes: announced as their user, given its views of them, and handed over.
 
-use anyhow::{Context as _, Result, bail};
-use crust_mount::volume::{self, Context, Need, NewContainer};
+use anyhow::{Context as _, Result};
+use crust_mount::volume::{self, Context, NewContainer};
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
@@ -11,7 +11,6 @@ use super::Job;
 use super::bundle::Bundle;
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount};
-use crate::rewrite::{self, Known};
 
 impl Job<'_> {
     pub(super) fn container(
@@ -22,9 +21,8 @@ impl Job<'_> {
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
         let context = self.context(&crust, bundle.state());
-        let parts = || Ok::<_, anyhow::Error>((self.id()?, self.hooks()?, self.rootfs(document)?));
-        let (id, hooks, rootfs) = parts().with_context(|| plan.names())?;
-        let needs = needs(&context, plan)?;
+        let id = self.id().with_context(|| plan.names())?;
+        let (rewrite, hooks) = self.container_rewrite(document, plan)?;
         let mut users = Users::new(&context, plan, &id);
         match plan.way {
             MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
@@ -33,43 +31,16 @@ impl Job<'_> {
                 reserve(&mut users)?;
             }
         }
-        let known = Known {
-            needs: &needs,
-            rootfs: &rootfs,
-        };
-        let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
-        let committed = rewrite.and_then(|rewrite| bundle.commit(document, rewrite));
+        let committed = bundle.commit(document, rewrite);
         committed.with_context(|| plan.names())?;
         users.stay();
         Ok(())
     }
 }
 
-/// What each volume takes, as far as the container can have it.
-fn needs(context: &Context<'_>, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
-    let mut needs = Vec::new();
-    for volume in plan.volumes() {
-        let need = volume::needs(context, volume)?;
-        if need.device_node && plan.ids.is_some() {
-            bail!(
-                "volume {}: metadata.deviceNode or device_node = \"always\" gives the container the \
-                 raw device, and in a user namespace no device can be made; hint: unset them, or \
-                 leave hostUsers unset",
-                volume.volume_name()
-            );
-        }
-        needs.push((volume.clone(), need));
-    }
-    Ok(needs)
-}
-
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for target in users.plan.volumes() {
-        for mount in users.plan.mounts_of(target) {
-            crust_mount::rootfs::attributes(&mount.options)
-                .with_context(|| format!("volume {}", target.volume_name()))?;
-        }
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
         let (new, mounts) = users.announce(target, &pod_uid);
@@ -110,7 +81,7 @@ impl<'a, 'p> Users<'a, 'p> {
             id: self.id,
             sandbox: self.plan.pod.sandbox(self.id),
             pod_uid,
-            label: self.plan.label.as_deref(),
+            label: self.plan.label(),
         };
         let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
         (new, mounts)

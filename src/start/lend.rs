@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use crust_mount::attach::{self, Attachments};
-use crust_mount::sandbox::Sandbox;
 use crust_mount::view::{DetachedMount, View};
 use crust_mount::volume::{self, Host};
 use crust_state::TargetPath;
@@ -14,16 +13,14 @@ use crust_state::lock::LockName;
 
 use super::Job;
 use super::container::Users;
+use super::decide::running_sandbox;
 use crate::plan::{PlannedMount, Pod};
 
 impl Job<'_> {
     /// From here on this process is in a mount namespace of its own.
     pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
-        let sandbox = match &plan.pod {
-            Pod::Sandbox(record) => Some(Sandbox::of(record).with_context(|| plan.names())?),
-            Pod::Own { .. } => None,
-        };
+        let sandbox = running_sandbox(plan)?;
         let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
         let attachments = self.attachments(users).with_context(|| plan.names())?;
@@ -31,12 +28,11 @@ impl Job<'_> {
             let mounts = plan.mounts_of(target);
             let views = match (&plan.pod, &sandbox) {
                 (Pod::Sandbox(record), Some(sandbox)) => {
-                    let label = plan.label.as_deref().or(record.mount_label.as_deref());
                     let host = Host {
                         sandbox,
                         record,
                         cli,
-                        label,
+                        label: plan.label(),
                     };
                     from_sandbox(users, target, host, &mounts, ids.as_ref())?
                 }

@@ -142,8 +142,7 @@ impl Container {
         }
     }
 
-    /// Starts what was created.
-    /// Starts it. Once that has worked its own program runs, or has ended: a delegate's `start`
+    /// Starts what was created. Once that has worked its own program runs, or has ended: a delegate's `start`
     /// returns a little earlier, and then crun's `exec` can't enter a user namespace yet.
     pub fn start(&self) -> Run {
         let pid = fs::read_to_string(self.pid_file()).unwrap_or_default();

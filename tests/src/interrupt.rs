@@ -1,4 +1,4 @@
-//! Commands that are killed, held up, or told an error, at a system call of theirs.
+//! Commands that are held up, or told an error, at a system call of theirs. [`crate::steps`] kills them.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,12 +7,6 @@ use std::time::Duration;
 use crate::node::{PATIENCE, utf8};
 use crate::wait::comes_true;
 use crate::{Container, process, wait_until};
-
-/// The command, and SIGKILL for whichever of its processes enters `call` for the `nth` time, before
-/// the kernel does it.
-pub fn killed_at(command: &Command, call: &str, nth: usize) -> Command {
-    injected(command, &["-f"], call, &format!("signal=KILL:when={nth}"))
-}
 
 /// The command, whose own process waits before its first `call`.
 pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
@@ -49,16 +43,6 @@ fn under_strace(command: &Command, options: &[&str]) -> Command {
         strace.current_dir(directory);
     }
     strace
-}
-
-/// Creates a container, which is killed as by [`killed_at`]. Whether it came to be all the same,
-/// because no process of it gets that far.
-///
-/// # Panics
-///
-/// When neither happens for long.
-pub fn create_killed_at(container: &Container, call: &str, nth: usize) -> bool {
-    create_under(killed_at(&container.create_command(), call, nth), container)
 }
 
 /// Creates a container, with `error` for the `nth` `call` of each of its processes. Whether it came

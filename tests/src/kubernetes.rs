@@ -41,6 +41,28 @@ pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
+/// A document with what a component's JSON patches (RFC 6902) make of it.
+///
+/// # Panics
+///
+/// Where the component has other patches, or one that doesn't fit.
+#[track_caller]
+pub fn with_component(mut document: Value, component: &str) -> Value {
+    let file = format!("components/{component}/kustomization.yaml");
+    let component = self::document(&manifests().join(file));
+    for patch in component["patches"].as_array().expect("patches") {
+        let target = &patch["target"];
+        if target["kind"] != document["kind"] || target["name"] != document["metadata"]["name"] {
+            continue;
+        }
+        let operations = yaml(patch["patch"].as_str().expect("a patch"));
+        let operations: json_patch::Patch =
+            serde_json::from_value(operations).expect("a JSON patch");
+        json_patch::patch(&mut document, &operations).expect("a patch that fits");
+    }
+    document
+}
+
 /// A document as its type. What is written back must say the same: a field that the type doesn't have,
 /// or that stands in the wrong place, would be gone.
 pub fn strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Result<T, String> {

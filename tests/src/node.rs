@@ -1,11 +1,14 @@
 //! A node with runcrust on it, for one test.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::wait::comes_true;
-use crate::{Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, volume};
+use crate::{
+    Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, mounts, volume,
+};
 
 /// Longer than any wait in a test should take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,6 +60,22 @@ impl Node {
         let dir = TestDir::new();
         Self {
             handler: Handler::installed(&dir, delegate, version, extra),
+            dir,
+        }
+    }
+
+    /// With everything as it should be: only root can change a program or a directory, what isn't to
+    /// outlive a boot is in memory, and kubelet's directory is there.
+    pub fn in_order(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::guarded();
+        for name in ["crust", "run"] {
+            let directory = dir.subdir(name);
+            mounts::tmpfs(&directory);
+            fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("chmod");
+        }
+        let _ = dir.subdir("kubelet");
+        Self {
+            handler: Handler::installed(&dir, delegate, Version::New, extra),
             dir,
         }
     }

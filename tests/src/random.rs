@@ -1,4 +1,20 @@
-//! Numbers that look random and are the same in every run, so that what failed fails again.
+//! Numbers that look random and are the same in every run of a seed, so that what failed fails again.
+
+use std::time::SystemTime;
+
+/// `RUNCRUST_TORTURE_SEED`, or the days since 1970, so that something else is tried every day. It is
+/// printed, to be set when what failed is to fail again.
+pub fn seed() -> u64 {
+    let set = std::env::var("RUNCRUST_TORTURE_SEED").unwrap_or_default();
+    let seed = if set.is_empty() {
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+        now.as_secs() / 86400
+    } else {
+        set.parse().expect("RUNCRUST_TORTURE_SEED is a number")
+    };
+    println!("RUNCRUST_TORTURE_SEED={seed}");
+    seed
+}
 
 /// A generator (splitmix64).
 #[derive(Debug, Clone)]

@@ -15,15 +15,22 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub(crate) use imports::{Pattern, patterns};
-pub(crate) use notes::notes;
+pub(crate) use notes::{missing, notes};
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Indent, Toml, give_header, kind, set};
 
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
+
+/// The CRI plugin's names, from version 1 on.
+const PLUGINS: [&str; 3] = [
+    "cri",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.runtime",
+];
 
 /// What a new file begins with: containerd 1.x and 2.x both read version 2.
 const NEW: &str = "version = 2\n";
@@ -42,8 +49,8 @@ impl Version {
             // 0 stands for none.
             None if main.get(&["version"]).is_some() => Err(kind(path, &["version"], "a number")),
             None | Some(0 | 1) if main.is_empty() => Ok(Self(2)),
-            None | Some(0 | 1) => Err(HandlerError::Version1(path.to_owned())),
-            Some(version @ 2..=4) => Ok(Self(version)),
+            None | Some(0) => Ok(Self(1)),
+            Some(version @ 1..=4) => Ok(Self(version)),
             Some(version) => {
                 let path = path.to_owned();
                 Err(HandlerError::UnknownVersion { path, version })
@@ -59,8 +66,9 @@ impl Version {
 
     const fn plugin(self) -> &'static str {
         match self.0 {
-            2 => "io.containerd.grpc.v1.cri",
-            _ => "io.containerd.cri.v1.runtime",
+            1 => PLUGINS[0],
+            2 => PLUGINS[1],
+            _ => PLUGINS[2],
         }
     }
 
@@ -128,6 +136,9 @@ pub(crate) fn install(
 ) -> Result<Vec<Edit>, HandlerError> {
     let new = format!("{MARK}{NEW}");
     let mut read = read(files, &new)?;
+    if let Some(main) = read.first().filter(|main| main.version == Version(1)) {
+        return Err(HandlerError::Version1(main.path.to_owned()));
+    }
     let inherited = cgroup::inherited(&read);
     for file in &read {
         refuse_foreign(file, wanted.handler, |program| wanted.is_ours(program))?;
@@ -200,6 +211,24 @@ pub(crate) fn uninstall(
         edits.push(Edit::maybe(file.path, Some(text), after));
     }
     Ok((edits, program))
+}
+
+/// The handlers that run a program of their own, by whatever name a file calls the plugin.
+pub(crate) fn entries(files: &[Source]) -> Result<Vec<Handler>, HandlerError> {
+    let mut found = Vec::new();
+    for source in files {
+        let toml = Toml::parse(&source.path, source.text.as_deref().unwrap_or_default())?;
+        for plugin in PLUGINS {
+            let runtimes = toml.get(&["plugins", plugin, "containerd", "runtimes"]);
+            let runtimes = runtimes.and_then(Item::as_table_like);
+            let entries = runtimes.into_iter().flat_map(|it| it.iter());
+            found.extend(entries.filter_map(|(name, entry)| {
+                let program = binary(entry)?;
+                Some(Handler::new(&source.path, name, program))
+            }));
+        }
+    }
+    Ok(found)
 }
 
 fn refuse_foreign(

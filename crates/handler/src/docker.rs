@@ -3,28 +3,24 @@
 use std::path::PathBuf;
 
 use crate::edit::{Edit, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::json::{NoObject, Object};
+use crate::lines;
 
 const RUNTIMES: &str = "runtimes";
 const DEFAULT: &str = "default-runtime";
 
 /// The file's new text.
 pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, HandlerError> {
-    let text = match source.text.as_deref() {
-        // dockerd takes an empty file for none.
-        Some(text) if !text.trim().is_empty() => text,
-        _ => "{}\n",
-    };
     let path = serde_json::Value::from(wanted.program).to_string();
-    let text = &without_null(source, text)?;
+    let text = &null_as_empty(source, text(source).unwrap_or("{}\n"))?;
     let root = read(source, "", Object::parse(text))?;
     let Some(runtimes) = root.object(RUNTIMES) else {
         let text = root.with_member(RUNTIMES, |form| {
             form.object(wanted.handler, |form| form.object("path", |_| path))
         });
-        return Ok(Edit::new(&source.path, source.text.as_deref(), text));
+        return Ok(edit(source, &text));
     };
     let runtimes = read(source, RUNTIMES, runtimes)?;
     let text = match handler(source, &runtimes, wanted.handler, |it| wanted.is_ours(it))? {
@@ -32,32 +28,42 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
         Some((_, program)) if program == wanted.program => text.to_owned(),
         Some((entry, _)) => entry.with_value("path", &path).unwrap_or_default(),
     };
-    Ok(Edit::new(&source.path, source.text.as_deref(), text))
+    Ok(edit(source, &text))
 }
 
-/// The file's new text, and the program that the handler ran.
+/// What dockerd decodes: it passes over a byte order mark, and takes an empty file for none
+/// (`getConflictFreeConfiguration`).
+fn text(source: &Source) -> Option<&str> {
+    let text = lines::without_bom(source.text.as_deref()?);
+    (!text.trim().is_empty()).then_some(text)
+}
+
+fn edit(source: &Source, text: &str) -> Edit {
+    let before = source.text.as_deref();
+    let mark = lines::bom(before.unwrap_or_default());
+    Edit::new(&source.path, before, format!("{mark}{text}"))
+}
+
+/// The file's new text, and the program that the handler ran; none where there was no handler.
 pub(crate) fn uninstall(
     source: &Source,
     unwanted: Unwanted<'_>,
-) -> Result<Option<(Edit, PathBuf)>, HandlerError> {
-    let Some(text) = source
-        .text
-        .as_deref()
-        .filter(|text| !text.trim().is_empty())
-    else {
-        return Ok(None);
+) -> Result<(Vec<Edit>, Option<PathBuf>), HandlerError> {
+    const NOTHING: (Vec<Edit>, Option<PathBuf>) = (Vec::new(), None);
+    let Some(text) = text(source) else {
+        return Ok(NOTHING);
     };
-    let text_in_use = without_null(source, text)?;
-    let root = read(source, "", Object::parse(&text_in_use))?;
+    let text = &null_as_empty(source, text)?;
+    let root = read(source, "", Object::parse(text))?;
     let Some(runtimes) = root.object(RUNTIMES) else {
-        return Ok(None);
+        return Ok(NOTHING);
     };
     let runtimes = read(source, RUNTIMES, runtimes)?;
     let found = handler(source, &runtimes, unwanted.handler, |it| {
         unwanted.is_ours(it)
     })?;
     let Some((_, program)) = found else {
-        return Ok(None);
+        return Ok(NOTHING);
     };
     let default = root
         .get(DEFAULT)
@@ -75,16 +81,33 @@ pub(crate) fn uninstall(
     } else {
         runtimes.without(unwanted.handler)
     };
-    let edit = Edit::maybe(&source.path, Some(text), left);
-    Ok(Some((edit, program.into())))
+    let edit = edit(source, &left.unwrap_or_default());
+    Ok((vec![edit], Some(program.into())))
+}
+
+/// The runtimes that are a program. Go reads two objects of a name into one.
+pub(crate) fn entries(source: &Source) -> Result<Vec<Handler>, HandlerError> {
+    let Some(text) = text(source) else {
+        return Ok(Vec::new());
+    };
+    let root = read(source, "", Object::parse(text))?;
+    let mut found = Vec::new();
+    for (_, runtimes) in root.objects().filter(|(name, _)| *name == RUNTIMES) {
+        found.extend(runtimes.objects().filter_map(|(name, entry)| {
+            let program = entry.get("path")?;
+            let program: String = serde_json::from_str(program).ok()?;
+            Some(Handler::new(&source.path, name, &program))
+        }));
+    }
+    Ok(found)
 }
 
 /// Go reads a null as nothing.
-fn without_null(source: &Source, text: &str) -> Result<String, HandlerError> {
+fn null_as_empty(source: &Source, text: &str) -> Result<String, HandlerError> {
     let root = read(source, "", Object::parse(text))?;
     let null = root.get(RUNTIMES).filter(|value| *value == "null");
     Ok(null
-        .and_then(|_| root.without(RUNTIMES))
+        .and_then(|_| root.with_value(RUNTIMES, "{}"))
         .unwrap_or_else(|| text.to_owned()))
 }
 

@@ -1,11 +1,11 @@
 //! Engines that read a file and others beside it, each of which can name handlers: CRI-O and podman.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml_edit::Item;
 
 use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Unwanted, Wanted, refuse_default};
+use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
 use crate::error::HandlerError;
 use crate::tables::{Toml, kind};
 
@@ -25,6 +25,17 @@ pub(crate) struct DropIn {
         fn(&mut Toml<'_>, &Source, Wanted<'_>, Option<&str>) -> Result<(), HandlerError>,
     /// Removes what stood around the entry, in a file that is all ours or isn't.
     pub(crate) tidy: fn(&mut Toml<'_>, bool),
+}
+
+/// A file with the handler, which is runcrust's.
+struct Entry<'a> {
+    path: &'a Path,
+    text: &'a str,
+    toml: Toml<'a>,
+    /// What it runs first.
+    program: String,
+    /// A package keeps the file: the next version of it would bring the handler back.
+    is_packages: bool,
 }
 
 impl DropIn {
@@ -49,35 +60,103 @@ impl DropIn {
         Ok(vec![edit])
     }
 
-    /// The first file's new text, and the program that the handler ran.
+    /// The new texts of the files that have the handler, and the program that it ran. Files of packages
+    /// stay as they are.
     pub(crate) fn uninstall(
         &self,
         files: &[Source],
         unwanted: Unwanted<'_>,
-    ) -> Result<Option<(Edit, PathBuf)>, HandlerError> {
-        let Some((source, text)) = files
-            .first()
-            .and_then(|source| Some((source, source.text.as_deref()?)))
-        else {
-            return Ok(None);
+    ) -> Result<(Vec<Edit>, Option<PathBuf>), HandlerError> {
+        let mut found = self.found(files, unwanted)?;
+        found.retain(|entry| !entry.is_packages);
+        let Some(first) = found.first() else {
+            return Ok((Vec::new(), None));
         };
-        let mut toml = Toml::parse(&source.path, text)?;
-        let found = self.program(&toml, source, unwanted.handler, |it| unwanted.is_ours(it))?;
-        let Some(program) = found else {
-            return Ok(None);
-        };
+        let program = PathBuf::from(&first.program);
         for file in files {
             let toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or_default())?;
             let default = toml.get(self.default).and_then(Item::as_str);
             refuse_default(&file.path, self.default, default, unwanted.handler)?;
         }
+        let edits = found
+            .into_iter()
+            .map(|it| self.without(it, unwanted.handler));
+        Ok((edits.collect(), Some(program)))
+    }
+
+    /// The files that keep the handler, for they are a package's.
+    pub(crate) fn kept(
+        &self,
+        files: &[Source],
+        unwanted: Unwanted<'_>,
+    ) -> Result<Vec<String>, HandlerError> {
+        let mut found = self.found(files, unwanted)?;
+        found.retain(|entry| entry.is_packages);
+        let told = found.into_iter().map(|entry| {
+            let (path, handler) = (entry.path.display(), unwanted.handler);
+            format!("{path} has handler {handler}, and stays: it is its package's")
+        });
+        Ok(told.collect())
+    }
+
+    /// The entries that are runcrust's; fails where there are only others.
+    fn found<'a>(
+        &self,
+        files: &'a [Source],
+        unwanted: Unwanted<'_>,
+    ) -> Result<Vec<Entry<'a>>, HandlerError> {
+        let (mut found, mut foreign) = (Vec::new(), None);
+        for (at, source) in files.iter().enumerate() {
+            let (path, Some(text)) = (source.path.as_path(), source.text.as_deref()) else {
+                continue;
+            };
+            let toml = Toml::parse(path, text)?;
+            match self.program(&toml, source, unwanted.handler, |it| unwanted.is_ours(it)) {
+                Ok(None) => {}
+                Ok(Some(program)) => found.push(Entry {
+                    path,
+                    text,
+                    toml,
+                    program,
+                    // The first one is named.
+                    is_packages: at > 0 && path.starts_with("/usr"),
+                }),
+                Err(error @ HandlerError::Foreign { .. }) => foreign = foreign.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match foreign {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    fn without(&self, entry: Entry<'_>, handler: &str) -> Edit {
+        let (mut toml, text) = (entry.toml, entry.text);
         let is_our_file = text.starts_with(MARK);
-        toml.remove(&[self.runtimes, &[unwanted.handler]].concat());
+        toml.remove(&[self.runtimes, &[handler]].concat());
         (self.tidy)(&mut toml, is_our_file);
-        let left = toml.text();
-        let only_ours = is_our_file && left.trim().is_empty();
-        let edit = Edit::maybe(&source.path, Some(text), (!only_ours).then_some(left));
-        Ok(Some((edit, program.into())))
+        let mut left = toml.text();
+        if is_our_file && !left.starts_with(MARK) {
+            // It stood above a table, and went with that.
+            left.insert_str(0, MARK);
+        }
+        let only_ours = is_our_file && left.trim() == MARK.trim();
+        Edit::maybe(entry.path, Some(text), (!only_ours).then_some(left))
+    }
+
+    /// The handlers, one for each program that they name.
+    pub(crate) fn entries(&self, files: &[Source]) -> Result<Vec<Handler>, HandlerError> {
+        let mut found = Vec::new();
+        for source in files {
+            let toml = Toml::parse(&source.path, source.text.as_deref().unwrap_or_default())?;
+            let runtimes = toml.get(self.runtimes).and_then(Item::as_table_like);
+            for (name, entry) in runtimes.into_iter().flat_map(|it| it.iter()) {
+                let programs = (self.programs)(entry).unwrap_or_default().into_iter();
+                found.extend(programs.map(|program| Handler::new(&source.path, name, program)));
+            }
+        }
+        Ok(found)
     }
 
     /// What an entry of ours runs first; `None`: there is no entry.

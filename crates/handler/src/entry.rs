@@ -1,8 +1,35 @@
 //! Whether an entry of the handler's name is runcrust's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::HandlerError;
+
+/// A handler that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handler {
+    /// The file that has it.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it runs.
+    pub program: PathBuf,
+}
+
+impl Handler {
+    pub(crate) fn new(file: &Path, name: &str, program: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            program: program.into(),
+        }
+    }
+
+    /// Whether it runs runcrust, by the program's name alone.
+    #[must_use]
+    pub fn is_runcrust(&self) -> bool {
+        is_runcrust(&self.program)
+    }
+}
 
 /// What a handler is to be.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +83,11 @@ pub(crate) fn refuse_default(
 }
 
 /// runcrust is called by several names, and its name selects its configuration.
+fn is_runcrust(program: &Path) -> bool {
+    let name = program.file_name();
+    name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"runcrust"))
+}
+
 fn is_ours(program: &str, own: Option<&str>) -> bool {
-    let name = Path::new(program).file_name();
-    let is_runcrust = name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"runcrust"));
-    is_runcrust || own == Some(program)
+    is_runcrust(Path::new(program)) || own == Some(program)
 }

@@ -1,7 +1,7 @@
 //! Why a handler isn't installed or removed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crust_state::config::ConfigError;
 use crust_state::crust::EntryError;
@@ -27,6 +27,9 @@ pub enum HandlerError {
     /// A file isn't text.
     #[error("{}: isn't UTF-8; hint: is it the daemon's configuration?", .0.display())]
     NotText(PathBuf),
+    /// A directory, mostly.
+    #[error("{} isn't a file, and the daemon fails to read it too; hint: name a file, or take it from where a pattern of `imports` finds it", .0.display())]
+    NotAFile(PathBuf),
     /// A key isn't a table, or not of the type that its daemon reads.
     #[error("{}: {key} isn't {kind}; hint: the daemon can't read it either: correct it", path.display())]
     Kind {
@@ -92,7 +95,7 @@ pub enum HandlerError {
     #[error("the handler can't start a container: {0}")]
     Incomplete(String),
     /// Who can change it is root.
-    #[error("{}: {flaw}", path.display())]
+    #[error("{}{flaw}", on_the_way(path, flaw))]
     Untrusted {
         /// What a daemon would read or run.
         path: PathBuf,
@@ -164,6 +167,14 @@ impl HandlerError {
     ) -> Self {
         let (path, source) = (path.into(), source.into());
         Self::Call { call, path, source }
+    }
+}
+
+/// What is found on the way to a file names the file; what is found at its end says which it is itself.
+fn on_the_way(path: &Path, flaw: &Flaw) -> String {
+    match flaw {
+        Flaw::Writable { place, .. } | Flaw::Lstat { place, .. } if place == path => String::new(),
+        _ => format!("{}: ", path.display()),
     }
 }
 

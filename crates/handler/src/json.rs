@@ -70,6 +70,14 @@ impl<'a> Object<'a> {
         Some(Self::at(self.text, value))
     }
 
+    /// The members that are objects, with their names; one of a name that stands twice too.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&str, Self)> {
+        self.members.iter().filter_map(|member| {
+            let object = Self::at(self.text, member.value.clone()).ok()?;
+            Some((member.name.as_str(), object))
+        })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
@@ -96,8 +104,8 @@ impl<'a> Object<'a> {
             (None, None) => self.inside(),
             (Some(before), _) => self.members[before].value.end..value.end,
             (None, Some(_)) => {
-                let comma = self.text[value.end..].find(',')?;
-                self.span.start + 1..value.end + comma + 1
+                let comma = value.end + self.text[value.end..].find(',')?;
+                self.name_after(self.span.start)..self.name_after(comma)
             }
         };
         Some(spliced(self.text, gap, ""))
@@ -122,6 +130,12 @@ impl<'a> Object<'a> {
             None => (self.inside(), format!("{member}{}", form.end)),
         };
         spliced(self.text, at, &new)
+    }
+
+    /// Where the next name begins, after a brace or comma.
+    fn name_after(&self, at: usize) -> usize {
+        let rest = &self.text[at + 1..];
+        at + 1 + rest.len() - rest.trim_start().len()
     }
 
     /// Between the braces.
@@ -149,6 +163,10 @@ impl<'a> Object<'a> {
     }
 
     fn form_of_nothing(&self, indent: &str) -> Layout {
+        let above = self.text[..self.span.start].trim_start();
+        if !above.is_empty() && !above.contains('\n') {
+            return Layout::default();
+        }
         let unit = if indent.is_empty() { "    " } else { indent };
         let newline = if self.text.contains("\r\n") {
             "\r\n"
@@ -163,7 +181,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// How an object's members stand.
+/// How an object's members stand; all on one line, if nothing else is said.
+#[derive(Default)]
 struct Layout {
     /// Before the closing brace, where there was nothing.
     end: String,

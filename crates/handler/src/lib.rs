@@ -3,7 +3,7 @@
 //!
 //! | room | what is there |
 //! |---|---|
-//! | [`request`] | from what is asked for to a plan |
+//! | [`request`] | from what is asked for to a plan; which handlers there are |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | from the texts of an engine's files to their new texts; nothing is read or written |
 //! | [`drop_in`] | what CRI-O and podman have in common |
 //! | [`tables`], [`json`], [`lines`] | editing TOML and JSON in place |
@@ -26,7 +26,12 @@ mod drop_in;
 mod edit;
 mod entry;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod json;
+#[cfg(feature = "fuzzing")]
+mod laws;
 mod lines;
 mod node;
 mod podman;
@@ -35,14 +40,16 @@ mod request;
 mod service;
 mod settings;
 mod tables;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 mod users;
 
 pub use change::{Change, Plan};
+pub use entry::Handler;
 pub use error::HandlerError;
+pub use lines::unified;
 pub use node::Node;
 pub use programs::{Copy, check_complete, plan_copies};
-pub use request::{Engine, Request, install, uninstall};
+pub use request::{Engine, Request, entries, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
-pub use users::check_unused;
+pub use users::{check_unused, check_unused_by_any};

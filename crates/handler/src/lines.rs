@@ -7,6 +7,11 @@ pub(crate) const OURS: &str = "# Added by runcrust install";
 
 const BOM: &str = "\u{feff}";
 
+/// The mark that some editors begin a text with, if this one has it.
+pub(crate) fn bom(text: &str) -> &str {
+    &text[..text.len() - without_bom(text).len()]
+}
+
 /// A text without the mark that some editors begin one with.
 pub(crate) fn without_bom(text: &str) -> &str {
     text.strip_prefix(BOM).unwrap_or(text)
@@ -15,7 +20,7 @@ pub(crate) fn without_bom(text: &str) -> &str {
 /// `edited`, an edit of `original`, with what it should have kept: the line ends, comments that stood
 /// above a table that was removed, and those at the end of one that another was added after.
 pub(crate) fn carried(original: &str, edited: &str) -> String {
-    let mark = if original.starts_with(BOM) { BOM } else { "" };
+    let mark = bom(original);
     let (original, edited) = (without_bom(original), without_bom(edited));
     let (plain, edited) = (original.replace("\r\n", "\n"), edited.replace("\r\n", "\n"));
     let is_crlf = original.contains("\r\n");
@@ -104,7 +109,8 @@ fn comments_above<'a, 'b>(lines: &'b [&'a str]) -> &'b [&'a str] {
 }
 
 /// The difference as `diff -u` shows it; a file that isn't there is `/dev/null`.
-pub(crate) fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
+#[must_use]
+pub fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     let name = |text: Option<&str>| text.map_or("/dev/null", |_| path).to_owned();
     let (old, new) = (before.unwrap_or_default(), after.unwrap_or_default());
     let diff = TextDiff::from_lines(old, new);

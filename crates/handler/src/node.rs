@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crust_mount::within;
-use crust_state::foreign::{ForeignFile, Staged, stage_new, sweep};
+use crust_state::foreign::{ForeignFile, ForeignFileError, Staged, stage_new, sweep};
 use crust_state::lock::Lock;
 use crust_state::{Deadline, trust};
 
@@ -70,8 +70,12 @@ impl Node {
     /// A configuration, which must be root's.
     pub(crate) fn read(&self, path: &Path) -> Result<(Source, Option<Kept>), HandlerError> {
         self.check_directory(path.parent().unwrap_or(path))?;
-        let found = ForeignFile::read(&self.find(path))?;
+        let found = ForeignFile::read(&self.find(path));
         let path = path.to_owned();
+        let found = match found {
+            Err(ForeignFileError::NotAFile(_)) => return Err(HandlerError::NotAFile(path)),
+            found => found?,
+        };
         let Some(file) = found else {
             return Ok((Source::new(path, None), None));
         };

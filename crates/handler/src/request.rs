@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::change::{Change, Plan};
 use crate::edit::{Edit, Source};
-use crate::entry::{Unwanted, Wanted};
+use crate::entry::{Handler, Unwanted, Wanted};
 use crate::error::HandlerError;
 use crate::node::{Kept, Node};
 use crate::service::{Service, Verb};
@@ -96,7 +96,7 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
         program: program_name(program)?,
         systemd_cgroup: request.systemd_cgroup,
     };
-    let files = Files::read(node, request)?;
+    let files = Files::read(node, request.engine, request.file())?;
     if request.config.is_none() && !files.are_there() {
         check_engine(node, request.engine)?;
     }
@@ -121,28 +121,58 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
 pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     let program = request.program.as_deref().map(program_name).transpose()?;
     let unwanted = Unwanted {
-        handler: handler(&request.handler)?,
+        // An operator may have chosen one that `install` wouldn't.
+        handler: &request.handler,
         program,
     };
-    let files = Files::read(node, request)?;
-    let first = files.main();
-    let removed = match request.engine {
-        Engine::Containerd => {
-            let (edits, program) = containerd::uninstall(&files.sources, unwanted)?;
-            return Ok(files.plan(edits, Vec::new(), program));
-        }
+    let files = Files::read(node, request.engine, request.file())?;
+    let (edits, program) = match request.engine {
+        Engine::Containerd => containerd::uninstall(&files.sources, unwanted)?,
         Engine::Crio => crio::CRIO.uninstall(&files.sources, unwanted)?,
         Engine::Podman => podman::PODMAN.uninstall(&files.sources, unwanted)?,
-        Engine::Docker => docker::uninstall(first, unwanted)?,
+        Engine::Docker => docker::uninstall(files.main(), unwanted)?,
     };
-    let (edit, program) = removed.unzip();
-    Ok(files.plan(edit.into_iter().collect(), Vec::new(), program))
+    let notes = match request.engine {
+        Engine::Containerd => containerd::missing(&files.sources),
+        Engine::Crio => crio::CRIO.kept(&files.sources, unwanted)?,
+        Engine::Podman => podman::PODMAN.kept(&files.sources, unwanted)?,
+        Engine::Docker => Vec::new(),
+    };
+    Ok(files.plan(edits, notes, program))
+}
+
+/// The names of the handlers that run runcrust, sorted, in an engine's configuration: `config`, or else
+/// the engine's usual files. A program is runcrust if its name begins so.
+pub fn handlers(
+    node: &Node,
+    engine: Engine,
+    config: Option<&Path>,
+) -> Result<Vec<String>, HandlerError> {
+    let first = config.unwrap_or_else(|| engine.default_file());
+    let found = Files::read(node, engine, first)?.entries(engine)?;
+    let ours = found.into_iter().filter(Handler::is_runcrust);
+    let mut names: Vec<String> = ours.map(|handler| handler.name).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// The handlers in an engine's usual files that name what they run; `None` where neither such a file nor
+/// its unit is on the node.
+pub fn entries(node: &Node, engine: Engine) -> Result<Option<Vec<Handler>>, HandlerError> {
+    let files = Files::read(node, engine, engine.default_file())?;
+    let service = engine.service();
+    if !files.are_there() && !service.is_some_and(|service| service.is_on(node)) {
+        return Ok(None);
+    }
+    files.entries(engine).map(Some)
 }
 
 impl Files {
-    fn read(node: &Node, request: &Request) -> Result<Self, HandlerError> {
+    /// `first`, and what the engine reads with it.
+    fn read(node: &Node, engine: Engine, first: &Path) -> Result<Self, HandlerError> {
         let mut files = Self::default();
-        let mut pending = VecDeque::from([(request.file().to_owned(), true)]);
+        let mut pending = VecDeque::from([(first.to_owned(), true)]);
         while let Some((path, is_sure)) = pending.pop_front() {
             let there = files.sources.iter_mut().find(|source| source.path == path);
             if let Some(source) = there {
@@ -150,15 +180,15 @@ impl Files {
                 continue;
             }
             if files.sources.len() == MOST_FILES {
-                let (path, most) = (request.file().to_owned(), MOST_FILES);
+                let (path, most) = (first.to_owned(), MOST_FILES);
                 return Err(HandlerError::Imports { path, most });
             }
             let (mut source, kept) = node.read(&path)?;
             source.is_sure = is_sure;
-            if request.engine == Engine::Containerd {
+            if engine == Engine::Containerd {
                 pending.extend(files.imports(node, &source)?);
             } else if files.sources.is_empty() {
-                let siblings = siblings::of(node, request.engine, &path)?;
+                let siblings = siblings::of(node, engine, &path)?;
                 pending.extend(siblings.into_iter().map(|path| (path, true)));
             }
             files.sources.push(source);
@@ -184,6 +214,16 @@ impl Files {
             }
         }
         Ok(found)
+    }
+
+    /// The handlers that name what they run.
+    fn entries(&self, engine: Engine) -> Result<Vec<Handler>, HandlerError> {
+        match engine {
+            Engine::Containerd => containerd::entries(&self.sources),
+            Engine::Crio => crio::CRIO.entries(&self.sources),
+            Engine::Podman => podman::PODMAN.entries(&self.sources),
+            Engine::Docker => docker::entries(self.main()),
+        }
     }
 
     fn are_there(&self) -> bool {
@@ -236,3 +276,6 @@ fn program_name(program: &Path) -> Result<&str, HandlerError> {
     let name = program.to_str().filter(|_| program.is_absolute());
     name.ok_or_else(|| HandlerError::ProgramPath(program.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

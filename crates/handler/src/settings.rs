@@ -1,26 +1,53 @@
 //! The configuration of the program that a handler runs.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crust_state::Config;
+use crust_state::config::CONFIG_DIRECTORY;
 
 use crate::error::HandlerError;
 use crate::node::Node;
+
+/// `crust_ops`' own, beside them.
+const DAEMONS: &[u8] = b"crust_ops.toml";
 
 /// The configuration that the program would read on the node, with its directories as found from
 /// here.
 pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
     let name: OsString = program.into();
-    let mut config = Config::default();
-    for file in Config::files(Some(&name)) {
-        let file = node.find(&file);
-        if file.exists() {
-            config = Config::load_file(&file)?;
-            break;
-        }
+    let there = Config::files(Some(&name)).find_map(|file| load(node, &file).transpose());
+    Ok(there
+        .transpose()?
+        .unwrap_or_else(|| found(node, Config::default())))
+}
+
+/// The configurations that a program could read on the node, whatever it is called by.
+pub(crate) fn all(node: &Node) -> Result<Vec<Config>, HandlerError> {
+    let directory = Path::new(CONFIG_DIRECTORY);
+    let mut names = node.names(directory)?;
+    names.retain(|name| name.ends_with(b".toml") && name != DAEMONS);
+    names.sort();
+    let mut configs = vec![found(node, Config::default())];
+    for name in &names {
+        configs.extend(load(node, &directory.join(OsStr::from_bytes(name)))?);
     }
-    config.crust_root = node.find(&config.crust_root);
-    config.state_dir = node.find(&config.state_dir);
-    Ok(config)
+    Ok(configs)
+}
+
+fn load(node: &Node, file: &Path) -> Result<Option<Config>, HandlerError> {
+    let file = node.find(file);
+    if !file.exists() {
+        return Ok(None);
+    }
+    Ok(Some(found(node, Config::load_file(&file)?)))
+}
+
+fn found(node: &Node, config: Config) -> Config {
+    Config {
+        crust_root: node.find(&config.crust_root),
+        state_dir: node.find(&config.state_dir),
+        ..config
+    }
 }

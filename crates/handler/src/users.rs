@@ -1,5 +1,6 @@
 //! Who would miss the handler: by the records that its program keeps.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use crust_state::record::VolumeRecord;
@@ -13,14 +14,36 @@ use crate::settings;
 /// `program` is what the handler runs: its name selects the configuration that says where the records
 /// are. What can't be read may be in use.
 pub fn check_unused(node: &Node, program: &Path) -> Result<(), HandlerError> {
-    let config = settings::of(node, program)?;
-    let mut in_use = volumes(node, &config)?;
-    in_use.extend(sandboxes(&config)?);
-    in_use.dedup();
+    refuse(in_use(node, &settings::of(node, program)?)?)
+}
+
+/// The same for every program that could run here: by the defaults, and by each configuration in
+/// `/etc/runcrust`.
+pub fn check_unused_by_any(node: &Node) -> Result<(), HandlerError> {
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for config in settings::all(node)? {
+        if seen.insert((config.crust_root.clone(), config.state_dir.clone())) {
+            found.extend(in_use(node, &config)?);
+        }
+    }
+    refuse(found)
+}
+
+fn refuse(mut in_use: Vec<String>) -> Result<(), HandlerError> {
+    // Two configurations may have a directory in common.
+    let mut told = HashSet::new();
+    in_use.retain(|user| told.insert(user.clone()));
     if in_use.is_empty() {
         return Ok(());
     }
     Err(HandlerError::InUse(in_use))
+}
+
+fn in_use(node: &Node, config: &Config) -> Result<Vec<String>, HandlerError> {
+    let mut in_use = volumes(node, config)?;
+    in_use.extend(sandboxes(config)?);
+    Ok(in_use)
 }
 
 fn volumes(node: &Node, config: &Config) -> Result<Vec<String>, HandlerError> {
@@ -61,3 +84,6 @@ fn sandboxes(config: &Config) -> Result<Vec<String>, HandlerError> {
     let told = sandboxes.map(|it| format!("sandbox {} of pod {} lives", it.id, it.pod_uid));
     Ok(told.collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,6 +208,11 @@ impl Device {
         }
     }
 
+    /// Whether other devices lie on it and have it for themselves, by sysfs: device mapper, md, bcache.
+    pub fn has_holders(&self) -> Result<bool, DeviceError> {
+        aliases::has_holders(Path::new(SYSFS), self.number)
+    }
+
     /// Other devices that show the same file: the kernel's exclusive claims know nothing of that,
     /// and two file systems on them would destroy each other. Only of loop devices, and what lies
     /// on them.

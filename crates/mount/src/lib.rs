@@ -17,7 +17,7 @@
 //! | [`ids`] | the user namespace that a container will have |
 //! | [`view`] | what a container is given of a mounted volume |
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
-//! | [`capabilities`] | what this host's kernel allows |
+//! | [`capabilities`], [`trial`] | what this host's kernel allows; whether its mount API works here |
 //! | [`volume`] | a staged volume's life, and who uses it |
 //! | [`selinux`] | the label that a volume's files have |
 //! | [`within`] | where a path leads in a container that is yet to be made |
@@ -52,6 +52,7 @@ pub mod selinux;
 pub mod subpath;
 pub mod sys;
 mod tmpfs;
+pub mod trial;
 pub mod usage;
 pub mod view;
 pub mod volume;

@@ -26,7 +26,7 @@ pub enum Step {
 
 impl Step {
     /// What it needs; docs/design.md says what for.
-    const fn needs(self) -> &'static [Capability] {
+    pub(crate) const fn needs(self) -> &'static [Capability] {
         use Capability::{
             CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP,
             CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_CHROOT, CAP_SYS_PTRACE,
@@ -82,36 +82,22 @@ fn failed(what: &'static str) -> impl FnOnce(CapsError) -> PrivilegesError {
     move |source| PrivilegesError { what, source }
 }
 
-/// This thread can do what a step needs and nothing else, until this is dropped: then it can do what
+/// Does a step while this thread can do what that needs and nothing else. Afterwards it can do what
 /// it could before.
-#[derive(Debug)]
-#[must_use = "dropped, it is over"]
-pub struct Lowered(Option<CapsHashSet>);
-
-/// Lowers what this thread can do now.
-pub fn lower(step: Step) -> Result<Lowered, PrivilegesError> {
-    let before = caps::read(None, CapSet::Effective).map_err(failed("capget"))?;
+pub fn lowered<T>(step: Step, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
+    let before = effective()?;
     let Some(needed) = needed(step, &before) else {
-        return Ok(Lowered(None));
+        return Ok(work());
     };
     caps::set(None, CapSet::Effective, &needed).map_err(failed("capset(effective)"))?;
-    Ok(Lowered(Some(before)))
-}
-
-impl Drop for Lowered {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0
-            && let Err(error) = caps::set(None, CapSet::Effective, before)
-        {
-            // It was allowed to a moment ago. Going on would be done with less than the caller gave.
-            panic!("capset(effective): {error}");
-        }
-    }
+    let done = work();
+    caps::set(None, CapSet::Effective, &before).map_err(failed("capset(effective)"))?;
+    Ok(done)
 }
 
 /// Gives up for good what a step doesn't need; for a process that executes nothing.
 pub fn keep(step: Step) -> Result<(), PrivilegesError> {
-    let before = caps::read(None, CapSet::Effective).map_err(failed("capget"))?;
+    let before = effective()?;
     let Some(needed) = needed(step, &before) else {
         return Ok(());
     };
@@ -126,6 +112,11 @@ pub fn keep(step: Step) -> Result<(), PrivilegesError> {
     caps::clear(None, CapSet::Inheritable).map_err(failed("capset(inheritable)"))?;
     caps::set(None, CapSet::Effective, &needed).map_err(failed("capset(effective)"))?;
     caps::set(None, CapSet::Permitted, &needed).map_err(failed("capset(permitted)"))
+}
+
+/// What this thread can do now.
+pub(crate) fn effective() -> Result<CapsHashSet, PrivilegesError> {
+    caps::read(None, CapSet::Effective).map_err(failed("capget"))
 }
 
 /// Whether this thread may take a file system's reserves, and let an ext4 grow
@@ -192,18 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lowered_is_back_whatever_happens() {
-        let effective = || caps::read(None, CapSet::Effective).unwrap();
-        let before = effective();
-        let lowered = lower(Step::Release).unwrap();
-        assert!(effective().len() < before.len());
-        drop(lowered);
-        assert_eq!(effective(), before);
-        let panicked = std::panic::catch_unwind(|| {
-            let _lowered = lower(Step::Release).unwrap();
-            panic!("in between");
+    fn what_was_lowered_is_back_afterwards() {
+        let now = || effective().unwrap();
+        let before = now();
+        let kept = needed(Step::Release, &before).unwrap();
+        assert!(kept.len() < before.len(), "{before:?}");
+        let within = lowered(Step::Release, || {
+            caps::read(None, CapSet::Permitted).map(|permitted| (now(), permitted))
         });
-        assert!(panicked.is_err());
-        assert_eq!(effective(), before);
+        let (effective, permitted) = within.unwrap().unwrap();
+        assert_eq!(effective, kept);
+        assert_eq!(permitted, caps::read(None, CapSet::Permitted).unwrap());
+        assert_eq!(now(), before);
     }
 }

@@ -61,7 +61,7 @@ pub struct Signature {
     /// How much of the device is the file system's, in bytes: all of it, what it keeps for itself
     /// too.
     pub size: u64,
-    /// The size is a whole number of these, in bytes.
+    /// The size is a whole number of these, in bytes; 0 where the superblock makes no sense.
     pub block: u64,
     /// How many devices it lies on; only btrfs knows more than one.
     pub devices: u64,
@@ -160,7 +160,8 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
     } else {
         Kind::Ext2
     };
-    let block_size = 1024_u64.checked_shl(number(0x18)).unwrap_or(0);
+    let bits = number(0x18).saturating_add(10);
+    let block_size = 1_u64.checked_shl(bits).unwrap_or(0);
     Some(Signature {
         kind,
         uuid: Uuid(bytes(superblock, 0x68)),

@@ -9,6 +9,7 @@ mod error;
 mod ext4;
 mod xfs;
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use crust_state::resize::Limits;
@@ -18,7 +19,7 @@ pub use decide::Misfit;
 pub use error::ResizeError;
 
 use crate::device::Device;
-use crate::probe;
+use crate::probe::{self, Signature};
 use decide::{Size, Step};
 
 /// Grows a mounted file system as far as its device and the limits allow, and gives back how many
@@ -56,7 +57,7 @@ pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, Res
     // Where there is no such file system the mount will say so.
     let size = on_disk(device, fstype, family)?.unwrap_or(Size {
         bytes: 0,
-        block: 1,
+        block: NonZeroU64::MIN,
         least: 0,
     });
     let step = decide::decide(device.size()?, size, limits);
@@ -112,7 +113,8 @@ fn size(
     }
 }
 
-/// By the superblock; `None` where the device holds another file system, or none.
+/// By the superblock; `None` where the device holds another file system, none, or one that makes no
+/// sense: a workload with the raw device can have written anything since the mount.
 fn on_disk(device: &Device, fstype: &str, family: Family) -> Result<Option<Size>, ResizeError> {
     let found = device
         .open_for_reading(OFlags::empty())
@@ -126,17 +128,42 @@ fn on_disk(device: &Device, fstype: &str, family: Family) -> Result<Option<Size>
         Family::Btrfs if found.devices != 1 => return Err(btrfs::several(device)),
         Family::Xfs | Family::Btrfs => {}
     }
-    Ok(Some(Size {
+    Ok(size_of(found, family))
+}
+
+fn size_of(found: Signature, family: Family) -> Option<Size> {
+    Some(Size {
         bytes: found.size,
-        block: found.block,
+        block: NonZeroU64::new(found.block)?,
         least: match family {
             Family::Btrfs => btrfs::LEAST,
             Family::Ext | Family::Xfs => 0,
         },
-    }))
+    })
 }
 
 fn misfit(device: &Device, misfit: Misfit) -> ResizeError {
     let device = device.path().to_owned();
     ResizeError::Limits { device, misfit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Kind, Uuid};
+
+    /// ext4's `s_log_block_size` can be anything.
+    #[test]
+    fn blocks_of_nothing_give_no_size() {
+        let found = |block| Signature {
+            kind: Kind::Ext4,
+            uuid: Uuid([0; 16]),
+            size: 0,
+            block,
+            devices: 1,
+        };
+        assert_eq!(size_of(found(0), Family::Ext), None);
+        let size = size_of(found(4096), Family::Ext).unwrap();
+        assert_eq!((size.bytes, size.block.get()), (0, 4096));
+    }
 }

@@ -2,73 +2,55 @@
 
 mod metrics;
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crust_state::trust::{Flaw, Kind, walk};
-use crust_state::{Config, CrustDirectory, StateDirectory};
+use crust_mount::capabilities;
+use crust_state::Config;
+use crust_state::check::{self, Finding, Verdict};
+use crust_state::socket::{Occupant, occupant};
 use rustix::fs::{Access, access};
-use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cli::{Asked, Capabilities, Policy, Runs};
-use crate::listen::{Occupant, occupant, trusted_directory};
+use crate::listen::trusted_directory;
 use crate::settings::Settings;
 
-/// Without them no volume is mounted: the runtime is a child of ours when it publishes, and enters a
-/// sandbox's mount namespace.
-const NEEDED: [(CapabilitySet, &str); 2] = [
-    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
-    (CapabilitySet::SYS_CHROOT, "CAP_SYS_CHROOT"),
-];
-
-/// What is found right, or why it isn't.
-type Outcome = Result<String, String>;
-
-/// Prints what is right and what isn't, a line each; fails where anything isn't. It makes nothing;
-/// the runtime, which it asks, makes its state directory.
+/// Prints what is right and what isn't, a line each; fails where anything isn't. It makes nothing.
 pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
     let mut all_right = true;
-    let mut tell = |what: &str, outcome: Outcome| match outcome {
-        Ok(found) => println!("ok    {what}: {found}"),
-        Err(why) => {
-            println!("FAIL  {what}: {why}");
-            all_right = false;
-        }
+    let mut tell = |finding: Finding| {
+        println!("{finding}");
+        all_right &= finding.verdict != Verdict::Fail;
     };
     let settings = Settings::load(file, named);
-    tell(
-        "configuration",
-        told(&settings, |_| file.display().to_string()),
-    );
+    tell(told("configuration", &settings, |_| shown(file)));
     let settings = settings.unwrap_or_default();
-    tell("user", user());
-    tell("capabilities", own_capabilities());
+    tell(check::user());
+    tell(capabilities::check());
     let policy = settings.policy();
     for program in &policy.allowed {
         let trusted = crate::cli::check(program, &policy.allowed);
-        tell(
-            "runtime-cli",
-            told(&trusted, |()| program.display().to_string()),
-        );
+        tell(told("runtime-cli", &trusted, |()| shown(program)));
     }
     let runtimes = settings.runtimes();
-    tell("runtime's configuration", told(&runtimes, source));
+    tell(told("runtime's configuration", &runtimes, source));
     if let Ok(config) = &runtimes {
-        for (what, outcome) in runtimes_own(&settings, config) {
-            tell(what, outcome);
-        }
+        runtimes_own(&settings, config)
+            .into_iter()
+            .for_each(&mut tell);
         // What it says to everything where its configuration is wrong was told.
         if crate::cli::check(&settings.runtime, &policy.allowed).is_ok() {
-            tell("runtime", runtime(&settings.runtime, &policy));
+            tell(runtime(&settings.runtime, &policy));
         }
     }
     for socket in [&settings.listen, &settings.crust_listen] {
         if !socket.as_os_str().is_empty() {
-            tell("socket", place_for(socket));
+            tell(place_for("socket", socket));
         }
     }
     if let Ok(Some(address)) = settings.metrics() {
-        tell("metrics", metrics::place_for(&address));
+        tell(metrics::place_for(&address));
     }
     if all_right {
         ExitCode::SUCCESS
@@ -77,49 +59,32 @@ pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
     }
 }
 
-fn told<T, E: ToString>(outcome: &Result<T, E>, found: impl FnOnce(&T) -> String) -> Outcome {
-    outcome.as_ref().map(found).map_err(ToString::to_string)
-}
-
-fn user() -> Outcome {
-    match rustix::process::geteuid().as_raw() {
-        0 => Ok("root".to_owned()),
-        user => Err(format!("uid {user} isn't root; hint: start it as root")),
+fn told<T, E: Error + 'static>(
+    what: &'static str,
+    outcome: &Result<T, E>,
+    found: impl FnOnce(&T) -> String,
+) -> Finding {
+    match outcome {
+        Ok(value) => Finding::pass(what, found(value)),
+        Err(error) => Finding::failed(what, error),
     }
 }
 
-fn own_capabilities() -> Outcome {
-    let own = capabilities(None).map_err(|errno| format!("capget: {errno}"))?;
-    let has = |one: CapabilitySet| own.effective.contains(one);
-    let missing = NEEDED.iter().filter(|(one, _)| !has(*one));
-    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
-    if !missing.is_empty() {
-        return Err(format!(
-            "without {}; hint: in a pod `privileged: true`, in a unit CapabilityBoundingSet=",
-            missing.join(", ")
-        ));
-    }
-    Ok(if has(CapabilitySet::SYS_RESOURCE) {
-        "they suffice".to_owned()
-    } else {
-        "they suffice, but for ext4 to grow: that takes CAP_SYS_RESOURCE".to_owned()
-    })
+fn shown(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn source(config: &Config) -> String {
     let source = config.source.as_deref();
-    source.map_or_else(
-        || "the defaults".to_owned(),
-        |file| file.display().to_string(),
-    )
+    source.map_or_else(|| "the defaults".to_owned(), shown)
 }
 
 /// What the runtime's configuration names. Where it names no delegate, the runtime looks for one.
-fn runtimes_own(settings: &Settings, config: &Config) -> Vec<(&'static str, Outcome)> {
+fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(delegate) = &config.delegate {
         let hint = "set `delegate` in the runtime's configuration to where runc or crun is";
-        found.push(("delegate", program(delegate, hint)));
+        found.push(check::program("delegate", delegate, hint));
     }
     let hint = "install crust-mount-hook beside the runtime, or set `hook` in its configuration";
     let beside = || {
@@ -128,42 +93,32 @@ fn runtimes_own(settings: &Settings, config: &Config) -> Vec<(&'static str, Outc
             .with_file_name("crust-mount-hook")
     };
     let hook = config.hook.clone().unwrap_or_else(beside);
-    found.push(("hook", program(&hook, hint)));
-    let exists = CrustDirectory::new(config).exists();
-    let root = &config.crust_root;
-    found.push(("crust directory", told(&exists, |there| made(root, *there))));
-    let state = StateDirectory::open(&config.state_dir);
-    let outcome = told(&state, |there| made(&config.state_dir, there.is_some()));
-    found.push(("state directory", outcome));
+    found.push(check::program("hook", &hook, hint));
+    found.push(check::directory("crust directory", &config.crust_root));
+    found.push(check::directory("state directory", &config.state_dir));
     found
 }
 
-fn made(directory: &Path, is_there: bool) -> String {
-    let will_be = if is_there { "" } else { " will be made" };
-    format!("{}{will_be}", directory.display())
-}
-
-/// A program that root runs for every container.
-fn program(path: &Path, hint: &str) -> Outcome {
-    let real = walk(Path::new("/"), path, Kind::File).map_err(|flaw| match flaw {
-        // It has a hint of its own.
-        Flaw::Writable { .. } => flaw.to_string(),
-        _ => format!("{flaw}; hint: {hint}"),
-    })?;
-    match access(&real, Access::EXEC_OK) {
-        Ok(()) => Ok(path.display().to_string()),
-        Err(_) => Err(format!(
-            "{} can't be executed; hint: {hint}",
-            real.display()
-        )),
-    }
-}
-
 /// What the runtime itself finds on this host.
-fn runtime(program: &Path, policy: &Policy) -> Outcome {
+fn runtime(program: &Path, policy: &Policy) -> Finding {
+    const WHAT: &str = "runtime";
+    let found = match ask(program, policy) {
+        Ok(found) => found,
+        Err(error) => return Finding::failed(WHAT, error.as_ref()),
+    };
+    if found.file_systems.is_empty() {
+        let found = format!(
+            "{}: this kernel has none of its `fstypes`",
+            program.display()
+        );
+        return Finding::fail(WHAT, found, "modprobe ext4");
+    }
+    Finding::pass(WHAT, format!("mounts {}", found.file_systems.join(", ")))
+}
+
+fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> {
     let mut threads = tokio::runtime::Builder::new_current_thread();
-    let threads = threads.enable_all().build();
-    let threads = threads.map_err(|error| format!("tokio: {error}"))?;
+    let threads = threads.enable_all().build()?;
     let answer = threads.block_on(policy.ask(
         &Runs::default(),
         Asked {
@@ -173,36 +128,36 @@ fn runtime(program: &Path, policy: &Policy) -> Outcome {
         },
         None,
     ));
-    let found: Capabilities = answer.map_err(|error| error.to_string())?;
-    if found.file_systems.is_empty() {
-        return Err(format!(
-            "{}: this kernel has none of its `fstypes`; hint: modprobe ext4",
-            program.display()
-        ));
-    }
-    Ok(format!("mounts {}", found.file_systems.join(", ")))
+    Ok(answer?)
 }
 
 /// Whether a socket can be made there.
-fn place_for(socket: &Path) -> Outcome {
-    trusted_directory(socket).map_err(|error| error.to_string())?;
+fn place_for(what: &'static str, socket: &Path) -> Finding {
+    if let Err(error) = trusted_directory(socket) {
+        return Finding::failed(what, &error);
+    }
     let place = socket.display();
-    match occupant(socket).map_err(|error| error.to_string())? {
-        Occupant::Other => Err(format!(
-            "{place} isn't a socket of that kind; hint: name another place or remove it"
-        )),
-        Occupant::Listener => Ok(format!(
-            "{place}, where somebody listens already: systemd, or a crust_ops"
-        )),
-        Occupant::Nobody | Occupant::Left => {
+    match occupant(socket) {
+        Err(error) => Finding::failed(what, &error),
+        Ok(Occupant::Other) => Finding::fail(
+            what,
+            format!("{place} isn't a socket of that kind"),
+            "name another place or remove it",
+        ),
+        Ok(Occupant::Listener) => Finding::pass(
+            what,
+            format!("{place}, where somebody listens already: systemd, or a crust_ops"),
+        ),
+        Ok(Occupant::Nobody | Occupant::Left) => {
             let directory = socket.ancestors().skip(1).find(|part| part.exists());
             let directory = directory.unwrap_or(Path::new("/"));
             match access(directory, Access::WRITE_OK) {
-                Ok(()) => Ok(place.to_string()),
-                Err(errno) => Err(format!(
-                    "{}: {errno}; hint: a socket is made there, so it has to be writable for root",
-                    directory.display()
-                )),
+                Ok(()) => Finding::pass(what, place.to_string()),
+                Err(errno) => Finding::fail(
+                    what,
+                    format!("{}: {errno}", directory.display()),
+                    "a socket is made there, so it has to be writable for root",
+                ),
             }
         }
     }

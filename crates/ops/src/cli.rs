@@ -2,6 +2,8 @@
 
 mod answer;
 pub(crate) mod attendant;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod laws;
 mod run;
 mod runs;
 mod trust;

@@ -7,6 +7,9 @@
 mod call;
 mod check;
 mod cli;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listen;
 mod log;
 mod metrics;
@@ -52,7 +55,9 @@ pub fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let named = arguments.config.is_some();
-    let file = arguments.config.unwrap_or_else(|| settings::DEFAULT.into());
+    let file = arguments
+        .config
+        .unwrap_or_else(|| crust_state::ops::CONFIG.into());
     if arguments.check {
         return check::run(&file, named);
     }

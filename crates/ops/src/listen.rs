@@ -5,15 +5,13 @@ mod connections;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crust_state::socket::{self, Occupant, SocketError, occupant};
 use crust_state::trust::{self, Flaw};
 use rustix::fs::{Mode, fchmod};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
+use rustix::net::{SocketAddrUnix, bind, listen};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::settings::MetricsAddress;
@@ -35,6 +33,9 @@ pub(crate) enum ListenError {
         source: io::Error,
         hint: String,
     },
+    /// Whether it is free can't be told.
+    #[error(transparent)]
+    Occupant(#[from] SocketError),
     /// Others than root could put their own socket in its place.
     #[error("the directory of socket {}: {flaw}", socket.display())]
     Directory { socket: PathBuf, flaw: Flaw },
@@ -68,7 +69,7 @@ pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     refuse_others(path)?;
     // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
     // and the place is never empty, because the new one is renamed onto it.
-    let socket = stream_socket().map_err(failed("socket", &place))?;
+    let socket = socket::stream().map_err(failed("socket", &place))?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod", &place))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
@@ -84,11 +85,6 @@ pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     from_std(socket.into()).map_err(failed("listen", &place))
 }
 
-fn stream_socket() -> Result<std::os::fd::OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
 fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
@@ -101,38 +97,6 @@ pub(crate) fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
         socket: socket.to_owned(),
         flaw,
     })
-}
-
-/// Who is where a socket is to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occupant {
-    Nobody,
-    /// A socket that nobody listens on any more.
-    Left,
-    Listener,
-    /// No stream socket.
-    Other,
-}
-
-/// Looks who is there.
-pub(crate) fn occupant(path: &Path) -> Result<Occupant, ListenError> {
-    let place = path.display();
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nobody),
-        Err(error) => return Err(failed("lstat", &place)(error)),
-        Ok(metadata) if !metadata.file_type().is_socket() => return Ok(Occupant::Other),
-        Ok(_) => {}
-    }
-    let socket = stream_socket().map_err(failed("socket", &place))?;
-    let address = SocketAddrUnix::new(path).map_err(failed("connect", &place))?;
-    match connect(&socket, &address) {
-        // As many as it takes wait already: somebody listens, who is stopped or slow.
-        Ok(()) | Err(Errno::AGAIN) => Ok(Occupant::Listener),
-        Err(Errno::CONNREFUSED) => Ok(Occupant::Left),
-        Err(Errno::NOENT) => Ok(Occupant::Nobody),
-        Err(Errno::PROTOTYPE) => Ok(Occupant::Other),
-        Err(errno) => Err(failed("connect", &place)(errno)),
-    }
 }
 
 /// What is there has to be a socket that nobody listens on any more.
@@ -165,48 +129,5 @@ impl MetricsListener {
                 Ok(Self::Tcp(listener.map_err(failed("bind", &address))?))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::{UnixDatagram, UnixListener as StdListener};
-
-    use super::*;
-
-    #[test]
-    fn whoever_is_there_is_told_apart() {
-        let lab = tempfile::tempdir().unwrap();
-        let at = |name: &str| lab.path().join(name);
-        let found = |name: &str| occupant(&at(name)).unwrap();
-        assert_eq!(found("none"), Occupant::Nobody);
-        fs::write(at("file"), "").unwrap();
-        assert_eq!(found("file"), Occupant::Other);
-        let datagram = UnixDatagram::bind(at("datagram")).unwrap();
-        assert_eq!(found("datagram"), Occupant::Other);
-        let listener = StdListener::bind(at("socket")).unwrap();
-        assert_eq!(found("socket"), Occupant::Listener);
-        drop((listener, datagram));
-        assert_eq!(found("socket"), Occupant::Left);
-    }
-
-    /// With a connect that waits this would have no end.
-    #[test]
-    fn a_listener_that_takes_nobody_is_still_one() {
-        let lab = tempfile::tempdir().unwrap();
-        let path = lab.path().join("socket");
-        let socket = stream_socket().unwrap();
-        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        listen(&socket, 0).unwrap();
-        let address = SocketAddrUnix::new(&path).unwrap();
-        let mut waiting = Vec::new();
-        loop {
-            let client = stream_socket().unwrap();
-            match connect(&client, &address) {
-                Ok(()) => waiting.push(client),
-                Err(errno) => break assert_eq!(errno, Errno::AGAIN),
-            }
-        }
-        assert_eq!(occupant(&path).unwrap(), Occupant::Listener);
     }
 }

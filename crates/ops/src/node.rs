@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crust_mount::device::Device;
-use crust_mount::volume::{self, Context};
+use crust_mount::volume::{self, Context, Mode};
+use crust_state::crust::Shape;
 use crust_state::record::UserKind;
 use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
 use tokio::sync::Semaphore;
@@ -121,10 +122,11 @@ impl Node {
         .await
     }
 
-    /// Removes what nobody can need any more.
-    pub(crate) async fn reconcile(&self) -> Result<(), String> {
-        self.work(&self.looks, STAGE, |context| {
-            Ok(volume::reconcile(context).map_err(|error| error.to_string()))
+    /// Removes what nobody can need any more; `runtime` is the one whose volumes these are.
+    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<(), String> {
+        self.work(&self.looks, STAGE, move |context| {
+            let report = volume::reconcile(context, Mode::Remove, &|cli| cli == runtime);
+            Ok(report.ok().map_err(|error| error.to_string()))
         })
         .await
         .map_err(|error| error.to_string())?
@@ -134,9 +136,12 @@ impl Node {
     pub(crate) async fn counts(&self) -> Result<Counts, Refusal> {
         self.work(&self.looks, STAGE, |context| {
             let mut counts = Counts::default();
-            for (_, in_use) in context.crust.volumes().map_err(NodeError::from)? {
-                counts.staged += 1;
-                counts.in_use += u64::from(in_use);
+            for found in context.crust.survey().map_err(NodeError::from)? {
+                if found.info.is_ok() && found.shape != Shape::Half && !found.is_katas {
+                    let in_use = matches!(found.runtime_cli(), Ok(Some(_)));
+                    counts.staged += 1;
+                    counts.in_use += u64::from(in_use);
+                }
             }
             Ok(counts)
         })

@@ -143,8 +143,8 @@ async fn reconcile(
             },
             () = pause => {}
         }
-        let node = node.borrow().clone();
-        match node.reconcile().await {
+        let (node, runtime) = (node.borrow().clone(), settings.borrow().runtime.clone());
+        match node.reconcile(runtime).await {
             Ok(()) => metrics.reconciled("ok"),
             Err(error) => {
                 metrics.reconciled("error");

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crust_state::config::ConfigError;
-use crust_state::{Config, config};
+use crust_state::{Config, config, ops};
 use serde::Deserialize;
-
-/// Where it is looked for.
-pub(crate) const DEFAULT: &str = "/etc/runcrust/crust_ops.toml";
 
 /// The numbers, and what each can be: (key, least, most). More would be a mistake, and some of it
 /// more than a clock or a counter takes.
@@ -71,7 +68,7 @@ pub(crate) enum LogLevel {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            listen: "/run/crust_ops/crust_ops.sock".into(),
+            listen: ops::LISTEN.into(),
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
             runtime: beside(std::env::current_exe().ok()),

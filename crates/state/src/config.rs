@@ -327,7 +327,7 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigEr
 pub fn missing(path: &Path) -> ConfigError {
     ConfigError::Read {
         path: path.to_owned(),
-        source: io::Error::from(io::ErrorKind::NotFound),
+        source: rustix::io::Errno::NOENT.into(),
     }
 }
 

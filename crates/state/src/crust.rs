@@ -3,24 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::files::FileError;
+use crate::files::{FileError, LateDirectory};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::target::{Digest, TargetPath};
 
 mod entry;
-mod half;
 mod kata;
-mod late;
 mod resize;
 mod staging;
+mod standing;
+mod survey;
 mod volume;
 
 use entry::{Entry, Layout};
-pub use half::Half;
 use kata::KataDirectory;
-use late::LateDirectory;
 pub use staging::Staging;
+pub use survey::{Found, Shape};
 pub use volume::Volume;
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
@@ -70,6 +69,14 @@ pub enum EntryError {
     /// `runcrust.json` can't be understood.
     #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
     Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// `target.json` can't be understood.
+    #[error("{}: {source}; hint: stage the volume again once it isn't in use", path.display())]
+    Target {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -217,29 +224,6 @@ impl CrustDirectory {
         Ok(Staging::write(self.root.create()?, target, info)?)
     }
 
-    /// The staged volumes; whether each is in use. One that can't be read is left out.
-    pub fn volumes(&self) -> Result<Vec<(TargetPath, bool)>, FileError> {
-        let Some(root) = self.root.get()? else {
-            return Ok(Vec::new());
-        };
-        let mut volumes = Vec::new();
-        for name in root.names()? {
-            let Ok(Some(directory)) = root.open_directory(&name) else {
-                continue;
-            };
-            let info = directory.read(MOUNT_INFO).ok().flatten();
-            let info = info.and_then(|bytes| MountInfo::parse(&bytes).ok());
-            let target = info.and_then(|info| info.target_path);
-            // The other spelling of a path has an entry as well.
-            let target = target.filter(|target| target.digest().to_string() == name);
-            if let Some(target) = target {
-                let in_use = directory.read(RUNTIME_CLI).ok().flatten().is_some();
-                volumes.push((target, in_use));
-            }
-        }
-        Ok(volumes)
-    }
-
     /// The records of all entries in the crust directory, and their volumes' names; fails where one
     /// can't be read.
     pub fn records(&self) -> Result<Vec<(String, VolumeRecord)>, EntryError> {
@@ -270,26 +254,6 @@ impl CrustDirectory {
         self.kata
             .as_ref()
             .map_or(Ok(()), |kata| kata.remove(target))
-    }
-
-    /// Removes what was left half made in the directory and its entries; what went wrong.
-    #[must_use]
-    pub fn remove_leftovers(&self) -> Vec<FileError> {
-        let root = match self.root.get() {
-            Ok(Some(root)) => root,
-            Ok(None) => return Vec::new(),
-            Err(error) => return vec![error],
-        };
-        let mut errors = root.remove_leftovers();
-        let names = root.names().unwrap_or_default().into_iter();
-        for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
-            match root.open_directory(&name) {
-                Ok(Some(entry)) => errors.extend(entry.remove_leftovers()),
-                Ok(None) => {}
-                Err(error) => errors.push(error),
-            }
-        }
-        errors
     }
 
     /// Whether there is an entry of a path, whatever it is worth.

@@ -11,9 +11,13 @@ use rustix::io::Errno;
 use crate::trust::{self, Flaw, Kind};
 use crate::{beneath, bounded};
 
+mod late;
 mod leftovers;
 mod next_step;
 mod temporary;
+
+pub(crate) use late::LateDirectory;
+pub use leftovers::{Leftover, Making};
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -86,7 +90,8 @@ impl Directory {
         let way = trust::way(parent, Kind::Directory).map_err(|flaw| match flaw {
             Flaw::Writable { place, reason } => untrusted(&place, reason),
             Flaw::Lstat { place, source } => failed("lstat", &place, source),
-            Flaw::Circle => failed("open", path, Errno::LOOP),
+            // That it can be executed is asked of programs alone.
+            Flaw::Circle | Flaw::NotExecutable(_) => failed("open", path, Errno::LOOP),
         })?;
         let Some(way) = way else {
             return Ok(None);
@@ -208,6 +213,19 @@ impl Directory {
         Ok(File::from(fd))
     }
 
+    /// The same if it is there, for a look.
+    pub(crate) fn find_lock(&self, name: &str) -> Result<Option<File>, FileError> {
+        let path = self.path.join(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = match beneath::open(&self.fd, name, flags, BELOW) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(failed("openat2", &path, error)),
+        };
+        trust_file(&path, &fd)?;
+        Ok(Some(File::from(fd)))
+    }
+
     /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
     /// one of them.
     ///
@@ -218,7 +236,7 @@ impl Directory {
             return Err(FileError::TooLarge { path });
         }
         let temporary = temporary::name(name);
-        let written = self.write_new(&temporary, bytes).and_then(|()| {
+        let written = self.write_new(&temporary, bytes).and_then(|_held| {
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
         });
@@ -230,17 +248,21 @@ impl Directory {
         self.sync()
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+    /// The file, which is held as long as it is open.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<File, FileError> {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
             .map_err(|error| failed("openat2", &path, error))?;
         let mut file = File::from(fd);
+        // A file system without locks has only the name to tell who is at it.
+        let _ = temporary::hold(&file);
         file.write_all(bytes)
             .map_err(|error| failed("write", &path, error))?;
         file.sync_all()
-            .map_err(|error| failed("fsync", &path, error))
+            .map_err(|error| failed("fsync", &path, error))?;
+        Ok(file)
     }
 
     /// Adds the directory `name` with these files, whole: nobody sees it half made.
@@ -248,6 +270,7 @@ impl Directory {
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         let added = self.create_directory(&temporary).and_then(|directory| {
+            let _ = temporary::hold(&directory.fd);
             for (file, bytes) in files {
                 directory.write_new(file, bytes)?;
             }
@@ -277,6 +300,7 @@ impl Directory {
 
     fn remove_tree(&self, name: &str) -> Result<(), FileError> {
         if let Some(directory) = self.open_directory(name)? {
+            let _ = temporary::hold(&directory.fd);
             for file in directory.names()? {
                 directory.remove(&file)?;
             }
@@ -309,6 +333,14 @@ impl Directory {
             }
         }
         Ok(names)
+    }
+
+    fn try_clone(&self) -> Result<Self, FileError> {
+        let fd = self.fd.try_clone();
+        Ok(Self {
+            fd: fd.map_err(|error| failed("fcntl(F_DUPFD_CLOEXEC)", &self.path, error))?,
+            path: self.path.clone(),
+        })
     }
 
     fn sync(&self) -> Result<(), FileError> {

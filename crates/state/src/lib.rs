@@ -13,14 +13,17 @@
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
 //! | [`beneath`], [`bounded`] | opening below a directory, and reading so much and no more |
+//! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
 //! | [`foreign`] | files that others keep, replaced whole |
+//! | [`socket`], [`ops`] | who listens on a socket; where crust_ops does |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
 pub mod beneath;
 pub mod bounded;
 pub mod bundle;
+pub mod check;
 pub mod config;
 pub mod crust;
 mod deadline;
@@ -32,6 +35,7 @@ pub mod info;
 pub mod limits;
 pub mod lock;
 pub mod logging;
+pub mod ops;
 pub mod ownership;
 pub mod privilege;
 mod process;
@@ -39,6 +43,7 @@ pub mod record;
 pub mod resize;
 pub mod sandbox;
 mod sentence;
+pub mod socket;
 pub mod state_directory;
 pub mod target;
 pub mod trust;
@@ -48,7 +53,7 @@ pub use crust::{CrustDirectory, Volume};
 pub use deadline::Deadline;
 pub use device::DeviceNumber;
 pub use info::{FsGroupChangePolicy, MountInfo};
-pub use process::Process;
+pub use process::{End, Life, Process};
 pub use sentence::sentence;
 pub use state_directory::StateDirectory;
 pub use target::{Digest, TargetPath, TargetPathError};

@@ -1,15 +1,18 @@
-//! Locks between runcrust processes: files under `<state_dir>/locks` that are never unlinked.
+//! Locks between runcrust processes: files under `<state_dir>/locks`. A volume's is unlinked with the
+//! volume, by whoever holds it, and who waited for it then takes the one that is there.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
 use crate::files::{Directory, FileError, failed};
+use crate::process::own_pid;
 use crate::target::Digest;
 
 /// What a lock protects. Whoever takes more than one takes them in this order.
@@ -74,29 +77,57 @@ impl Lock {
         name: LockName,
         deadline: Deadline,
     ) -> Result<Self, LockError> {
-        let file_name = match name {
-            LockName::Volume(digest) => format!("{digest}.lock"),
-            LockName::Device(device) => format!("{device}.lock"),
-            LockName::Owners => "owners.lock".to_owned(),
-            LockName::Attach => "attach.lock".to_owned(),
-        };
+        let file_name = name.file_name();
         let path = locks.path().join(&file_name);
-        let mut file = wait_for(locks.open_lock(&file_name)?, path, holder, deadline)?;
+        let mut file = loop {
+            let file = locks.open_lock(&file_name)?;
+            let file = wait_for(file, path.clone(), holder, deadline)?;
+            if !is_retired(&file, &path)? {
+                break file;
+            }
+        };
         // For the message of whoever waits; the lock holds without it.
         let _ = file.set_len(0);
         let _ = file.rewind();
         let _ = file.write_all(format!("process {}", own_pid()).as_bytes());
         Ok(Self(file))
     }
+
+    /// Takes the lock for a look, at once or not at all, and leaves no trace of that: `None` where
+    /// nobody ever took it, or it was retired.
+    pub fn glance(locks: &Directory, name: LockName) -> Result<Option<Self>, LockError> {
+        let file_name = name.file_name();
+        let path = locks.path().join(&file_name);
+        let Some(file) = locks.find_lock(&file_name)? else {
+            return Ok(None);
+        };
+        let now = Deadline::after(Duration::ZERO);
+        let file = wait_for(file, path.clone(), holder, now)?;
+        Ok((!is_retired(&file, &path)?).then_some(Self(file)))
+    }
+
+    /// Lets the lock of something go that is no more, with its file: one for each volume that ever
+    /// was would fill the memory that `/run` is.
+    pub fn retire(self, locks: &Directory, name: LockName) -> Result<(), FileError> {
+        locks.remove(&name.file_name())
+    }
 }
 
-/// As the host knows it: in a container's own hook the pid namespace is the container's, but `/proc`
-/// is the host's still.
-fn own_pid() -> String {
-    match std::fs::read_link("/proc/self") {
-        Ok(pid) => pid.display().to_string(),
-        Err(_) => std::process::id().to_string(),
+impl LockName {
+    fn file_name(self) -> String {
+        match self {
+            Self::Volume(digest) => format!("{digest}.lock"),
+            Self::Device(device) => format!("{device}.lock"),
+            Self::Owners => "owners.lock".to_owned(),
+            Self::Attach => "attach.lock".to_owned(),
+        }
     }
+}
+
+/// Whether it was retired while it was waited for, and keeps nobody out.
+fn is_retired(file: &File, path: &Path) -> Result<bool, FileError> {
+    let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
+    Ok(stat.st_nlink == 0)
 }
 
 /// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
@@ -136,7 +167,7 @@ fn holder(file: File) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -154,16 +185,59 @@ mod tests {
             error.contains("owners.lock") && error.contains(&holder),
             "{error}"
         );
+        let error = Lock::glance(&locks, LockName::Owners).unwrap_err();
+        assert!(error.to_string().contains(&holder), "{error}");
         let other = LockName::Device("7:1".parse().unwrap());
+        assert!(Lock::glance(&locks, other).unwrap().is_none());
+        assert_eq!(
+            locks.names().unwrap(),
+            ["owners.lock"],
+            "a look makes no file"
+        );
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
         Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
-        let file = std::fs::File::open(locks.path().join("owners.lock")).unwrap();
-        std::fs::write(locks.path().join("owners.lock"), "x".repeat(10_000)).unwrap();
-        assert_eq!(holder(file), "x".repeat(64), "no more is read than a process says");
+        let glance = Lock::glance(&locks, LockName::Owners).unwrap();
+        assert!(glance.is_some(), "and again");
+        let error = Lock::acquire(&locks, LockName::Owners, soon).unwrap_err();
         assert!(
-            locks.names().unwrap().contains(&"owners.lock".to_owned()),
-            "never unlinked"
+            matches!(error, LockError::Held { .. }),
+            "what is looked at stays as it is"
         );
+        drop(glance);
+        let names = locks.names().unwrap();
+        assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+    }
+
+    #[test]
+    fn of_a_lock_file_no_more_is_read_than_a_process_says() {
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(temporary.path(), "x".repeat(10_000)).unwrap();
+        assert_eq!(holder(temporary.reopen().unwrap()), "x".repeat(64));
+    }
+
+    #[test]
+    fn who_waited_for_a_retired_lock_takes_the_one_that_is_there() {
+        const ROUNDS: usize = 200;
+        let temporary = tempfile::tempdir().unwrap();
+        let locks = Directory::create(&temporary.path().join("locks")).unwrap();
+        let name = LockName::Device("7:1".parse().unwrap());
+        let inside = AtomicUsize::new(0);
+        let work = || {
+            for round in 0..ROUNDS {
+                let lock = Lock::acquire(&locks, name, Deadline::never()).unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                std::thread::yield_now();
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    lock.retire(&locks, name).unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(work);
+            }
+        });
     }
 }

@@ -22,7 +22,7 @@ pub fn is_rootless() -> bool {
 }
 
 /// The first user namespace maps every id to itself (`user_namespaces(7)`).
-fn in_user_namespace() -> bool {
+pub(crate) fn in_user_namespace() -> bool {
     let map = Path::new("/proc/self/uid_map");
     let map = bounded::read_to_string(map, KERNELS_WORD).unwrap_or_default();
     !map.split_ascii_whitespace().eq(["0", "0", "4294967295"])

@@ -1,5 +1,6 @@
 //! Processes that outlive a pid: what a record keeps to know one again.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 
@@ -52,25 +53,87 @@ impl Process {
     /// So does one that can't be looked at: what its death would allow can't be undone.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let seems_alive = self.is_of_another_namespace() || self.is_there();
-        seems_alive && boot_id().map_or(true, |boot| boot == self.boot_id)
+        !matches!(self.life(), Life::Ended(_))
     }
 
-    fn is_of_another_namespace(&self) -> bool {
-        self.pid_namespace.is_some() && self.pid_namespace != pid_namespace()
-    }
-
-    fn is_there(&self) -> bool {
-        match stat_of(self.pid) {
-            Ok(stat) => Stat::parse(&stat)
-                .is_none_or(|stat| stat.start_time == self.start_time && stat.is_of_the_living()),
-            // ESRCH: it went while it was being read.
-            Err(error) => {
-                error.kind() != io::ErrorKind::NotFound
-                    && error.raw_os_error() != Some(Errno::SRCH.raw_os_error())
-            }
+    /// The same with its reason.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        let boot = boot_id();
+        if matches!(&boot, Ok(boot) if *boot != self.boot_id) {
+            return Life::Ended(End::OtherBoot);
+        }
+        if self.pid_namespace.is_some() && self.pid_namespace != pid_namespace() {
+            let pid = self.pid;
+            return Life::Unknown(format!("process {pid} is of another pid namespace"));
+        }
+        match (self.look(), boot) {
+            (Life::Lives, Err(error)) => Life::Unknown(format!("{BOOT_ID}: {error}")),
+            (life, _) => life,
         }
     }
+
+    fn look(&self) -> Life {
+        let pid = self.pid;
+        match stat_of(pid) {
+            Ok(stat) => match Stat::parse(&stat) {
+                Some(stat) if stat.start_time != self.start_time => Life::Ended(End::Reused(pid)),
+                Some(stat) if !stat.is_of_the_living() => Life::Ended(End::Gone(pid)),
+                Some(_) => Life::Lives,
+                None => Life::Unknown(format!("/proc/{pid}/stat can't be understood")),
+            },
+            // ESRCH: it went while it was being read.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
+            {
+                Life::Ended(End::Gone(pid))
+            }
+            Err(error) => Life::Unknown(format!("/proc/{pid}/stat: {error}")),
+        }
+    }
+}
+
+/// What can be told of a recorded process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Lives,
+    /// It doesn't any more.
+    Ended(End),
+    /// It can't be looked at, and why.
+    Unknown(String),
+}
+
+/// How it is known that a process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Nothing has its pid, or what is left of it.
+    Gone(i32),
+    /// Another process has its pid.
+    Reused(i32),
+    /// The node has booted since.
+    OtherBoot,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(formatter, "process {pid} has ended"),
+            Self::Reused(pid) => write!(formatter, "pid {pid} is another process's by now"),
+            Self::OtherBoot => formatter.write_str("it is from before the node's last boot"),
+        }
+    }
+}
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The calling process's pid as `/proc` has it: in a container's own hook the pid namespace is the
+/// container's, but `/proc` is the host's still.
+pub(crate) fn own_pid() -> u32 {
+    let own = std::fs::read_link("/proc/self").ok();
+    let own = own.and_then(|pid| pid.to_str()?.parse().ok());
+    own.unwrap_or_else(std::process::id)
 }
 
 fn pid_namespace() -> Option<u64> {
@@ -81,9 +144,9 @@ fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
     bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
 }
 
-fn boot_id() -> io::Result<String> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let mut text = bounded::read_to_string(path, KERNELS_WORD)?;
+/// Which boot of the node this is.
+pub(crate) fn boot_id() -> io::Result<String> {
+    let mut text = bounded::read_to_string(Path::new(BOOT_ID), KERNELS_WORD)?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }
@@ -167,24 +230,28 @@ mod tests {
             start_time: process.start_time + 1,
             ..process.clone()
         };
+        let pid = process.pid;
+        assert_eq!(other.life(), Life::Ended(End::Reused(pid)));
         assert!(!other.is_alive(), "the pid was given to another process");
         let rebooted = Process {
             boot_id: "0".into(),
             ..process.clone()
         };
         assert!(!rebooted.is_alive(), "the record is from before a reboot");
+        assert_eq!(rebooted.life(), Life::Ended(End::OtherBoot));
         let elsewhere = Process {
             pid: i32::MAX,
             pid_namespace: Some(1),
             ..process.clone()
         };
         assert!(elsewhere.is_alive(), "that can't be told from here");
+        assert!(matches!(elsewhere.life(), Life::Unknown(why) if why.contains("pid namespace")));
         child.kill().unwrap();
         // Not waited for yet: it is running its last instructions, or a zombie.
         while process.is_alive() {
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        assert!(!process.is_alive());
+        assert_eq!(process.life(), Life::Ended(End::Gone(pid)));
     }
 }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::BundleRecord;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
-use crate::files::{Directory, FileError};
+use crate::files::{FileError, LateDirectory, Leftover};
 use crate::lock::{Lock, LockError, LockName};
+use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetPath};
@@ -35,14 +36,38 @@ pub enum StateError {
 
 /// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
 #[derive(Debug)]
-pub struct StateDirectory(Directory);
+pub struct StateDirectory(LateDirectory);
 
 /// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Owners {
     version: Version<1>,
     volumes: Vec<PathBuf>,
+    /// The numbers of devices are of one boot. The first lists didn't name theirs, and count as of
+    /// this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot_id: Option<String>,
 }
+
+impl Owners {
+    fn are_of_now(&self) -> bool {
+        let Some(boot) = &self.boot_id else {
+            return true;
+        };
+        boot_id().map_or(true, |now| now == *boot)
+    }
+
+    fn targets(&self) -> Vec<TargetPath> {
+        let paths = self.volumes.iter();
+        paths
+            .filter_map(|path| TargetPath::new(path).ok())
+            .collect()
+    }
+}
+
+/// Records by their names, each with what became of reading it.
+pub type Records<N, R> = Vec<(N, Result<R, StateError>)>;
 
 const SANDBOXES: &str = "sandboxes";
 const OWNERS: &str = "owners";
@@ -51,17 +76,42 @@ const BUNDLES: &str = "bundles";
 impl StateDirectory {
     /// Opens it; `None` if runcrust never had anything to remember since the node booted.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
-        Ok(Directory::open(path)?.map(Self))
+        let state = Self::at(path)?;
+        Ok(state.0.get()?.is_some().then_some(state))
     }
 
     /// Opens it, made where it is missing.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        Directory::create(path).map(Self)
+        let state = Self::at(path)?;
+        state.0.create()?;
+        Ok(state)
+    }
+
+    /// Opens it where it is there; where it isn't, nothing is remembered, and it is made when
+    /// something has to be.
+    pub fn at(path: &Path) -> Result<Self, FileError> {
+        let directory = LateDirectory::new(path);
+        directory.get()?;
+        Ok(Self(directory))
     }
 
     /// Takes a lock.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
-        Lock::acquire(&self.0.create_directory("locks")?, name, deadline)
+        let locks = self.0.create()?.create_directory("locks")?;
+        Lock::acquire(&locks, name, deadline)
+    }
+
+    /// Takes a lock for a look, at once or not at all; `None` where nobody ever took it.
+    pub fn glance(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+        match self.0.open_directory("locks")? {
+            Some(locks) => Lock::glance(&locks, name),
+            None => Ok(None),
+        }
+    }
+
+    /// Lets a lock go, and takes its file away: what it was for is no more.
+    pub fn retire(&self, lock: Lock, name: LockName) -> Result<(), FileError> {
+        lock.retire(&self.0.create()?.create_directory("locks")?, name)
     }
 
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
@@ -70,26 +120,17 @@ impl StateDirectory {
         self.read(SANDBOXES, id)
     }
 
-    /// All records of sandboxes; one that can't be read is nobody's, and left out.
-    pub fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StateError> {
-        let mut sandboxes = Vec::new();
-        for id in self.stems(SANDBOXES)? {
-            if check_id(&id).is_ok() {
-                sandboxes.extend(readable(self.sandbox(&id))?);
-            }
-        }
-        Ok(sandboxes)
+    /// All records of sandboxes.
+    pub fn sandbox_records(&self) -> Result<Records<String, SandboxRecord>, StateError> {
+        let ids = self.stems(SANDBOXES)?.into_iter();
+        let ids = ids.filter(|id| check_id(id).is_ok());
+        Ok(there(ids.map(|id| (self.sandbox(&id), id))))
     }
 
     /// All records of sandboxes; fails where one can't be read.
     pub fn every_sandbox(&self) -> Result<Vec<SandboxRecord>, StateError> {
-        let mut sandboxes = Vec::new();
-        for id in self.stems(SANDBOXES)? {
-            if check_id(&id).is_ok() {
-                sandboxes.extend(self.sandbox(&id)?);
-            }
-        }
-        Ok(sandboxes)
+        let records = self.sandbox_records()?.into_iter();
+        records.map(|(_, record)| record).collect()
     }
 
     /// Writes the record of a sandbox.
@@ -109,16 +150,26 @@ impl StateDirectory {
         self.read(BUNDLES, &name.to_string())
     }
 
-    /// All records of bundles; one that can't be read is nobody's, and left out.
+    /// All records of bundles.
+    pub fn bundle_records(&self) -> Result<Records<Digest, BundleRecord>, StateError> {
+        let names = self.stems(BUNDLES)?.into_iter();
+        let names = names.filter_map(|name| name.parse::<Digest>().ok());
+        Ok(there(names.map(|name| (self.bundle(name), name))))
+    }
+
+    /// The same without those that can't be understood, or aren't ours: they stand in nobody's way.
     pub fn bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
-        let mut bundles = Vec::new();
-        for name in self.stems(BUNDLES)? {
-            let Ok(name) = name.parse::<Digest>() else {
-                continue;
-            };
-            bundles.extend(readable(self.bundle(name))?.map(|record| (name, record)));
-        }
-        Ok(bundles)
+        let records = self.bundle_records()?.into_iter();
+        let readable = records.filter_map(|(name, record)| match record {
+            Err(
+                error @ (StateError::Record { .. } | StateError::File(FileError::Untrusted { .. })),
+            ) => {
+                tracing::warn!("{error}");
+                None
+            }
+            record => Some(record.map(|record| (name, record))),
+        });
+        readable.collect()
     }
 
     /// Writes the record of a container's bundle.
@@ -137,14 +188,21 @@ impl StateDirectory {
         Ok(stems.iter().filter_map(|stem| stem.parse().ok()).collect())
     }
 
-    /// The volumes on a device. The list is replaced whole: who only looks needs no lock.
+    /// The volumes on a device. The list is replaced whole: who only looks needs no lock. One of an
+    /// earlier boot, when the number was another device's, is none.
     pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
-        let owners: Owners = self.read(OWNERS, &device.to_string())?.unwrap_or_default();
-        Ok(owners
-            .volumes
-            .iter()
-            .filter_map(|path| TargetPath::new(path).ok())
-            .collect())
+        let owners = self.owners(device)?.filter(Owners::are_of_now);
+        Ok(owners.unwrap_or_default().targets())
+    }
+
+    /// The volumes on what had a device's number in an earlier boot, where the list is from then.
+    pub fn earlier_owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
+        let owners = self.owners(device)?.filter(|owners| !owners.are_of_now());
+        Ok(owners.unwrap_or_default().targets())
+    }
+
+    fn owners(&self, device: DeviceNumber) -> Result<Option<Owners>, StateError> {
+        self.read(OWNERS, &device.to_string())
     }
 
     /// Adds a volume to those on a device. Under [`LockName::Owners`].
@@ -157,8 +215,8 @@ impl StateDirectory {
         self.write_owners(device, &volumes)
     }
 
-    /// Removes a volume from those on a device; that it isn't there is fine. Under
-    /// [`LockName::Owners`].
+    /// Removes a volume from those on a device; that it isn't there is fine, and a list of an earlier
+    /// boot goes whole. Under [`LockName::Owners`].
     pub fn remove_owner(
         &self,
         device: DeviceNumber,
@@ -183,22 +241,20 @@ impl StateDirectory {
             &Owners {
                 version: Version,
                 volumes,
+                boot_id: boot_id().ok(),
             },
         )
     }
 
-    /// Removes what was left half made among the records; what went wrong.
-    #[must_use]
-    pub fn remove_leftovers(&self) -> Vec<FileError> {
-        let mut errors = Vec::new();
+    /// What was left half made among the records.
+    pub fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
+        let mut leftovers = Vec::new();
         for name in [SANDBOXES, OWNERS, BUNDLES] {
-            match self.0.open_directory(name) {
-                Ok(Some(directory)) => errors.extend(directory.remove_leftovers()),
-                Ok(None) => {}
-                Err(error) => errors.push(error),
+            if let Some(directory) = self.0.open_directory(name)? {
+                leftovers.extend(directory.leftovers()?);
             }
         }
-        errors
+        Ok(leftovers)
     }
 
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
@@ -237,7 +293,7 @@ impl StateDirectory {
         stem: &str,
         record: &impl Serialize,
     ) -> Result<(), StateError> {
-        let directory = self.0.create_directory(directory)?;
+        let directory = self.0.create()?.create_directory(directory)?;
         let name = format!("{stem}.json");
         let bytes = serde_json::to_vec(record);
         let bytes = bytes.map_err(|source| StateError::Record {
@@ -255,17 +311,10 @@ impl StateDirectory {
     }
 }
 
-/// Nothing, for a record that can't be understood, or isn't ours: it must not stand in the way of the others.
-fn readable<T>(record: Result<Option<T>, StateError>) -> Result<Option<T>, StateError> {
-    match record {
-        Err(
-            error @ (StateError::Record { .. } | StateError::File(FileError::Untrusted { .. })),
-        ) => {
-            tracing::warn!("{error}");
-            Ok(None)
-        }
-        other => other,
-    }
+/// Those that weren't removed while they were being listed.
+fn there<N, R>(records: impl Iterator<Item = (Result<Option<R>, StateError>, N)>) -> Records<N, R> {
+    let there = records.filter_map(|(record, name)| Some((name, record.transpose()?)));
+    there.collect()
 }
 
 #[cfg(test)]
@@ -294,6 +343,35 @@ mod tests {
         assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();
         assert_eq!(state.owned_devices().unwrap(), []);
+    }
+
+    #[test]
+    fn a_list_of_an_earlier_boot_is_of_other_devices() {
+        let (_guard, state) = state();
+        let device = "7:3".parse().unwrap();
+        let [old, new] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
+        state.add_owner(device, &old).unwrap();
+        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        let file = state.0.path().join("owners/7:3.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let rebooted = text.replace(&boot_id().unwrap(), "another");
+        assert_ne!(rebooted, text);
+        let write = |text: &str| std::fs::write(&file, text).unwrap();
+        write(&rebooted);
+        assert_eq!(state.owners_of(device).unwrap(), []);
+        assert_eq!(state.earlier_owners_of(device).unwrap(), [old]);
+        state.add_owner(device, &new).unwrap();
+        assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&new));
+        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        write(&rebooted);
+        state.remove_owner(device, &new).unwrap();
+        assert_eq!(state.owned_devices().unwrap(), []);
+        write(r#"{"version":1,"volumes":["/2"]}"#);
+        assert_eq!(
+            state.owners_of(device).unwrap(),
+            [new],
+            "as it was first written"
+        );
     }
 
     #[test]
@@ -331,6 +409,8 @@ mod tests {
         let (_guard, state) = state();
         state
             .0
+            .create()
+            .unwrap()
             .create_directory(SANDBOXES)
             .unwrap()
             .write("s.json", b"{")
@@ -340,6 +420,9 @@ mod tests {
         std::os::unix::fs::symlink("s.json", state.0.path().join("sandboxes/t.json")).unwrap();
         let error = state.sandbox("t").unwrap_err().to_string();
         assert!(error.contains("t.json is a symbolic link"), "{error}");
-        assert_eq!(state.sandboxes().unwrap(), [], "it stands in nobody's way");
+        let records = state.sandbox_records().unwrap();
+        assert_eq!(records.len(), 2, "each is told");
+        assert!(records.iter().all(|(_, record)| record.is_err()));
+        assert!(state.every_sandbox().is_err());
     }
 }

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+mod standing;
 mod subpath_bind;
 
+pub(crate) use standing::TARGET;
+pub use standing::{Standing, StandingError};
 pub use subpath_bind::SubpathBind;
 
 /// Why a path can't be a target path.

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use crate::privilege::is_roots;
 
 /// What is wrong on the way.
@@ -14,7 +16,8 @@ use crate::privilege::is_roots;
 pub enum Flaw {
     /// A part of the path can be changed by others than root.
     #[error(
-        "{} {reason}; hint: only root may own and write it, and what is above it",
+        "{} {reason}; hint: only root may own and write it, and what is above it (chown \
+         root:root, chmod go-w)",
         place.display()
     )]
     Writable {
@@ -34,6 +37,9 @@ pub enum Flaw {
     /// Links lead in a circle.
     #[error("too many symbolic links")]
     Circle,
+    /// It is no program.
+    #[error("{} can't be executed", .0.display())]
+    NotExecutable(PathBuf),
 }
 
 impl Flaw {
@@ -81,6 +87,15 @@ pub(crate) fn way(path: &Path, kind: Kind) -> Result<Option<PathBuf>, Flaw> {
         Ok(real) => Ok(Some(real)),
         Err((_, flaw)) if flaw.is_none() => Ok(None),
         Err((_, flaw)) => Err(flaw),
+    }
+}
+
+/// The same for a program, which can be executed.
+pub fn program(path: &Path) -> Result<PathBuf, Flaw> {
+    let real = walk(Path::new("/"), path, Kind::File)?;
+    match access(&real, Access::EXEC_OK) {
+        Ok(()) => Ok(real),
+        Err(_) => Err(Flaw::NotExecutable(real)),
     }
 }
 

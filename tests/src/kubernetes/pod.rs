@@ -79,6 +79,28 @@ impl<'a> Kubelet<'a> {
         })
     }
 
+    /// Runs one of its containers again, as kubelet does where it has ended; its new id.
+    ///
+    /// # Panics
+    ///
+    /// Where the spec has none of this name.
+    pub fn again(
+        &self,
+        pod: &RunningPod,
+        name: &str,
+        spec: &PodSpec,
+        container: &str,
+    ) -> Result<String, CriError> {
+        let mut containers = spec.containers.iter();
+        let found = containers.find(|it| it.name == container);
+        let found = found.unwrap_or_else(|| panic!("there is no container {container}"));
+        self.wait_for_the_runtime();
+        let mut config = self.container(spec, found);
+        config.metadata.get_or_insert_default().attempt = 1;
+        self.cri
+            .run(&pod.sandbox, &config, &self.sandbox_config(name, spec))
+    }
+
     /// Ends it.
     pub fn remove(&self, pod: &RunningPod) -> Result<(), CriError> {
         self.cri.stop_pod(&pod.sandbox)?;

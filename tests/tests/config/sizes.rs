@@ -9,7 +9,7 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, refusal};
 use serde_json::json;
 
-use crate::{Scene, with_members};
+use crate::{Lists, Scene, data, with_members};
 
 const MIB: usize = 1 << 20;
 
@@ -107,6 +107,27 @@ on_each_delegate! {
         app.end();
         let refused = refusal::create(&scene.node, &of_size(16 * MIB + 1));
         let _ = refused.of_volume("pv-1").naming(&["config.json", "16777217 bytes", "hint: "]).sentence();
+    }
+
+    /// With nothing of ours among them, and with a volume.
+    fn of_ten_thousand_mounts_one_may_be_a_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let host = json!(scene.host).to_string();
+        let many = |lists: &Lists, last: &str| {
+            let bind = |n| data(&host).replace("/data", &format!("/many/{n}"));
+            let binds: Vec<String> = (0..10_000).map(bind).collect();
+            let rest = lists.and(&binds.join(","));
+            format!(r#""mounts":{},{last}]"#, &rest[..rest.len() - 1])
+        };
+        let plain = scene.app(|lists| many(lists, &data(&host)));
+        let before = plain.config_bytes();
+        let app = scene.assert_sees(&plain, "of-the-host");
+        assert_eq!(app.sh("grep -c ' /many/' /proc/self/mountinfo"), "10000");
+        assert!(plain.config_bytes() == before, "config.json was changed");
+        app.end();
+        let with = scene.app(|lists| many(lists, &data(&json!(lists.target).to_string())));
+        let app = scene.assert_sees(&with, "of-the-volume");
+        assert_eq!(app.sh("ls /many/9999 | grep of-the"), "of-the-host");
     }
 
     /// More than that no mount namespace can have.

@@ -6,10 +6,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use runcrust_tests::kubernetes::{document, manifests, strictly, yaml};
+use runcrust_tests::kubernetes::{document, manifests, strictly, with_component};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// What a kustomization of ours says; kubectl has no types of its own for it.
 #[derive(Debug, Deserialize, Serialize)]
@@ -19,7 +18,7 @@ struct Kustomization {
     kind: String,
     resources: Vec<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    patches: Vec<Value>,
+    components: Vec<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     config_map_generator: Vec<ConfigMapGenerator>,
 }
@@ -185,18 +184,27 @@ fn the_manifests_lead_to_each_other() {
     );
 }
 
-/// It runs what the base's first container is replaced by.
+/// What took the node's handler in takes it out again by the same line, beside a daemon that goes on.
 #[test]
 fn the_way_out_is_the_way_in_reversed() {
     let kustomization = kustomization("uninstall/");
     assert_eq!(kustomization.resources, [Path::new("../base")]);
-    let operations: Value = yaml(kustomization.patches[0]["patch"].as_str().unwrap());
-    let path = operations[0]["path"].as_str().unwrap();
-    let set = serde_json::to_value(daemon_set()).unwrap();
-    let installs: Vec<String> = serde_json::from_value(set.pointer(path).unwrap().clone()).unwrap();
-    let uninstalls: Vec<String> = serde_json::from_value(operations[0]["value"].clone()).unwrap();
-    let mut reversed = installs;
-    reversed.retain(|word| !word.starts_with("--copy-to"));
-    reversed[1] = "uninstall".into();
-    assert_eq!(uninstalls, reversed);
+    assert_eq!(
+        kustomization.components,
+        [Path::new("../components/uninstall")]
+    );
+    let base = document(&manifests().join("base/daemonset.yaml"));
+    let set: DaemonSet = strictly(&with_component(base, "uninstall")).unwrap();
+    let (before, after) = (containers(&daemon_set()), containers(&set));
+    let [install, crust_ops] = before.as_slice() else {
+        panic!("{before:?}");
+    };
+    let mut uninstall = install.clone();
+    uninstall.name = "uninstall".into();
+    let command = uninstall.command.as_mut().unwrap();
+    command[1] = "uninstall".into();
+    command.push("--stay".into());
+    assert_eq!(after, [crust_ops.clone(), uninstall]);
+    let spec = set.spec.unwrap().template.spec.unwrap();
+    assert_eq!(spec.init_containers, Some(Vec::new()));
 }

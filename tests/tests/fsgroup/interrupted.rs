@@ -1,17 +1,16 @@
 //! A walk that is killed in its middle is finished by the next create.
 
-use std::collections::BTreeSet;
-
 use runcrust_tests::container::end;
-use runcrust_tests::interrupt::killed_at;
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::steps::{self, Step};
 use runcrust_tests::tree::Policy;
 use runcrust_tests::{Container, Delegate, Node, on_each_delegate, on_each_file_system};
 
 use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, snapshot};
 
-/// At its so-manieth chown the walk is killed, before that is done: only the walk does so many.
-const KILLED_AT: usize = 50;
+/// After so many changes of a mode the walk is killed: only the walk makes so many. After a change of
+/// a group it would lose an entry's setuid bit for good (docs/limitations.md).
+const CHANGED: usize = 50;
 
 impl Scene {
     /// So far the walk got: the root isn't the group's yet, and some entries are.
@@ -24,16 +23,7 @@ impl Scene {
             let before = self.before.entry(path);
             entry.gid == GROUP && before.gid != GROUP
         });
-        // By inode: a hard link has several names.
-        let changed: BTreeSet<u64> = changed.map(|(_, entry)| entry.inode).collect();
-        // The chowns of the two frozen entries fail; whether they came before is up to the order in
-        // which the file system lists.
-        let expected = KILLED_AT - 3..KILLED_AT;
-        assert!(
-            expected.contains(&changed.len()),
-            "{} entries",
-            changed.len()
-        );
+        assert!(changed.count() > 0);
     }
 
     /// What a walk that nobody kills makes of it.
@@ -46,9 +36,12 @@ impl Scene {
     }
 }
 
-fn create_is_killed(container: &Container) {
-    let command = killed_at(&container.create_command(), "fchownat", KILLED_AT);
-    let _ = container.create_with(command).failure();
+/// By the program that walks.
+fn create_is_killed(container: &Container, program: &str) {
+    let step = Step::new(program, "fchmodat", CHANGED);
+    let create = container.create_command();
+    let ended = steps::killed_after(&create, &step, |command| container.spawn(command));
+    assert!(ended.killed && !ended.success, "{ended:?}");
 }
 
 fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
@@ -60,7 +53,7 @@ fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
     let killed = scene
         .node
         .container(&scene.node.sandbox_bundle(POD).write());
-    create_is_killed(&killed);
+    create_is_killed(&killed, "crust-mount-hook sandbox");
     drop(killed);
     scene.assert_half_done();
 
@@ -81,7 +74,7 @@ fn in_an_apps_create(fstype: &'static str, delegate: Delegate) {
     let app = scene
         .node
         .container(&bundle.bind(&target, "/data", &[]).write());
-    create_is_killed(&app);
+    create_is_killed(&app, "runcrust");
     scene.assert_half_done();
 
     // The same bundle again, as a retry of the runtime's caller would.

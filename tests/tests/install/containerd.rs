@@ -245,6 +245,38 @@ fn imports_are_found_where_containerd_finds_them() {
     }
 }
 
+/// What is told of a configuration is what containerd does with it.
+#[test]
+fn imports_that_containerd_fails_on_are_refused_or_told() {
+    let node = Node::guarded(Delegate::Runc, "");
+    let file = node.dir().join("config.toml");
+    let (directory, missing) = (node.dir().subdir("conf.d"), node.dir().join("missing.toml"));
+    let _ = node.dir().subdir("conf.d/certs.d");
+    let write = |imports: &str| {
+        fs::write(&file, format!("version = 2\nimports = {imports}\n")).unwrap();
+        let mut containerd = Command::new("containerd");
+        let dump = containerd.arg("--config").arg(&file);
+        let _ = Run::of(dump.args(["config", "dump"])).failure();
+    };
+    for (imports, words) in [
+        ("\"x\"".to_owned(), "imports isn't a list of strings"),
+        (
+            format!("[{:?}]", directory.join("*")),
+            "conf.d/certs.d isn't a file",
+        ),
+    ] {
+        write(&imports);
+        let refused = call(&node, "install", &file).failure();
+        assert!(refused.stderr.contains(words), "{refused}");
+    }
+    write(&format!("[{missing:?}]"));
+    for verb in ["install", "uninstall"] {
+        let told = call(&node, verb, &file).success();
+        let sentence = format!("note: {} is imported, and isn't there", utf8(&missing));
+        assert!(told.stdout.contains(&sentence), "{told}");
+    }
+}
+
 /// Without it containerd 1.x would have no runtime but ours, and no CRI.
 #[test]
 fn a_drop_in_leaves_containerds_own_default_runtime() {

@@ -223,8 +223,8 @@ fn what_cannot_be_edited_is_left_alone_and_told_with_its_line() {
     chown(scene.at(CONFIG), Some(0), None).unwrap();
     fs::set_permissions(scene.at(CONFIG), fs::Permissions::from_mode(0o666)).unwrap();
     let refused = scene.installed("install containerd").failure();
-    let words = "config.toml can be written by others than root";
-    assert!(refused.stderr.contains(words), "{refused}");
+    let words = "runcrust: /etc/containerd/config.toml can be written by others than root";
+    assert!(refused.stderr.starts_with(words), "{refused}");
     assert_eq!(scene.read(CONFIG), V2);
 }
 
@@ -400,6 +400,59 @@ fn the_engines_other_files_are_read_too() {
 }
 
 #[test]
+fn a_handler_goes_from_whichever_of_the_engines_files_has_it() {
+    for (engine, path, text) in [
+        (
+            "crio",
+            "etc/crio/crio.conf",
+            "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/runcrust\"\n",
+        ),
+        (
+            "podman",
+            "etc/containers/containers.conf",
+            "[engine.runtimes]\ncrust = [\"/usr/bin/runcrust\"]\n",
+        ),
+    ] {
+        let scene = Scene::new();
+        scene.write(path, text, 0o644);
+        let _ = scene.installed(&format!("install {engine}")).success();
+        assert_eq!(scene.read(path), text);
+        let done = scene.call(&format!("uninstall {engine}")).success();
+        assert!(done.stdout.contains(&format!("--- /{path}")), "{done}");
+        assert!(!scene.read(path).contains("crust"), "{}", scene.read(path));
+        let again = scene.call(&format!("uninstall {engine}")).success();
+        assert_eq!(again.stdout, "nothing to remove\n");
+    }
+}
+
+/// A package brings it back with its next version.
+#[test]
+fn a_packages_file_is_not_edited_but_told() {
+    let scene = Scene::new();
+    let path = "usr/share/containers/containers.conf";
+    let text = "[engine.runtimes]\ncrust = [\"/usr/bin/runcrust\"]\n";
+    scene.write(path, text, 0o644);
+    let done = scene.call("uninstall podman").success();
+    let note = format!("note: /{path} has handler crust, and stays: it is its package's\n");
+    assert_eq!(done.stdout, format!("nothing to remove\n{note}"));
+    assert_eq!(scene.read(path), text);
+    let _ = scene
+        .call(&format!("uninstall podman --config /{path}"))
+        .success();
+    assert!(!scene.read(path).contains("crust"));
+}
+
+#[test]
+fn a_configuration_of_version_1_has_nothing_to_remove() {
+    let scene = Scene::new();
+    let text = "disabled_plugins = [\"cri\"]\n";
+    scene.write(CONFIG, text, 0o644);
+    let done = scene.call("uninstall containerd").success();
+    assert_eq!(done.stdout, "nothing to remove\n");
+    assert_eq!(scene.read(CONFIG), text);
+}
+
+#[test]
 fn a_configuration_that_nobody_would_read_is_not_made() {
     let scene = Scene::bare();
     for program in [
@@ -433,7 +486,13 @@ fn mistakes_on_the_command_line_are_told_apart() {
     for line in [
         "install",
         "install kubelet",
-        "uninstall containerd --copy-to /x",
+        "install crio --systemd-cgroup true",
+        "install podman --systemd-cgroup true",
+        "install docker --systemd-cgroup false",
+        "install all",
+        "uninstall all --handler crust-crun",
+        "uninstall all --config /x",
+        "uninstall containerd --stay --dry-run",
         "install containerd --systemd-cgroup maybe",
     ] {
         let refused = scene.call(line).failure();

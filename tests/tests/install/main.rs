@@ -2,6 +2,7 @@
 //!
 //! Each call names a file or a root directory of the test's own: nothing is done to this host.
 
+mod all;
 mod containerd;
 mod files;
 mod in_use;

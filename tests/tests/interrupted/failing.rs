@@ -8,12 +8,39 @@ use runcrust_tests::container::end;
 use runcrust_tests::interrupt::create_failing_at;
 use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
 
-use crate::{POD, Scene, writes_a_line};
+use crate::scene::{POD, Scene};
 
 /// By which records and configs are written.
 const FAULTS: [(&str, &str); 2] = [("renameat", "ENOSPC"), ("fsync", "EIO")];
 
 impl Scene {
+    /// Has `create` end at the first, second, … of its steps, each time with a bundle of `make`'s,
+    /// until one doesn't; creates each again, and that one works.
+    fn at_each(
+        &self,
+        step: &str,
+        create: impl Fn(&Container, usize) -> bool,
+        make: impl Fn() -> Bundle,
+    ) {
+        for nth in 1.. {
+            let bundle = make().write();
+            let container = self.node.container(&bundle);
+            let created = create(&container, nth);
+            let mounts = self.device.host_mounts();
+            assert_eq!(mounts, Vec::<String>::new(), "at {step} {nth}");
+            if created {
+                assert!(nth > 1, "{step} is never called");
+                end([container]);
+                return;
+            }
+            // What the delegate left of it is its own.
+            drop(container);
+            let again = self.node.run(&bundle);
+            self.assert_works(&again);
+            end([again]);
+        }
+    }
+
     /// Where the sandbox has the volume mounted, it can't be unstaged.
     #[track_caller]
     fn assert_on_record(&self, target: &Path, sandbox: &Container, context: &str) {
@@ -27,33 +54,30 @@ impl Scene {
 
 on_each_delegate! {
     fn a_container_in_a_sandbox(delegate: Delegate) {
-        let mut lines = 0;
         let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
-        let mut target = scene.stage();
+        let target = scene.stage();
         for (call, error) in FAULTS {
             // Anew, so that the first of these containers finds the volume unmounted.
-            let _ = scene.node.unstage(&target).success();
+            let _ = scene.unstage().success();
             let sandbox = scene.node.sandbox(POD);
-            target = scene.stage();
+            scene.stage();
             let create = |container: &Container, nth| {
                 let created = create_failing_at(container, call, error, nth);
                 scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
                 created
             };
-            let make = || scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-            lines += scene.at_each(call, create, make, writes_a_line);
+            scene.at_each(call, create, || scene.app_bundle(&sandbox));
             end([sandbox]);
         }
-        scene.assert_nothing_left(&target, lines);
+        scene.put_away();
     }
 
     /// It can't come back from the sandbox's namespace, and would act on the wrong files.
     fn a_panic_is_told_where_the_caller_reads(delegate: Delegate) {
         let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
         let sandbox = scene.node.sandbox(POD);
-        let target = scene.stage();
-        let bundle = scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = scene.node.container(&bundle);
+        scene.stage();
+        let app = scene.node.container(&scene.app_bundle(&sandbox).write());
         assert!(!create_failing_at(&app, "setns", "EPERM", 2));
         let sentence = app.last_log_error().expect("a line in the log");
         assert!(sentence.contains("can't come back from the mount namespace"), "{sentence}");
@@ -61,37 +85,35 @@ on_each_delegate! {
 
     fn a_container_without_a_sandbox(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
-        let target = scene.stage();
-        let mut lines = 0;
+        scene.stage();
         for (call, error) in FAULTS {
             let create = |container: &Container, nth| create_failing_at(container, call, error, nth);
-            let make = || Bundle::plain(scene.node.dir()).bind(&target, "/data", &[]).write();
-            lines += scene.at_each(call, create, make, writes_a_line);
+            scene.at_each(call, create, || scene.plain_bundle());
         }
-        scene.assert_nothing_left(&target, lines);
+        scene.put_away();
     }
 
     /// A volume that can't be mounted, or recorded, doesn't fail the sandbox: only some of these do.
     fn a_sandbox(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         let target = scene.stage();
-        let mut lines = 0;
+        let mut created = 0;
         for (call, error) in FAULTS {
             for nth in 1..=8 {
                 let sandbox = scene.node.container(&scene.node.sandbox_bundle(POD).write());
                 if create_failing_at(&sandbox, call, error, nth) {
                     let _ = sandbox.start().success();
                     scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
-                    let app = scene.node.app(&sandbox, &target, "/data");
-                    writes_a_line(&app);
-                    lines += 1;
+                    let app = scene.app(&sandbox);
+                    scene.assert_works(&app);
+                    created += 1;
                     end([app, sandbox]);
                 } else {
                     fs::remove_dir_all(sandbox.bundle()).unwrap();
                 }
             }
         }
-        assert!(lines > 0);
-        scene.assert_nothing_left(&target, lines);
+        assert!(created > 0);
+        scene.put_away();
     }
 }

@@ -1,107 +1,141 @@
-//! A create that is killed at any of its steps, in runcrust or in a hook, leaves nothing that the
-//! next create of the same bundle minds, and nothing on the host.
+//! The crash matrix: each row is killed right after each of its steps, in whichever of our programs
+//! makes it, and its caller goes on.
+//!
+//! All of them take long: `make torture` does, and `make test` takes a few of each row, others every
+//! day.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 
-use runcrust_tests::container::end;
-use runcrust_tests::interrupt::create_killed_at;
-use runcrust_tests::process::kill_and_wait as kill;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+use runcrust_tests::steps::{self, Step};
+use runcrust_tests::{Delegate, on_each_delegate};
 
-use crate::{POD, Scene, writes_a_line};
+use crate::choice::Choice;
+use crate::row::Row;
+use crate::rows::{creates, ends, verbs};
+use crate::scene::Scene;
 
-/// What runcrust and its hooks change something with, in no order: records and configs, the file
-/// system, the views of it, the namespaces; and the delegate's exec.
-const STEPS: [&str; 8] = [
-    "renameat",
-    "fsopen",
-    "fsmount",
-    "setns",
-    "unshare",
-    "open_tree",
-    "move_mount",
-    "execve",
-];
+/// The steps of a row, of one try that nobody disturbs.
+pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
+    let scene = Scene::of(delegate, row);
+    let begun = (row.begin)(&scene);
+    let (steps, _) = steps::of(&begun.command, |command| begun.spawn(command));
+    begun.end();
+    scene.put_away();
+    let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
+    let expected: BTreeSet<&str> = row.programs.iter().copied().collect();
+    assert_eq!(programs, expected, "whose steps these are");
+    steps
+}
 
-impl Scene {
-    /// Kills creates of bundles that `make` gives at each of the steps, until one isn't killed any
-    /// more, and creates each again, for `works` to see; how many that were.
-    fn kill_everywhere(&self, make: impl Fn() -> Bundle, works: impl Fn(&Container)) -> usize {
-        let steps = STEPS.into_iter();
-        let killed = steps.map(|step| {
-            let create = |container: &Container, nth| create_killed_at(container, step, nth);
-            self.at_each(step, create, &make, &works)
-        });
-        killed.sum()
+/// On a node of its own, so that the steps are the same each time: a first call makes directories.
+fn killed_after(delegate: Delegate, row: &Row, step: &Step) {
+    let scene = Scene::of(delegate, row);
+    let begun = (row.begin)(&scene);
+    let ended = steps::killed_after(&begun.command, step, |command| begun.spawn(command));
+    assert!(
+        ended.killed,
+        "it came to its end, {ended:?}, and not to this step"
+    );
+    begun.clear();
+    row.goes_on(begun, &scene);
+}
+
+/// Kills whatever the row does at the chosen steps of it; goes on after one that went wrong.
+fn kill(delegate: Delegate, row: &Row) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let all = steps_of(delegate, row);
+    println!("{test}: {} steps", all.len());
+    for step in &all {
+        println!("  {step}");
     }
+    let mut failed = Vec::new();
+    for step in Choice::made().of(all) {
+        println!("killed right after {step}");
+        if catch_unwind(|| killed_after(delegate, row, &step)).is_err() {
+            failed.push(format!("make torture TEST={test} STEP='{step}'"));
+        }
+    }
+    assert!(failed.is_empty(), "one by one:\n{}", failed.join("\n"));
 }
 
 on_each_delegate! {
-    fn a_sandbox(delegate: Delegate) {
-        let scene = Scene::new(Node::new(delegate));
-        let target = scene.stage();
-        let node = &scene.node;
-        let works = |sandbox: &Container| {
-            let app = node.app(sandbox, &target, "/data");
-            writes_a_line(&app);
-            end([app]);
-        };
-        let killed = scene.kill_everywhere(|| node.sandbox_bundle(POD).write(), works);
-        scene.assert_nothing_left(&target, killed);
+    fn creating_a_sandbox(delegate: Delegate) {
+        kill(delegate, &creates::SANDBOX);
     }
 
-    fn a_container_in_a_sandbox(delegate: Delegate) {
-        let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
-        let sandbox = scene.node.sandbox(POD);
-        // Only now, so that each container finds it unmounted until one was created.
-        let target = scene.stage();
-        let make = || scene.node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let killed = scene.kill_everywhere(make, writes_a_line);
-        end([sandbox]);
-        scene.assert_nothing_left(&target, killed);
+    fn creating_a_sandbox_whose_volume_grows(delegate: Delegate) {
+        kill(delegate, &creates::SANDBOX_THAT_GROWS);
     }
 
-    /// However far the first create came with its records, the data is live with the second one.
-    fn and_fsgroup_is_applied_once_a_pod(delegate: Delegate) {
-        let node = Node::with(delegate, "sandbox = \"always\"");
-        for nth in 1.. {
-            let device = node.ext4();
-            let first = node.sandbox(POD);
-            let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-            let bundle = node.app_bundle(&first).bind(&target, "/data", &[]).write();
-            let app = node.container(&bundle);
-            let created = create_killed_at(&app, "renameat", nth);
-            drop(app);
-            let app = node.run(&bundle);
-            let _ = app.sh("echo x > /data/file; chmod 600 /data/file");
-            kill(first.pid());
-            let second = node.sandbox(POD);
-            assert_eq!(app.sh("stat -c '%g %a' /data/file"), "4242 600", "killed at renameat {nth}");
-            end([app, first, second]);
-            let _ = node.unstage(&target).success();
-            if created {
-                break;
-            }
-        }
+    fn creating_the_first_container_in_a_sandbox(delegate: Delegate) {
+        kill(delegate, &creates::FIRST);
     }
 
-    fn a_container_without_a_sandbox(delegate: Delegate) {
-        let scene = Scene::new(Node::new(delegate));
-        let target = scene.stage();
-        let make = || Bundle::plain(scene.node.dir()).bind(&target, "/data", &[]).write();
-        let killed = scene.kill_everywhere(make, writes_a_line);
-        scene.assert_nothing_left(&target, killed);
+    fn creating_a_container_where_the_sandbox_has_the_volume(delegate: Delegate) {
+        kill(delegate, &creates::SECOND);
     }
 
-    fn a_container_whose_hook_mounts(delegate: Delegate) {
-        let scene = Scene::new(Node::with(delegate, "mount_mode = \"hook\""));
-        let target = scene.stage();
-        let make = || {
-            let bundle = Bundle::plain(scene.node.dir()).bind(&target, "/data", &[]).write();
-            fs::create_dir(bundle.rootfs().join("data")).unwrap();
-            bundle
-        };
-        let killed = scene.kill_everywhere(make, writes_a_line);
-        scene.assert_nothing_left(&target, killed);
+    fn creating_a_container_without_a_sandbox(delegate: Delegate) {
+        kill(delegate, &creates::PLAIN);
     }
+
+    fn creating_a_container_in_a_user_namespace(delegate: Delegate) {
+        kill(delegate, &creates::USER_NAMESPACE);
+    }
+
+    fn creating_a_container_on_an_older_kernel(delegate: Delegate) {
+        kill(delegate, &creates::FALLBACK);
+    }
+
+    fn creating_a_container_whose_hook_mounts(delegate: Delegate) {
+        kill(delegate, &creates::HOOKED);
+    }
+
+    fn restoring_a_container(delegate: Delegate) {
+        kill(delegate, &creates::RESTORE);
+    }
+
+    fn deleting_a_container_in_a_sandbox(delegate: Delegate) {
+        kill(delegate, &ends::APP);
+    }
+
+    fn deleting_a_container_without_a_sandbox(delegate: Delegate) {
+        kill(delegate, &ends::PLAIN);
+    }
+
+    fn deleting_a_sandbox(delegate: Delegate) {
+        kill(delegate, &ends::SANDBOX);
+    }
+
+    fn publishing_in_a_sandbox(delegate: Delegate) {
+        kill(delegate, &verbs::PUBLISH);
+    }
+}
+
+// The delegate has no part in these.
+
+#[test]
+fn staging() {
+    kill(Delegate::Runc, &verbs::STAGE);
+}
+
+#[test]
+fn staging_behind_a_link() {
+    kill(Delegate::Runc, &verbs::STAGE_LINKED);
+}
+
+#[test]
+fn unstaging() {
+    kill(Delegate::Runc, &verbs::UNSTAGE);
+}
+
+#[test]
+fn unstaging_behind_a_link() {
+    kill(Delegate::Runc, &verbs::UNSTAGE_LINKED);
+}
+
+#[test]
+fn asking_for_growth() {
+    kill(Delegate::Runc, &verbs::RESIZE);
 }

@@ -7,6 +7,7 @@ mod own;
 mod propagation;
 mod restore;
 mod rows;
+mod together;
 mod user_namespace;
 
 use std::process::Command;

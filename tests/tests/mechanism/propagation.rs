@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use runcrust_tests::interrupt::{create_killed_at, held_up_at};
+use runcrust_tests::interrupt::held_up_at;
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{
     Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
 };
@@ -379,14 +380,18 @@ on_each_delegate! {
     }
 
     fn a_first_create_that_is_killed_leaves_an_attach_directory_that_the_next_one_holds(delegate: Delegate) {
-        for (call, nth) in [("move_mount", 1), ("mount_setattr", 1), ("mount_setattr", 2)] {
+        for (call, nth) in [("open_tree", 1), ("move_mount", 1), ("mount_setattr", 1)] {
             let node = Node::with(delegate, "attach = \"bind\"");
             let device = node.ext4();
             let target = node.stage(POD, "pv-1", &device, &[]);
             let sandbox = node.sandbox(POD);
             let held = Held::of(&node);
             let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-            assert!(!create_killed_at(&node.container(&bundle), call, nth), "{call} {nth}");
+            let killed = node.container(&bundle);
+            let step = Step::new("runcrust", call, nth);
+            let ended = steps::killed_after(&killed.create_command(), &step, |it| killed.spawn(it));
+            assert!(ended.killed, "{call} {nth}");
+            drop(killed);
             let app = node.run(&bundle);
             held.assert_once_and_private();
             end([app]);

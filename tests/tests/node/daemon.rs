@@ -102,7 +102,7 @@ fn the_journal_has_a_calls_fields() {
 fn its_check_finds_the_packages_runtime() {
     let check = Run::of(Command::new("crust_ops").arg("--check")).success();
     for program in ["/usr/bin/runcrust", "/usr/local/bin/runcrust-crun"] {
-        let line = format!("ok    runtime-cli: {program}");
+        let line = format!("pass  runtime-cli: {program}");
         assert!(check.stdout.lines().any(|it| it == line), "{check}");
     }
     assert!(

@@ -7,8 +7,9 @@ use std::process::Command;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::PodSpec;
 use runcrust_tests::cleanup::Cleanup;
+use runcrust_tests::cri::runtime_v1::ContainerState;
 use runcrust_tests::installed::{property, systemctl};
-use runcrust_tests::kubernetes::{Kubelet, document, manifests, strictly};
+use runcrust_tests::kubernetes::{Kubelet, document, manifests, strictly, with_component};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Delegate, Installed, Run, TestDir, process, wait_until};
 
@@ -17,9 +18,14 @@ use crate::{SERVICE, SOCKET, staged};
 const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const INSTALLED: [&str; 2] = ["/usr/local/bin/runcrust", "/usr/local/bin/crust-mount-hook"];
 
-/// The `DaemonSet`'s pod.
-fn spec() -> PodSpec {
-    let set: DaemonSet = strictly(&document(&manifests().join("base/daemonset.yaml"))).unwrap();
+/// The `DaemonSet`'s pod, as the base has it or with a component.
+fn spec(component: Option<&str>) -> PodSpec {
+    let base = document(&manifests().join("base/daemonset.yaml"));
+    let set = match component {
+        Some(component) => with_component(base, component),
+        None => base,
+    };
+    let set: DaemonSet = strictly(&set).unwrap();
     set.spec.unwrap().template.spec.unwrap()
 }
 
@@ -76,7 +82,7 @@ fn it_installs_the_handler_and_serves_drivers() {
         .config_map("crust-ops", &[("crust_ops.toml", &settings)]);
 
     let before = property("containerd.service", "MainPID");
-    let set = kubelet.run("runcrust-1", &spec()).unwrap();
+    let set = kubelet.run("runcrust-1", &spec(None)).unwrap();
     let restarted = property("containerd.service", "MainPID");
     assert_ne!(before, restarted, "containerd has read its configuration");
     let configuration = fs::read_to_string(CONFIGURATION).unwrap();
@@ -96,7 +102,7 @@ fn it_installs_the_handler_and_serves_drivers() {
 
     // Replaced, as by an update of its template, it finds nothing to do, and the pod lives on.
     kubelet.remove(&set).unwrap();
-    let set = kubelet.run("runcrust-2", &spec()).unwrap();
+    let set = kubelet.run("runcrust-2", &spec(None)).unwrap();
     let log = kubelet.log("runcrust-2", "install");
     assert!(
         log.contains("nothing to change") && log.contains("nothing to restart"),
@@ -110,8 +116,41 @@ fn it_installs_the_handler_and_serves_drivers() {
     let refused = run("runcrust", &["uninstall", "containerd", "--dry-run"]).failure();
     assert!(refused.stderr.contains("pv-1"), "{refused}");
 
+    // It leaves only after the pod, which crust_ops serves as long.
+    kubelet.remove(&set).unwrap();
+    let leaves = spec(Some("uninstall"));
+    let set = kubelet.run("runcrust-3", &leaves).unwrap();
+    let uninstall = &set.containers["uninstall"];
+    wait_until("a refusal", PATIENCE, || {
+        let status = pod.cri().status(uninstall).unwrap();
+        status.state() == ContainerState::ContainerExited
+    });
+    let log = kubelet.log("runcrust-3", "uninstall");
+    assert!(
+        log.contains("handler crust stays") && log.contains("pv-1"),
+        "{log}"
+    );
+    wait_until("crust_ops to answer", PATIENCE, || {
+        pod.ops().stats(pod.target()).is_ok()
+    });
     assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
     pod.end(&sandbox);
     pod.ops().unstage(pod.target()).unwrap();
+    let uninstall = kubelet
+        .again(&set, "runcrust-3", &leaves, "uninstall")
+        .unwrap();
+    wait_until("the handler to be gone", PATIENCE, || {
+        !fs::read_to_string(CONFIGURATION)
+            .unwrap()
+            .contains("runtimes.crust]")
+    });
+    wait_until("containerd to be restarted", PATIENCE, || {
+        property("containerd.service", "MainPID") != restarted
+    });
+    wait_until("the CRI to answer", PATIENCE, || pod.cri().is_ready());
+    assert!(
+        process::is_alive(pod.cri().pid(&uninstall).unwrap()),
+        "it stays"
+    );
     kubelet.remove(&set).unwrap();
 }

@@ -4,6 +4,7 @@
 
 mod daemon;
 mod daemonset;
+mod doctor;
 mod life;
 mod packages;
 

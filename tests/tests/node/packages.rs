@@ -94,19 +94,50 @@ on_each_delegate! {
         let _put_back = put_back();
         let remove = ["--remove", "crust-ops", "runcrust"];
         let removal = Run::of(Command::new("dpkg").args(remove)).failure();
-        for told in ["pv-1", "hint: end those pods; then runcrust uninstall containerd"] {
+        for told in ["pv-1", "hint: see to that; then runcrust uninstall all"] {
             assert!(removal.stderr.contains(told), "{told}: {removal}");
         }
-        for program in ["runcrust", "crust-mount-hook"] {
+        for program in ["runcrust", "crust-mount-hook", "crust_ops"] {
             assert!(Path::new("/usr/bin").join(program).exists(), "{program}");
         }
         let again = pod.app(&sandbox, "two");
         let _ = pod.cri().sh(&app, "echo kept > /data/file");
         assert_eq!(pod.cri().sh(&again, "cat /data/file").trim(), "kept");
         pod.end(&sandbox);
-        dpkg(&["--install"], &packages());
         pod.ops().unstage(pod.target()).unwrap();
     }
+}
+
+/// Nobody could make a container any more.
+#[test]
+#[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+fn a_removal_of_the_default_runtime_is_refused() {
+    let file = "/etc/containerd/config.toml";
+    let before = fs::read_to_string(file).unwrap();
+    let restored = before.clone();
+    let _restored = Cleanup::register(move || {
+        let written = fs::write(file, &restored);
+        written
+            .err()
+            .map(|error| error.to_string())
+            .into_iter()
+            .collect()
+    });
+    let _put_back = put_back();
+    let table = "[plugins.\"io.containerd.grpc.v1.cri\".containerd]";
+    assert!(!before.contains(table), "{before}");
+    fs::write(
+        file,
+        format!("{before}\n{table}\ndefault_runtime_name = \"crust\"\n"),
+    )
+    .unwrap();
+    let remove = ["--remove", "crust-ops", "runcrust"];
+    let removal = Run::of(Command::new("dpkg").args(remove)).failure();
+    assert!(
+        removal.stderr.contains("is the default runtime"),
+        "{removal}"
+    );
+    assert!(Path::new("/usr/bin/runcrust").exists());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crust_proto::v1::RuntimeUnstageVolumeRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
+use runcrust_tests::gc::{assert_sure, collected};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::random::Random;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
@@ -217,6 +218,7 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
                 [before, after].contains(&found),
                 "killed at {step} {nth}: {found:?}"
             );
+            assert_sure(node);
             // The next call finds that, nothing or a whole entry, and the same call again is right.
             ops.spawn(ops.command());
             let code = ops.stats(&target).unwrap_err().code();
@@ -231,6 +233,9 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
             ops.kill();
         }
     }
+    let _ = node.unstage(&target);
+    collected(node);
+    assert_eq!(node.records(), Vec::<PathBuf>::new(), "half made");
     killed
 }
 

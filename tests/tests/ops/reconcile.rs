@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
@@ -26,9 +26,8 @@ fn is_in_use(node: &Node, target: &Path) -> bool {
 }
 
 /// A name that a writer gives to what it makes; none has such a pid.
-fn temporary(name: &str, ago: Duration) -> String {
-    let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
-    let at = now.saturating_sub(ago);
+fn temporary(name: &str) -> String {
+    let at = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
     format!(".{name}.{}.{:x}.0", u32::MAX, at.as_nanos())
 }
 
@@ -59,7 +58,7 @@ on_each_delegate! {
         wait_until("the other's too", PATIENCE, || !is_in_use(&node, held));
         assert!(node.entry(held).join("mountInfo.json").exists(), "it stays staged");
         wait_until("that to be told", PATIENCE, || {
-            ops.log().lines().any(|line| line.contains("user forgotten") && line.contains(sandbox.id()))
+            ops.log().lines().any(|line| line.contains("process") && line.contains("has ended") && line.contains(sandbox.id()))
         });
         for target in &targets {
             ops.unstage(target).unwrap();
@@ -100,18 +99,19 @@ fn what_was_left_half_made_is_removed() {
     ops.kill();
     // As a stage, an unstage and a write that were killed leave it.
     let root = node.handler().crust_root();
-    let long = Duration::from_secs(3600);
-    let entry = root.join(temporary("entry", long));
+    let entry = root.join(temporary("entry"));
     fs::create_dir(&entry).unwrap();
     fs::write(entry.join("mountInfo.json"), "{").unwrap();
-    let file = node.entry(&target).join(temporary("mountInfo.json", long));
+    let file = node.entry(&target).join(temporary("mountInfo.json"));
     fs::write(&file, "{").unwrap();
     let owners = node.handler().state_dir().join("owners");
     fs::create_dir_all(&owners).unwrap();
-    let record = owners.join(temporary("7:0.json", long));
+    let record = owners.join(temporary("7:0.json"));
     fs::write(&record, "{").unwrap();
-    let recent = root.join(temporary("entry", Duration::ZERO));
-    fs::create_dir(&recent).unwrap();
+    let held = root.join(temporary("entry"));
+    fs::create_dir(&held).unwrap();
+    let at_it = File::open(&held).unwrap();
+    let _at_it = Flock::lock(at_it, FlockArg::LockExclusive).expect("as a writer has it");
     fs::remove_dir_all(node.entry(&halved)).unwrap();
     let half = node.entry(&halved.canonicalize().unwrap());
     assert!(half.exists());
@@ -124,7 +124,7 @@ fn what_was_left_half_made_is_removed() {
             wait_until("that to be told", PATIENCE, || ops.log().contains(name));
         }
     }
-    assert!(recent.exists(), "somebody may be at it");
+    assert!(held.exists(), "somebody is at it");
     for path in [&target, &target.canonicalize().unwrap()] {
         assert!(node.entry(path).join("mountInfo.json").exists());
     }

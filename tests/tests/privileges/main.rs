@@ -1,6 +1,8 @@
 //! What of root's capabilities runcrust and its hooks have while they work: what they need, and no
 //! more. What the delegate has is also the suite `transparency`'s.
 
+mod environment;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::process::{Command, Stdio};

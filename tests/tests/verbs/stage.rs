@@ -68,11 +68,12 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
     assert_eq!(info(&node, &target), expected);
 
     let entry = node.entry(&target);
-    let names: Vec<_> = fs::read_dir(&entry)
+    let mut names: Vec<_> = fs::read_dir(&entry)
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
-    assert_eq!(names, ["mountInfo.json"]);
+    names.sort();
+    assert_eq!(names, ["mountInfo.json", "target.json"]);
     let root = node.handler().crust_root();
     for (path, mode) in [
         (root.clone(), 0o40700),

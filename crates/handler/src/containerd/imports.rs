@@ -4,10 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use toml_edit::Item;
-
 use crate::error::HandlerError;
-use crate::tables::Toml;
+use crate::tables::{Toml, kind};
 
 /// One of a file's `imports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,22 +21,24 @@ pub(crate) struct Pattern {
 /// The patterns in a file that containerd finds at `path`.
 pub(crate) fn patterns(path: &Path, text: &str) -> Result<Vec<Pattern>, HandlerError> {
     let toml = Toml::parse(path, text)?;
-    let imports = toml.get(&["imports"]).and_then(Item::as_array);
-    let names = imports
-        .into_iter()
-        .flatten()
-        .filter_map(|value| value.as_str());
+    let Some(imports) = toml.get(&["imports"]) else {
+        return Ok(Vec::new());
+    };
+    let wrong = || kind(path, &["imports"], "a list of strings");
+    let names = imports.as_array().ok_or_else(wrong)?.iter();
+    let names = names.map(|value| value.as_str().ok_or_else(wrong));
     let directory = path.parent().unwrap_or(Path::new("/"));
-    Ok(names
+    names
         .map(|name| {
+            let name = name?;
             let is_glob = name.contains('*');
-            Pattern {
+            Ok(Pattern {
                 path: clean(&directory.join(name)),
                 is_glob,
                 is_sure: !is_glob || name.starts_with('/'),
-            }
+            })
         })
-        .collect())
+        .collect()
 }
 
 /// Go's `filepath.Clean`, which looks at no links: two names of one file are one then.
@@ -62,14 +62,16 @@ impl Pattern {
         self.is_sure
     }
 
-    /// The files that it matches, in order. `list` gives the names in a directory.
+    /// The files that it matches, in order: of a name, that one, even if it isn't there. `list` gives the names in a directory.
     pub(crate) fn files<E>(
         &self,
         list: impl Fn(&Path) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Vec<PathBuf>, E> {
         let mut found = vec![PathBuf::from("/")];
+        let mut is_matching = false;
         for part in self.parts() {
-            if !self.is_glob || !has_wildcards(part) {
+            is_matching |= self.is_glob && has_wildcards(part);
+            if !is_matching {
                 for path in &mut found {
                     path.push(part);
                 }
@@ -209,13 +211,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_no_list_of_names_is_told() {
+        for imports in ["'x'", "['x', 1]", "{}", "[['x']]"] {
+            let text = format!("imports = {imports}");
+            let error = patterns(Path::new("/etc/x.toml"), &text).unwrap_err();
+            let words = "/etc/x.toml: imports isn't a list of strings";
+            assert!(error.to_string().starts_with(words), "{error}");
+        }
+    }
+
     fn of(imports: &str) -> Vec<Pattern> {
         patterns(Path::new("/etc/containerd/config.toml"), imports).unwrap()
     }
 
     #[test]
     fn a_pattern_is_found_below_each_directory_it_matches() {
-        let patterns = of("imports = ['/etc/containerd/[ab].d/*.toml', 'more.toml', '../x/*']");
+        let patterns =
+            of("imports = ['/etc/containerd/[ab].d/*.toml', 'more.toml', '../x/*', '*/2.toml']");
         let list = |directory: &Path| {
             let names: &[&str] = match directory.to_str().unwrap() {
                 "/etc/containerd" => &["b.d", "config.toml", "a.d"],
@@ -236,6 +249,8 @@ mod tests {
             "/etc/containerd/b.d/0.toml",
             "/etc/containerd/more.toml",
             "/etc/x/y",
+            // Of the directories that there are, this one has such a file.
+            "/etc/containerd/a.d/2.toml",
         ];
         assert_eq!(files, expected.map(PathBuf::from));
     }

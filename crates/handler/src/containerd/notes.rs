@@ -2,22 +2,32 @@
 
 use toml_edit::Item;
 
-use super::{File, cgroup, read};
+use super::{File, PLUGINS, cgroup, read};
 use crate::edit::Source;
 use crate::entry::Wanted;
 use crate::error::HandlerError;
-
-const CRI: [&str; 3] = [
-    "cri",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.cri.v1.runtime",
-];
 
 /// Of the files as they are.
 pub(crate) fn notes(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<String>, HandlerError> {
     let read = read(files, "")?;
     let notes = [disabled(&read), unsure(&read), driver(&read, wanted)];
-    Ok(notes.into_iter().flatten().collect())
+    let mut told = missing(files);
+    told.extend(notes.into_iter().flatten());
+    Ok(told)
+}
+
+/// What is to be imported and isn't there: containerd doesn't start then.
+pub(crate) fn missing(files: &[Source]) -> Vec<String> {
+    let imported = files.iter().skip(1);
+    let missing = imported.filter(|source| source.text.is_none());
+    let told = missing.map(|source| {
+        format!(
+            "{} is imported, and isn't there: containerd doesn't start; hint: put it there, or take it \
+             out of `imports`",
+            source.path.display()
+        )
+    });
+    told.collect()
 }
 
 fn disabled(files: &[File<'_>]) -> Option<String> {
@@ -28,7 +38,7 @@ fn disabled(files: &[File<'_>]) -> Option<String> {
             .get(&["disabled_plugins"])
             .and_then(Item::as_array);
         let mut off = off?.iter().filter_map(|value| value.as_str());
-        let plugin = off.find(|plugin| CRI.contains(plugin))?;
+        let plugin = off.find(|plugin| PLUGINS.contains(plugin))?;
         let file = file.path.display();
         Some(format!(
             "{file} disables plugin {plugin}: Kubernetes reaches no handler of {main}"

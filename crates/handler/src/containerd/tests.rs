@@ -258,6 +258,21 @@ fn what_containerd_would_not_read_as_meant_is_refused_with_the_next_step() {
     }
 }
 
+/// They would be called by other names.
+#[test]
+fn version_1_has_no_handler_of_installs() {
+    for text in ["disabled_plugins = [\"cri\"]\n", "version = 1\n"] {
+        let files = [source(CONFIG, Some(text))];
+        assert_eq!(uninstall(&files, UNWANTED).unwrap(), (vec![], None));
+    }
+    // But an operator's.
+    let text = format!(
+        "[plugins.cri.containerd.runtimes.crust]\nruntime_type = {RUNTIME_TYPE:?}\n\
+         options.BinaryName = {PROGRAM:?}\n"
+    );
+    assert_eq!(uninstalled(&text).as_deref(), Some(""));
+}
+
 const MAIN: &str = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
 const DROP_IN: &str = "/etc/containerd/conf.d/runcrust.toml";
 
@@ -349,6 +364,18 @@ fn the_cgroup_driver_is_that_of_runc_in_any_of_the_files() {
     ];
     let text = &edited(&files)[0].1;
     assert!(text.contains("SystemdCgroup = true"), "{text}");
+}
+
+#[test]
+fn an_import_that_is_missing_is_told() {
+    let files = [source(CONFIG, None)];
+    assert_eq!(missing(&files), [""; 0]);
+    let files = [source(CONFIG, Some(MAIN)), source("/etc/x.toml", None)];
+    let told = missing(&files);
+    assert!(told[0].starts_with("/etc/x.toml is imported"), "{told:?}");
+    assert_eq!(notes(&files, wanted(PROGRAM)).unwrap()[..1], told);
+    // Nor is it made.
+    assert_eq!(edited(&files)[0].0, DROP_IN);
 }
 
 #[test]

@@ -10,9 +10,13 @@ fn installed(text: Option<&str>) -> String {
 }
 
 fn uninstalled(text: &str) -> String {
-    let (edit, program) = uninstall(&source(Some(text)), UNWANTED).unwrap().unwrap();
-    assert_eq!(program, PathBuf::from(PROGRAM));
-    edit.after.unwrap()
+    let (mut edits, program) = uninstall(&source(Some(text)), UNWANTED).unwrap();
+    assert_eq!(program, Some(PathBuf::from(PROGRAM)));
+    edits.remove(0).after.unwrap()
+}
+
+fn has_nothing_to_remove(text: Option<&str>) -> bool {
+    uninstall(&source(text), UNWANTED).unwrap() == (Vec::new(), None)
 }
 
 #[test]
@@ -61,7 +65,7 @@ fn a_runtime_is_removed_from_anywhere_among_others() {
     for (text, expected) in [
         (
             format!("{{\"runtimes\": {{{ours}, \"b\": {{}}}}}}"),
-            "{\"runtimes\": { \"b\": {}}}",
+            "{\"runtimes\": {\"b\": {}}}",
         ),
         (
             format!("{{\"runtimes\": {{\"a\": {{}}, {ours}, \"b\": {{}}}}}}"),
@@ -69,17 +73,14 @@ fn a_runtime_is_removed_from_anywhere_among_others() {
         ),
         (
             format!("{{\"runtimes\": {{{ours}}}, \"x\": 1}}"),
-            "{ \"x\": 1}",
+            "{\"x\": 1}",
         ),
     ] {
         assert_eq!(uninstalled(&text), expected);
     }
-    assert!(
-        uninstall(&source(Some("{\"runtimes\": {}}")), UNWANTED)
-            .unwrap()
-            .is_none()
-    );
-    assert!(uninstall(&source(None), UNWANTED).unwrap().is_none());
+    for nothing in [Some("{\"runtimes\": {}}"), Some(""), Some("\u{feff}"), None] {
+        assert!(has_nothing_to_remove(nothing), "{nothing:?}");
+    }
 }
 
 #[test]
@@ -150,15 +151,33 @@ fn the_default_runtime_is_not_removed() {
 /// As it is nothing to Go's decoder.
 #[test]
 fn a_null_is_no_object_of_runtimes_and_none_is_missing() {
-    let once = installed(Some("{\"debug\": true, \"runtimes\": null}"));
-    assert!(
-        once.contains(PROGRAM) && once.contains("\"debug\": true"),
-        "{once}"
-    );
-    assert_eq!(uninstalled(&once), "{\"debug\": true}");
-    assert!(
-        uninstall(&source(Some("{\"runtimes\": null}")), UNWANTED)
-            .unwrap()
-            .is_none()
-    );
+    let entry = format!("\"runtimes\": {{\"crust\":{{\"path\":\"{PROGRAM}\"}}}}");
+    for (text, left) in [
+        ("{\"debug\": true, \"runtimes\": null}", "{\"debug\": true}"),
+        ("{\"runtimes\": null, \"b\": 2}", "{\"b\": 2}"),
+        (
+            "{\n  \"runtimes\": null,\n  \"b\": 2\n}\n",
+            "{\n  \"b\": 2\n}\n",
+        ),
+    ] {
+        let once = installed(Some(text));
+        if !text.contains('\n') {
+            assert_eq!(once, text.replace("\"runtimes\": null", &entry));
+        }
+        assert_eq!(uninstalled(&once), left);
+    }
+    assert!(has_nothing_to_remove(Some("{\"runtimes\": null}")));
+}
+
+/// As dockerd does.
+#[test]
+fn an_editors_mark_is_passed_over_and_stays() {
+    for text in ["{\"debug\":true}", "{}\n", ""] {
+        let marked = format!("\u{feff}{text}");
+        let once = installed(Some(&marked));
+        assert_eq!(once, format!("\u{feff}{}", installed(Some(text))));
+        assert_eq!(installed(Some(&once)), once);
+        let left = if text.is_empty() { "{}\n" } else { text };
+        assert_eq!(uninstalled(&once), format!("\u{feff}{left}"));
+    }
 }

@@ -120,6 +120,16 @@ pub(super) fn size(sysfs: &Path, number: DeviceNumber) -> Result<u64, DeviceErro
     Ok(sectors.saturating_mul(512))
 }
 
+/// `/sys/dev/block/<n>/holders`, which a partition has too.
+pub(super) fn has_holders(sysfs: &Path, number: DeviceNumber) -> Result<bool, DeviceError> {
+    let holders = directory(sysfs, number).join("holders");
+    match fs::read_dir(&holders) {
+        Ok(mut listing) => Ok(listing.next().is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(sysfs_error(number, &holders, error)),
+    }
+}
+
 /// Every block device has `/sys/dev/block/<n>`, a link to its directory.
 fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
     sysfs.join("dev/block").join(number.to_string())

@@ -116,3 +116,17 @@ fn a_uuid_is_written_as_the_kernel_writes_it() {
     assert_eq!(UUID.to_string(), "30313233-3435-3637-3839-616263646566");
     assert!(Uuid([0; 16]).is_nil() && !UUID.is_nil());
 }
+
+#[test]
+fn an_ext_with_blocks_of_nothing_is_found() {
+    for bits in [0, 2, 6, 53, 54, 64, u32::MAX] {
+        let image = ext_image([0x3c, 0x42, 0x3]);
+        image
+            .write_all_at(&bits.to_le_bytes(), 0x418)
+            .expect("it is written");
+        let found = found(image);
+        let block = if bits < 54 { 1024 << bits } else { 0 };
+        assert_eq!((found.kind, found.block), (Kind::Ext4, block), "{bits}");
+        assert_eq!(found.size, 32_u64.saturating_mul(block));
+    }
+}

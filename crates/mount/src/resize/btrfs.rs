@@ -1,5 +1,6 @@
 //! btrfs on one device.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use super::decide::Size;
@@ -32,7 +33,7 @@ fn only_device(root: &OwnedFd, device: &Device) -> Result<(u64, Size), ResizeErr
     let bytes = growth::btrfs_device_bytes(root, id).map_err(failed("BTRFS_IOC_DEV_INFO"))?;
     let size = Size {
         bytes,
-        block: info.sector_size.into(),
+        block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
         least: LEAST,
     };
     Ok((id, size))

@@ -1,5 +1,7 @@
 //! What is to become of a file system, from numbers alone.
 
+use std::num::NonZeroU64;
+
 use crust_state::resize::Limits;
 
 /// How large a file system is, and which sizes it can have.
@@ -8,7 +10,7 @@ pub(super) struct Size {
     /// All of it, what it keeps for itself too.
     pub(super) bytes: u64,
     /// It is a whole number of these.
-    pub(super) block: u64,
+    pub(super) block: NonZeroU64,
     /// It isn't resized to less than this.
     pub(super) least: u64,
 }
@@ -101,7 +103,7 @@ pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Mi
         return Err(Misfit::DeviceShrank { device, present });
     }
     let ceiling = limits.max().map_or(device, |max| max.min(device));
-    let target = ceiling - ceiling % size.block.max(1);
+    let target = ceiling - ceiling % size.block;
     let target = target.max(present);
     check(device, target, limits)?;
     if target == present {
@@ -137,7 +139,7 @@ mod tests {
     /// An ext4 or xfs.
     const SIZE: Size = Size {
         bytes: 100 * MIB,
-        block: 4096,
+        block: NonZeroU64::new(4096).unwrap(),
         least: 0,
     };
 

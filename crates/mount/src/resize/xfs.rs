@@ -1,5 +1,6 @@
 //! xfs.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use super::decide::Size;
@@ -16,7 +17,7 @@ pub(super) fn size(root: &OwnedFd, device: &Device) -> Result<Size, ResizeError>
     let block = u64::from(geometry.block_size);
     Ok(Size {
         bytes: geometry.data_blocks.saturating_mul(block),
-        block,
+        block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
         least: 0,
     })
 }

@@ -1,10 +1,10 @@
 //! Becoming a user of a volume: checked against those that have it, written down before anything
 //! is mounted, and taken back when that fails.
 
-use crust_state::Process;
 use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, Version, VolumeRecord};
+use crust_state::{Process, Volume};
 
 use super::context::{Context, Locked};
 use super::error::Cause;
@@ -13,8 +13,8 @@ use super::plan::MountPlan;
 
 /// The record of a volume without its dead users; a new one where nobody has it. Those who have it
 /// must have it from the device that is staged.
-pub(super) fn live_record(locked: &Locked, plan: &MountPlan) -> Result<VolumeRecord, Cause> {
-    let mut record = match locked.volume.record()? {
+pub(super) fn live_record(volume: &Volume, plan: &MountPlan) -> Result<VolumeRecord, Cause> {
+    let mut record = match volume.record()? {
         Some(record) => record,
         None => unused(plan),
     };
@@ -60,6 +60,10 @@ pub(super) fn acquire<T>(
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);
+    // It is remembered for when it is gone, which hinders nobody now.
+    if let Err(error) = volume.remember_standing() {
+        tracing::debug!("{error}");
+    }
     let claimed = owners::claim(context, target, plan, &pod_uid, before, || {
         Ok(volume.write_record(&record)?)
     })?;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crust_state::record::{User, UserKind};
+use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
+use crust_state::{Config, Volume};
 
 use super::acquire::{acquire, anew_if_unused, live_record};
 use super::context::{Context, Locked};
@@ -33,26 +34,62 @@ pub fn ensure(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Result<
     done.map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
+/// How a volume stands in a sandbox.
+pub(super) struct Standing {
+    pub(super) plan: MountPlan,
+    /// Its record, with what counts of it.
+    pub(super) before: VolumeRecord,
+    /// It is mounted there.
+    mounted: bool,
+    /// It is mounted there as it was staged, and the sandbox is on record: nothing is left to claim.
+    pub(super) is_complete: bool,
+}
+
+impl Standing {
+    /// Looks, and changes nothing.
+    pub(super) fn of(
+        config: &Config,
+        volume: &Volume,
+        sandbox: &Sandbox,
+        label: Option<&str>,
+    ) -> Result<Self, Cause> {
+        let plan = MountPlan::new(config, volume.info())?.labelled(label)?;
+        let mut before = live_record(volume, &plan)?;
+        let mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
+        let mounted = mounted.is_some();
+        if !mounted {
+            // A create that was killed before it mounted left this: it vouches for no superblock.
+            before.remove(UserKind::Sandbox, sandbox.id());
+            before = anew_if_unused(before, &plan);
+        }
+        let plan = plan.as_present(&before)?;
+        // With another superblock than was staged the claim is what refuses it.
+        let as_staged = mounted && before.superblock == plan.superblock;
+        let is_complete = as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
+        Ok(Self {
+            plan,
+            before,
+            mounted,
+            is_complete,
+        })
+    }
+}
+
 pub(super) fn ensure_mounted(
     context: &Context<'_>,
     locked: &Locked,
     host: Host<'_>,
 ) -> Result<(), Cause> {
     let volume = &locked.volume;
-    let plan = MountPlan::new(context.config, volume.info())?.labelled(host.label)?;
+    let Standing {
+        plan,
+        mut before,
+        mounted,
+        is_complete,
+    } = Standing::of(context.config, volume, host.sandbox, host.label)?;
     let device = plan.device.number();
-    let mut before = live_record(locked, &plan)?;
-    let mounted = host.sandbox.mounted(volume.digest(), device)?.is_some();
-    if !mounted {
-        // A create that was killed before it mounted left this: it vouches for no superblock.
-        before.remove(UserKind::Sandbox, host.sandbox.id());
-        before = anew_if_unused(before, &plan);
-    }
-    let plan = plan.as_present(&before)?;
-    // With another superblock than was staged the claim is what refuses it.
-    let as_staged = mounted && before.superblock == plan.superblock;
     let pod_uid = &*host.record.pod_uid;
-    if as_staged && before.user(UserKind::Sandbox, host.sandbox.id()).is_some() {
+    if is_complete {
         // Attached means configured, whether or not that could be written down then.
         if !before.mark_prepared(pod_uid) {
             volume.write_record(&before)?;

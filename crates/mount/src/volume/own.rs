@@ -61,7 +61,7 @@ pub fn mount_reserved(
 ) -> Result<OwnedFd, VolumeError> {
     let mounted = || -> Result<_, Cause> {
         let plan = MountPlan::new(context.config, locked.volume.info())?.labelled(label)?;
-        let mut others = live_record(locked, &plan)?;
+        let mut others = live_record(&locked.volume, &plan)?;
         let plan = plan.as_present(&others)?;
         let user = others.user(UserKind::Container, id).cloned();
         let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
@@ -100,7 +100,7 @@ fn enter<T>(
     let entered = || -> Result<_, Cause> {
         let volume = &locked.volume;
         let plan = MountPlan::new(context.config, volume.info())?.labelled(container.label)?;
-        let before = live_record(locked, &plan)?;
+        let before = live_record(volume, &plan)?;
         let plan = plan.as_present(&before)?;
         let user = announced(context, &before, container, mounts)?;
         acquire(

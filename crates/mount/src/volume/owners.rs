@@ -3,7 +3,7 @@
 use crust_state::lock::LockName;
 use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
-use crust_state::{DeviceNumber, Process, TargetPath};
+use crust_state::{Config, DeviceNumber, Process, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
@@ -49,28 +49,78 @@ pub(super) fn claim(
             break lock;
         }
     };
-    let mut records = vec![record.clone()];
-    let mut newly = true;
+    let listed = listed(context, target, own, devices)?;
+    let admission = decide(context.config, plan, pod_uid, record, listed.others)?;
+    context.state.add_owner(own, target)?;
+    write()?;
+    let newly = listed.newly;
+    Ok(Claimed { admission, newly })
+}
+
+/// What a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
+/// may be another.
+pub(super) fn preview(
+    context: &Context<'_>,
+    target: &TargetPath,
+    plan: &MountPlan,
+    pod_uid: &str,
+    record: &VolumeRecord,
+) -> Result<Admission, Cause> {
+    let own = plan.device.number();
+    let aliases = plan.device.aliases()?;
+    let mut devices = context.state.owned_devices()?;
+    devices.retain(|device| leads_to(*device, own, &aliases));
+    let listed = listed(context, target, own, devices)?;
+    decide(context.config, plan, pod_uid, record, listed.others)
+}
+
+/// What is on the lists of devices.
+struct Listed {
+    /// The records of other volumes, with their live users.
+    others: Vec<VolumeRecord>,
+    /// The volume isn't on its own device's list.
+    newly: bool,
+}
+
+fn listed(
+    context: &Context<'_>,
+    target: &TargetPath,
+    own: DeviceNumber,
+    devices: Vec<DeviceNumber>,
+) -> Result<Listed, Cause> {
+    let mut listed = Listed {
+        others: Vec::new(),
+        newly: true,
+    };
     for device in devices {
         let volumes = context.state.owners_of(device)?;
-        newly &= device != own || !volumes.contains(target);
+        listed.newly &= device != own || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
             if let Some(mut record) = context.crust.record(other)? {
                 record.forget_the_dead(Process::is_alive);
-                records.push(record);
+                listed.others.push(record);
             }
         }
     }
+    Ok(listed)
+}
+
+fn decide(
+    config: &Config,
+    plan: &MountPlan,
+    pod_uid: &str,
+    own: &VolumeRecord,
+    others: Vec<VolumeRecord>,
+) -> Result<Admission, Cause> {
     let claim = Claim {
         pod_uid,
         exclusive: plan.exclusive,
         superblock: &plan.superblock,
-        device: own,
+        device: plan.device.number(),
     };
-    let admission = admit(&claim, &records, context.config.shared)?;
-    context.state.add_owner(own, target)?;
-    write()?;
-    Ok(Claimed { admission, newly })
+    let mut records = vec![own.clone()];
+    records.extend(others);
+    Ok(admit(&claim, &records, config.shared)?)
 }
 
 /// Whether two devices are one, or lead to the same data. A device that is gone leads nowhere.

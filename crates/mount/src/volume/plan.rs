@@ -3,9 +3,10 @@
 use crust_state::config::DeviceNode;
 use crust_state::info::{Access, VolumeType};
 use crust_state::record::{Superblock, VolumeRecord};
-use crust_state::{Config, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath};
+use crust_state::{
+    Config, CrustDirectory, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath, Volume,
+};
 
-use super::context::Context;
 use super::error::{Cause, VolumeError};
 use crate::device::Device;
 use crate::options::{self, MountOptions};
@@ -95,22 +96,36 @@ pub struct Need {
     pub device_node: bool,
 }
 
-/// What a staged volume takes; fails where it can't be mounted.
-pub fn needs(context: &Context<'_>, target: &TargetPath) -> Result<Need, VolumeError> {
-    let planned = || -> Result<_, Cause> {
-        let Some(volume) = context.crust.volume(target)? else {
-            return Err(Cause::NotStaged(target.clone()));
-        };
-        let plan = MountPlan::new(context.config, volume.info())?;
-        Ok(Need {
+impl Need {
+    pub(super) fn of(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
+        Self {
             device: plan.device.number(),
             read_only: plan.options.read_only,
-            device_node: match context.config.device_node {
-                DeviceNode::Metadata => volume.info().device_node,
+            device_node: match config.device_node {
+                DeviceNode::Metadata => info.device_node,
                 DeviceNode::Always => true,
                 DeviceNode::Never => false,
             },
-        })
+        }
+    }
+}
+
+/// What a staged volume takes; fails where it can't be mounted.
+pub fn needs(
+    config: &Config,
+    crust: &CrustDirectory,
+    target: &TargetPath,
+) -> Result<Need, VolumeError> {
+    let planned = || -> Result<_, Cause> {
+        let volume = staged(crust, target)?;
+        let plan = MountPlan::new(config, volume.info())?;
+        Ok(Need::of(config, volume.info(), &plan))
     };
     planned().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// What is staged at a target path, where something has to be.
+pub(super) fn staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Cause> {
+    let volume = crust.volume(target)?;
+    volume.ok_or_else(|| Cause::NotStaged(target.clone()))
 }

@@ -2,7 +2,7 @@
 //! "Runtime API").
 
 use crust_state::crust::{EntryError, Staging};
-use crust_state::lock::LockName;
+use crust_state::lock::{LockError, LockName};
 use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
 
@@ -74,9 +74,8 @@ pub(super) fn try_stage<'a>(
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let unstaged = || -> Result<_, Cause> {
-        let _lock = context
-            .state
-            .lock(LockName::Volume(target.digest()), context.deadline)?;
+        let name = LockName::Volume(target.digest());
+        let lock = context.state.lock(name, context.deadline)?;
         let mut devices = devices_of(context, target)?;
         match context.crust.record(target) {
             Ok(Some(record)) => in_use(record)?,
@@ -93,7 +92,7 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
         for device in devices {
             context.state.remove_owner(device, target)?;
         }
-        Ok(())
+        Ok(context.state.retire(lock, name)?)
     };
     unstaged().map_err(|cause| VolumeError::new(target, cause))
 }
@@ -108,7 +107,10 @@ fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
 }
 
 /// The devices that the volume was mounted from since it was staged.
-fn devices_of(context: &Context<'_>, target: &TargetPath) -> Result<Vec<DeviceNumber>, Cause> {
+pub(super) fn devices_of(
+    context: &Context<'_>,
+    target: &TargetPath,
+) -> Result<Vec<DeviceNumber>, Cause> {
     let mut devices = context.state.owned_devices()?;
     devices.retain(|device| match context.state.owners_of(*device) {
         Ok(volumes) => volumes.contains(target),
@@ -149,15 +151,43 @@ fn wait_until_free(
     })
 }
 
+/// Who has a device although nobody on the volume's record lives, as far as that can be seen at once.
+pub(super) fn holder(
+    context: &Context<'_>,
+    target: &TargetPath,
+    number: DeviceNumber,
+) -> Result<Option<String>, Cause> {
+    let Some(device) = Device::of_number(number)? else {
+        return Ok(None);
+    };
+    // As above: whoever has this lock may be mounting.
+    let _lock = match context.state.glance(LockName::Device(number)) {
+        Err(LockError::Held { holder, .. }) => {
+            return Ok(Some(format!("the lock of its device is held by {holder}")));
+        }
+        lock => lock?,
+    };
+    if others_live(context, target, number)? || !device.in_use_exclusively()? {
+        return Ok(None);
+    }
+    let device = device.path().display().to_string();
+    Ok(Some(Cause::DeviceBusy { device }.to_string()))
+}
+
 /// Whether another volume on the device has live users.
 fn shared(context: &Context<'_>, target: &TargetPath, device: DeviceNumber) -> Result<bool, Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    for other in context
-        .state
-        .owners_of(device)?
-        .iter()
-        .filter(|other| *other != target)
-    {
+    others_live(context, target, device)
+}
+
+/// The same without the lock, for a look.
+fn others_live(
+    context: &Context<'_>,
+    target: &TargetPath,
+    device: DeviceNumber,
+) -> Result<bool, Cause> {
+    let volumes = context.state.owners_of(device)?;
+    for other in volumes.iter().filter(|other| *other != target) {
         if let Some(mut record) = context.crust.record(other)? {
             record.forget_the_dead(Process::is_alive);
             if !record.users.is_empty() {

@@ -4,26 +4,31 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::Outcome;
+use crust_state::check::Finding;
+
 use crate::settings::MetricsAddress;
 
 /// For another one's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn place_for(address: &MetricsAddress) -> Outcome {
+const WHAT: &str = "metrics";
+
+pub(super) fn place_for(address: &MetricsAddress) -> Finding {
     let address = match address {
-        MetricsAddress::Unix(path) => return super::place_for(path),
+        MetricsAddress::Unix(path) => return super::place_for(WHAT, path),
         MetricsAddress::Tcp(address) => address,
     };
     match TcpListener::bind(address) {
-        Ok(_) => Ok(address.to_string()),
+        Ok(_) => Finding::pass(WHAT, address.to_string()),
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_ours(address) => {
-            Ok(format!("{address}, where a crust_ops answers already"))
+            let found = format!("{address}, where a crust_ops answers already");
+            Finding::pass(WHAT, found)
         }
-        Err(error) => Err(format!(
-            "bind {address}: {error}; hint: another port in `metrics_listen`; `ss -lntp` tells whose \
-             it is"
-        )),
+        Err(error) => Finding::fail(
+            WHAT,
+            format!("bind {address}: {error}"),
+            "another port in `metrics_listen`; `ss -lntp` tells whose it is",
+        ),
     }
 }
 

@@ -85,8 +85,11 @@ pub(super) fn read<T: DeserializeOwned>(program: &Path, output: &Output) -> Resu
         return Err(wrong("its answer is too long".to_owned()));
     }
     if output.success {
-        return serde_json::from_slice(&output.stdout)
-            .map_err(|error| wrong(format!("its answer can't be read: {error}")));
+        return serde_json::from_slice(&output.stdout).map_err(|error| {
+            // It repeats what it doesn't know.
+            let error = start_of(&error.to_string());
+            wrong(format!("its answer can't be read: {error}"))
+        });
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
@@ -124,6 +127,8 @@ fn start_of(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn output(success: bool, stdout: &str, stderr: &str) -> Output {
@@ -164,6 +169,16 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn of_an_answer_that_is_none_little_is_told() {
+        let unit = "x\n".repeat(1000);
+        let usage = json!({"unit": unit, "total": 1, "used": 1, "available": 1});
+        let stats = json!({"usage": [usage], "volume_condition": {"abnormal": false}});
+        let answer: Result<Stats, _> = read(Path::new("/c"), &output(true, &stats.to_string(), ""));
+        let error = answer.unwrap_err().to_string();
+        assert!(error.len() < 400 && !error.contains('\n'), "{error:?}");
     }
 
     #[test]

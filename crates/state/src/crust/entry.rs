@@ -1,11 +1,14 @@
 //! One directory of a layout.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::EntryError;
-use crate::files::Directory;
+use super::{EntryError, RUNTIME_CLI};
+use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, VolumeRecord};
+use crate::resize::{RESIZE, ResizeRecord};
 
 /// Who wrote an entry, and so what its `mountInfo.json` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,5 +50,24 @@ impl Entry {
             Layout::Kata => MountInfo::parse_katas(&bytes),
         };
         info.map_err(|source| EntryError::Info { path, source })
+    }
+
+    /// The program that answers for the volume.
+    pub(super) fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
+        let line = self.directory.read_record(RUNTIME_CLI)?;
+        Ok(line.map(|line| PathBuf::from(OsStr::from_bytes(line.trim_ascii_end()))))
+    }
+
+    /// The growth that waits for the volume's mount, of whichever device.
+    pub(super) fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
+        let Some(bytes) = self.directory.read(RESIZE)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| EntryError::Resize {
+                path: self.path(RESIZE),
+                source,
+            })
     }
 }

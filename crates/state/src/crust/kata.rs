@@ -1,14 +1,16 @@
 //! Where CSI drivers stage volumes for Kata Containers (its `src/runtime/pkg/direct-volume`): one
 //! directory a target path, named by the path itself in padded base64url.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
 use super::entry::{Entry, Layout};
-use super::late::LateDirectory;
+use super::survey::Found;
 use super::{EntryError, Volume, spellings};
-use crate::files::FileError;
+use crate::files::{FileError, LateDirectory};
 use crate::info::MountInfo;
 use crate::target::TargetPath;
 
@@ -59,6 +61,35 @@ impl KataDirectory {
             info,
             entries,
         }))
+    }
+
+    /// All that drivers staged, by the target paths that they staged it with.
+    pub(super) fn survey(&self) -> Result<Vec<Found>, FileError> {
+        let names = match self.root.get()? {
+            Some(root) => root.names()?,
+            None => Vec::new(),
+        };
+        let targets = names.iter().filter_map(|name| target(name));
+        Ok(targets.filter_map(|target| self.found(target)).collect())
+    }
+
+    fn found(&self, target: TargetPath) -> Option<Found> {
+        let place = self.root.path().join(name(&target)?);
+        let (info, entries) = match self.exactly(&target) {
+            Ok(entry) => {
+                let entry = entry?;
+                let info = entry.info().map(|info| MountInfo {
+                    target_path: Some(target.clone()),
+                    ..info
+                });
+                (info, vec![entry])
+            }
+            Err(error) => (Err(error.into()), Vec::new()),
+        };
+        Some(Found {
+            is_katas: true,
+            ..Found::alone(target.digest(), place, info, entries)
+        })
     }
 
     /// The entry of a path, and the target path that it was staged with. Drivers know no other
@@ -114,6 +145,15 @@ impl KataDirectory {
 fn name(path: &TargetPath) -> Option<String> {
     let name = URL_SAFE.encode(path.as_path().as_os_str().as_encoded_bytes());
     (name.len() <= NAME_MAX).then_some(name)
+}
+
+/// The path that an entry is called after.
+fn target(name: &str) -> Option<TargetPath> {
+    let path = OsString::from_vec(URL_SAFE.decode(name).ok()?);
+    // In no other spelling would it be found again.
+    TargetPath::new(&path)
+        .ok()
+        .filter(|target| target.as_path() == Path::new(&path))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::entry::Entry;
 use super::{EntryError, Volume};
 use crate::files::{Directory, FileError};
 use crate::record::Version;
@@ -11,18 +12,10 @@ impl Volume {
     /// The growth that is to be done when the volume is mounted; `None` if there is nothing to do.
     /// One that was asked for another device isn't this one's.
     pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
-        let Some(entry) = self.entries.first() else {
-            return Ok(None);
-        };
-        let Some(bytes) = entry.directory.read(RESIZE)? else {
-            return Ok(None);
-        };
-        let record: ResizeRecord =
-            serde_json::from_slice(&bytes).map_err(|source| EntryError::Resize {
-                path: entry.path(RESIZE),
-                source,
-            })?;
-        Ok(record.is_for(&self.info.device).then_some(record.limits))
+        let entry = self.entries.first();
+        let record = entry.map_or(Ok(None), Entry::resize)?;
+        let own = record.filter(|record| record.is_for(&self.info.device));
+        Ok(own.map(|record| record.limits))
     }
 
     /// Leaves a growth to the next mount, in place of an earlier one.

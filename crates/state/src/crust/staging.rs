@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{resize, spellings};
+use super::{resize, spellings, standing};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::target::TargetPath;
+use crate::target::{TARGET, TargetPath};
 
 /// What was staged, and what that replaced.
 #[derive(Debug)]
@@ -37,13 +37,16 @@ impl<'a> Staging<'a> {
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();
+        let standing = standing::now(target);
         let mut staging = Self {
             root,
             device: info.device.clone(),
             entries: Vec::new(),
         };
         for path in spellings(target).into_iter().rev() {
-            if let Err(error) = staging.write_entry(path.digest().to_string(), &content) {
+            if let Err(error) =
+                staging.write_entry(path.digest().to_string(), &content, standing.as_deref())
+            {
                 // The error that counts is the first.
                 let _ = staging.take_back();
                 return Err(error);
@@ -52,9 +55,19 @@ impl<'a> Staging<'a> {
         Ok(staging)
     }
 
-    fn write_entry(&mut self, name: String, content: &[u8]) -> Result<(), FileError> {
+    fn write_entry(
+        &mut self,
+        name: String,
+        content: &[u8],
+        standing: Option<&[u8]>,
+    ) -> Result<(), FileError> {
         let Some(there) = self.root.open_directory(&name)? else {
-            self.root.add_directory(&name, &[(MOUNT_INFO, content)])?;
+            let standing = standing.map(|standing| (TARGET, standing));
+            let files: Vec<_> = [(MOUNT_INFO, content)]
+                .into_iter()
+                .chain(standing)
+                .collect();
+            self.root.add_directory(&name, &files)?;
             self.entries.push((name, Before::Missing));
             return Ok(());
         };

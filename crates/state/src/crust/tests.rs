@@ -380,57 +380,75 @@ fn a_stage_that_fails_half_way_leaves_what_was_there() {
     assert_eq!(content, info(&given).to_json());
 }
 
+/// What a survey tells, shortly.
+fn surveyed(node: &Node) -> Vec<(Option<TargetPath>, Shape, usize)> {
+    let found = node.crust.survey().unwrap();
+    let told = |found: &Found| {
+        (
+            found.target().cloned(),
+            found.shape.clone(),
+            found.places().len(),
+        )
+    };
+    let mut told: Vec<_> = found.iter().map(told).collect();
+    told.sort_by_key(|(target, _, entries)| (target.clone(), *entries));
+    told
+}
+
 #[test]
-fn an_entry_whose_twin_is_gone_goes_unless_somebody_has_it() {
+fn a_survey_finds_volumes_by_all_their_entries() {
+    let node = Node::new();
+    assert_eq!(surveyed(&node), []);
+    assert!(!node.root.join("crust").exists(), "a look makes nothing");
+    let plain = node.stage("data/pods/b");
+    let given = node.stage("kubelet/pods/a");
+    let resolved = node.target("data/pods/a");
+    let (whole, twins) = ((Some(plain), Shape::Whole, 1), Some(given.clone()));
+    assert_eq!(
+        surveyed(&node),
+        [whole.clone(), (twins.clone(), Shape::Whole, 2)]
+    );
+    std::fs::remove_dir_all(node.file(&resolved, "")).unwrap();
+    let missing = node.root.join("crust").join(resolved.digest().to_string());
+    assert_eq!(
+        surveyed(&node),
+        [whole.clone(), (twins.clone(), Shape::Lacks(missing), 1)]
+    );
+    node.stage("kubelet/pods/a");
+    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
+    assert_eq!(surveyed(&node), [whole.clone(), (twins, Shape::Half, 1)]);
+    let half = &node.crust.survey().unwrap();
+    let half = half
+        .iter()
+        .find(|found| found.shape == Shape::Half)
+        .unwrap();
+    node.stage("kubelet/pods/a");
+    let again = node.crust.again(half).unwrap().unwrap();
+    assert_eq!(again.shape, Shape::Whole, "it is whole again");
+    node.crust.remove(&again).unwrap();
+    assert!(node.crust.again(half).unwrap().is_none());
+    assert_eq!(surveyed(&node), [whole]);
+}
+
+#[test]
+fn the_entry_that_is_read_first_counts() {
     let node = Node::new();
     let given = node.stage("kubelet/pods/a");
-    node.stage("data/pods/b");
-    let resolved = node.target("data/pods/a");
-    assert!(node.crust.halves().unwrap().is_empty());
-    let halve = |user: Option<Process>, cli| {
-        node.stage("kubelet/pods/a");
-        let volume = node.crust.volume(&given).unwrap().unwrap();
-        volume.forget_users().unwrap();
-        if let Some(process) = user {
-            let mut record = record();
-            record.users[0].process = process;
-            volume.write_record(&record).unwrap();
-        }
-        if cli {
-            volume.publish_cli(Path::new("/cli")).unwrap();
-        }
-        std::fs::remove_dir_all(node.file(&given, "")).unwrap();
-        let [half] = &node.crust.halves().unwrap()[..] else {
-            panic!("one half");
-        };
-        assert_eq!(half.target(), &given);
-        let removed = node.crust.remove_half(half).unwrap();
-        assert_eq!(removed, !node.file(&resolved, "").exists());
-        removed
-    };
-    let dead = record().users[0].process.clone();
-    assert!(halve(None, false));
-    assert!(halve(Some(dead.clone()), false));
-    assert!(halve(Some(dead), true));
-    assert!(!halve(None, true), "somebody answers for it");
-    let alive = Process::current().unwrap();
-    assert!(!halve(Some(alive), true));
-
-    let [half] = &node.crust.halves().unwrap()[..] else {
-        panic!("one half");
-    };
-    node.stage("kubelet/pods/a");
-    node.crust
-        .volume(&given)
-        .unwrap()
-        .unwrap()
-        .forget_users()
-        .unwrap();
-    assert!(!node.crust.remove_half(half).unwrap(), "it is whole again");
-    std::fs::remove_dir_all(node.file(&given, "")).unwrap();
-    std::fs::write(node.file(&resolved, RECORD), "{").unwrap();
-    let error = node.crust.remove_half(half).unwrap_err().to_string();
-    assert!(error.contains(RECORD), "{error}");
+    let volume = node.crust.volume(&given).unwrap().unwrap();
+    volume.write_record(&record()).unwrap();
+    volume.publish_cli(Path::new("/cli")).unwrap();
+    let found = || node.crust.survey().unwrap().remove(0);
+    assert_eq!(found().record().unwrap(), Some(record()));
+    assert_eq!(found().other_records().unwrap(), []);
+    // As a release that was killed leaves it.
+    std::fs::remove_file(node.file(&given, RUNTIME_CLI)).unwrap();
+    std::fs::remove_file(node.file(&given, RECORD)).unwrap();
+    assert_eq!(found().record().unwrap(), None);
+    assert_eq!(found().other_records().unwrap(), [record()]);
+    assert_eq!(found().runtime_cli().unwrap(), Some("/cli".into()));
+    found().into_volume().unwrap().forget_users().unwrap();
+    assert_eq!(found().other_records().unwrap(), []);
+    assert_eq!(found().runtime_cli().unwrap(), None);
 }
 
 #[test]
@@ -439,8 +457,13 @@ fn one_entry_that_cannot_be_read_hides_no_other() {
     let target = node.stage("data/pods/a");
     let beside = node.target("data/pods/b").digest().to_string();
     symlink("elsewhere", node.root.join("crust").join(beside)).unwrap();
-    assert_eq!(node.crust.volumes().unwrap(), [(target, false)]);
-    assert_eq!(node.crust.remove_leftovers().len(), 1);
+    let damaged = node.stage("kubelet/pods/c");
+    std::fs::write(node.file(&damaged, MOUNT_INFO), "{").unwrap();
+    let whole = (Some(target), Shape::Whole, 1);
+    let broken = |entries| (None, Shape::Whole, entries);
+    assert_eq!(surveyed(&node), [broken(0), broken(1), whole]);
+    let (_, errors) = node.crust.leftovers().unwrap();
+    assert_eq!(errors.len(), 1);
 }
 
 #[test]

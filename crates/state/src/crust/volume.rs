@@ -1,7 +1,5 @@
 //! A staged volume, and the files that the runtime keeps with it.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, Layout};
@@ -74,11 +72,8 @@ impl Volume {
 
     /// Who answers for the volume; `None` as long as it isn't in use.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, EntryError> {
-        let Some(entry) = self.entries.first() else {
-            return Ok(None);
-        };
-        let line = entry.directory.read_record(RUNTIME_CLI)?;
-        Ok(line.map(|line| PathBuf::from(OsStr::from_bytes(line.trim_ascii_end()))))
+        let entry = self.entries.first();
+        Ok(entry.map_or(Ok(None), Entry::runtime_cli)?)
     }
 
     /// Removes the runtime's files: nobody uses the volume any more.

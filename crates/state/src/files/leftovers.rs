@@ -1,55 +1,120 @@
 //! What a process that was killed was making.
 
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{self, AtFlags};
+use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
-use super::temporary::{Maker, maker, since_the_epoch};
-use super::{Directory, FileError, failed};
+use super::temporary::{self, Maker, since_the_epoch};
+use super::{BELOW, Directory, FileError, failed};
+use crate::beneath;
 
-/// Longer than anybody makes a file; a pid that isn't found may be one of another pid namespace.
+/// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
 
-impl Directory {
-    /// Removes the files and directories in here that a process that is gone was making or
-    /// removing; what went wrong. Of a directory the files are removed, and no link is followed.
+/// A file or directory that is being made or removed, or was when whoever did that was killed.
+#[derive(Debug)]
+pub struct Leftover {
+    directory: Directory,
+    name: String,
+    making: Making,
+    _held: Option<OwnedFd>,
+}
+
+/// Whether somebody is at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Making {
+    /// Somebody is.
+    UnderWay,
+    /// Nobody is, and how that is known.
+    Over(String),
+    /// It can't be told, and why.
+    Unsure(String),
+}
+
+impl Leftover {
+    /// Where it stands.
     #[must_use]
-    pub(crate) fn remove_leftovers(&self) -> Vec<FileError> {
-        let names = match self.names() {
-            Ok(names) => names,
-            Err(error) => return vec![error],
-        };
-        let is_left = |name: &String| maker(name).is_some_and(|maker| is_over(&maker));
-        let left = names.iter().filter(|name| is_left(name));
-        left.filter_map(|name| self.remove_leftover(name).err())
-            .collect()
+    pub fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
     }
 
-    fn remove_leftover(&self, name: &str) -> Result<(), FileError> {
-        let path = self.path.join(name);
-        let stat = match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
+    /// Whether somebody is at it. While this value lives nobody begins to be.
+    #[must_use]
+    pub fn making(&self) -> &Making {
+        &self.making
+    }
+
+    /// Removes it; of a directory the files, and no link is followed.
+    pub fn remove(&self) -> Result<(), FileError> {
+        match kind(&self.directory, &self.name)? {
+            Some(FileType::Directory) => self.directory.remove_tree(&self.name),
+            Some(_) => self.directory.remove(&self.name),
             // Somebody else was faster.
-            Err(Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(failed("fstatat", &path, error)),
-        };
-        match fs::FileType::from_raw_mode(stat.st_mode) {
-            fs::FileType::Directory => self.remove_tree(name)?,
-            fs::FileType::RegularFile => self.remove(name)?,
-            // We make no others.
-            _ => return Ok(()),
+            None => Ok(()),
         }
-        tracing::info!(path = %path.display(), "removed: who was making it is gone");
-        Ok(())
     }
 }
 
-fn is_over(maker: &Maker) -> bool {
-    let old = maker.at + AGE < since_the_epoch();
-    let process = format!("/proc/{}", maker.pid);
-    old && matches!(Path::new(&process).try_exists(), Ok(false))
+impl Directory {
+    /// Everything in here that has a name of ours, and is of a kind that we make.
+    pub(crate) fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
+        let mut leftovers = Vec::new();
+        for name in self.names()? {
+            let Some(maker) = temporary::maker(&name) else {
+                continue;
+            };
+            if let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? {
+                leftovers.extend(self.leftover(name, &maker)?);
+            }
+        }
+        Ok(leftovers)
+    }
+
+    /// `None` where it is gone by now: it was made.
+    fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover>, FileError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = beneath::open(&self.fd, &*name, flags, BELOW);
+        if matches!(opened, Err(Errno::NOENT)) {
+            return Ok(None);
+        }
+        let held = opened.and_then(|fd| temporary::hold(&fd).map(|()| fd));
+        let age = since_the_epoch().saturating_sub(maker.at);
+        Ok(Some(Leftover {
+            directory: self.try_clone()?,
+            making: judge(maker.pid, held.as_ref().map(drop), there(maker.pid), age),
+            name,
+            _held: held.ok(),
+        }))
+    }
+}
+
+fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError> {
+    match fs::statat(&directory.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed("fstatat", &directory.path.join(name), error)),
+    }
+}
+
+/// Whether some process has a pid; `None` where that can't be told.
+fn there(pid: u32) -> Option<bool> {
+    Path::new(&format!("/proc/{pid}")).try_exists().ok()
+}
+
+/// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
+/// that isn't there may be one of another pid namespace, and one that is may be another process's by
+/// now.
+fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration) -> Making {
+    match (held, there) {
+        (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
+        (Err(error), _) => Making::Unsure(format!("flock: {error}")),
+        (Ok(()), Some(false)) => Making::Over(format!("process {pid}, which was at it, is gone")),
+        (Ok(()), _) if age > AGE => Making::Over("nobody is at it any more".into()),
+        (Ok(()), _) => Making::Unsure(format!("process {pid} may be at it")),
+    }
 }
 
 #[cfg(test)]
@@ -67,37 +132,90 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_that_is_gone_left_long_ago_is_removed_and_nothing_else() {
+    fn nobody_is_at_what_can_be_had_and_whose_maker_is_gone() {
+        use Making::{Over, UnderWay, Unsure};
+        let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
+        for (held, there, age, expected) in [
+            (Err(&Errno::WOULDBLOCK), Some(false), long, UnderWay),
+            (
+                free,
+                Some(false),
+                now,
+                Over("process 7, which was at it, is gone".into()),
+            ),
+            (
+                free,
+                Some(true),
+                long,
+                Over("nobody is at it any more".into()),
+            ),
+            (
+                free,
+                Some(true),
+                now,
+                Unsure("process 7 may be at it".into()),
+            ),
+            (free, None, now, Unsure("process 7 may be at it".into())),
+        ] {
+            assert_eq!(
+                judge(7, held, there, age),
+                expected,
+                "{held:?} {there:?} {age:?}"
+            );
+        }
+        let error = judge(7, Err(&Errno::NOLCK), Some(false), long);
+        assert!(matches!(error, Unsure(why) if why.starts_with("flock: ")));
+    }
+
+    #[test]
+    fn what_a_process_that_is_gone_left_is_removed_and_nothing_else() {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::create(&temporary.path().join("crust")).unwrap();
         let path = |name: &str| directory.path().join(name);
-        let long = AGE * 2;
         let outside = temporary.path().join("outside");
         std::fs::write(&outside, "kept").unwrap();
 
-        let file = left("mountInfo.json", NOBODY, long);
+        let now = Duration::ZERO;
+        let file = left("mountInfo.json", NOBODY, now);
         std::fs::write(path(&file), "{").unwrap();
-        let entry = left("entry", NOBODY, long);
+        let entry = left("entry", NOBODY, now);
         directory.create_directory(&entry).unwrap();
         std::fs::write(path(&entry).join("mountInfo.json"), "{}").unwrap();
         symlink(&outside, path(&entry).join("link")).unwrap();
+        let reused = left("reused", std::process::id(), AGE * 2);
+        std::fs::write(path(&reused), "{").unwrap();
 
-        let deep = left("deep", NOBODY, long);
+        let deep = left("deep", NOBODY, now);
         directory.create_directory(&deep).unwrap();
         std::fs::create_dir(path(&deep).join("below")).unwrap();
+        let held = left("held", NOBODY, AGE * 2);
         let kept = [
             "plain".to_owned(),
             ".hidden".to_owned(),
-            left("recent", NOBODY, Duration::ZERO),
-            left("alive", std::process::id(), long),
+            left("recent", std::process::id(), now),
+            held.clone(),
         ];
         for name in &kept {
             std::fs::write(path(name), "{}").unwrap();
         }
-        let link = left("link", NOBODY, long);
+        let link = left("link", NOBODY, AGE * 2);
         symlink(&outside, path(&link)).unwrap();
+        let at_it = std::fs::File::open(path(&held)).unwrap();
+        temporary::hold(&at_it).unwrap();
 
-        let errors = directory.remove_leftovers();
+        let leftovers = directory.leftovers().unwrap();
+        let of = |name: &str| {
+            leftovers
+                .iter()
+                .find(|left| left.path() == path(name))
+                .unwrap()
+        };
+        assert_eq!(of(&held).making(), &Making::UnderWay);
+        assert!(matches!(of(&kept[2]).making(), Making::Unsure(_)));
+        let over = leftovers
+            .iter()
+            .filter(|left| matches!(left.making(), Making::Over(_)));
+        let errors: Vec<FileError> = over.filter_map(|left| left.remove().err()).collect();
         let [error] = &errors[..] else {
             panic!("{errors:?}");
         };

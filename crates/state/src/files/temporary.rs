@@ -1,7 +1,13 @@
 //! The names of what is being made.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::process::own_pid;
 
 /// A dot-name of our own beside `name`. Of a name that is almost as long as names can be, a part.
 pub(super) fn name(name: &str) -> String {
@@ -10,7 +16,13 @@ pub(super) fn name(name: &str) -> String {
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     // A crash may have left one under a pid that is ours now.
     let now = since_the_epoch().as_nanos();
-    format!(".{name}.{}.{now:x}.{next}", std::process::id())
+    format!(".{name}.{}.{now:x}.{next}", own_pid())
+}
+
+/// Says to everybody that somebody is at what has such a name, as long as it is open. The kernel takes
+/// that back when its process is killed, whichever pid namespace that is in.
+pub(super) fn hold(made: impl AsFd) -> Result<(), Errno> {
+    flock(made, FlockOperation::NonBlockingLockExclusive)
 }
 
 pub(super) fn since_the_epoch() -> Duration {

@@ -148,7 +148,9 @@ fn what_is_no_file_is_no_lock() {
     symlink("foreign", file("link")).unwrap();
     for name in ["fifo", "foreign", "link"] {
         assert!(directory.open_lock(name).is_err(), "{name}");
+        assert!(directory.find_lock(name).is_err(), "{name}");
     }
+    assert!(directory.find_lock("none").unwrap().is_none());
 }
 
 #[test]

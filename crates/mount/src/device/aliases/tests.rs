@@ -165,3 +165,15 @@ fn what_sysfs_does_not_know_is_an_error_and_not_without_aliases() {
         "{error}"
     );
 }
+
+#[test]
+fn what_lies_on_a_device_holds_it() {
+    let sysfs = Sysfs::new();
+    let (disk, mapper) = (sysfs.device("sda", "8:0"), sysfs.device("dm-0", "253:0"));
+    let held = |number: &str| has_holders(sysfs.0.path(), number.parse().unwrap()).unwrap();
+    assert!(!held("8:0"), "a device without the directory");
+    fs::create_dir(disk.join("holders")).unwrap();
+    assert!(!held("8:0"));
+    symlink(&mapper, disk.join("holders/dm-0")).unwrap();
+    assert!(held("8:0") && !held("253:0"));
+}

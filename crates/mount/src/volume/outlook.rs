@@ -1,0 +1,127 @@
+//! What a volume's mount would come to, by what is staged and on record now: for whoever explains a
+//! create. Nothing is locked, written, mounted or opened for itself.
+
+use crust_state::ownership::Admission;
+use crust_state::record::{Superblock, User, VolumeRecord};
+use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath, Volume};
+
+use super::acquire::live_record;
+use super::context::Context;
+use super::ensure::Standing;
+use super::error::{Cause, VolumeError};
+use super::owners;
+use super::plan::{MountPlan, Need, staged};
+use crate::mountinfo;
+use crate::origin::is_on;
+use crate::sandbox::Sandbox;
+
+/// What a staged volume that can be mounted would be for a pod.
+#[derive(Debug)]
+pub struct Outlook {
+    /// What was staged.
+    pub info: MountInfo,
+    /// It was staged for Kata Containers.
+    pub is_katas: bool,
+    /// What it takes.
+    pub need: Need,
+    /// What its superblock is made with.
+    pub superblock: Superblock,
+    /// The group that its files get, where they get one.
+    pub fs_group: Option<(u32, FsGroupChangePolicy)>,
+    /// Who lives and has it.
+    pub users: Vec<User>,
+    /// How the pod comes to have it, or why it can't.
+    pub access: Result<Access, VolumeError>,
+}
+
+/// How a pod comes to have a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nobody has the device: the file system is mounted.
+    First,
+    /// Somebody has it: another mount of the superblock.
+    Joins,
+    /// The pod's sandbox has it mounted.
+    Mounted,
+}
+
+impl From<Admission> for Access {
+    fn from(admission: Admission) -> Self {
+        match admission {
+            Admission::First => Self::First,
+            Admission::Joins => Self::Joins,
+        }
+    }
+}
+
+/// The pod that a volume is looked at for.
+#[derive(Debug, Clone, Copy)]
+pub struct Of<'a> {
+    /// Its uid, or what stands for one.
+    pub uid: &'a str,
+    /// Its sandbox, where that runs.
+    pub sandbox: Option<&'a Sandbox>,
+    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    pub label: Option<&'a str>,
+}
+
+/// Looks at a volume for a pod. Fails as its mount would before
+/// it asks who else has the device.
+pub fn outlook(
+    context: &Context<'_>,
+    target: &TargetPath,
+    pod: Of<'_>,
+) -> Result<Outlook, VolumeError> {
+    let looked = || -> Result<_, Cause> {
+        let volume = staged(context.crust, target)?;
+        let plan = MountPlan::new(context.config, volume.info())?.labelled(pod.label)?;
+        let access = access(context, &volume, &plan, pod);
+        Ok(Outlook {
+            is_katas: volume.is_katas(),
+            need: Need::of(context.config, volume.info(), &plan),
+            users: users(&volume, &plan),
+            access: access.map_err(|cause| VolumeError::new(target, cause)),
+            info: volume.info().clone(),
+            superblock: plan.superblock,
+            fs_group: plan.fs_group,
+        })
+    };
+    looked().map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn access(
+    context: &Context<'_>,
+    volume: &Volume,
+    plan: &MountPlan,
+    pod: Of<'_>,
+) -> Result<Access, Cause> {
+    let before = match pod.sandbox {
+        Some(sandbox) => {
+            let standing = Standing::of(context.config, volume, sandbox, pod.label)?;
+            if standing.is_complete {
+                return Ok(Access::Mounted);
+            }
+            standing.before
+        }
+        None => live_record(volume, plan)?,
+    };
+    let admission = owners::preview(context, volume.target(), plan, pod.uid, &before)?;
+    if admission == Admission::First && seems_held(plan)? {
+        let device = plan.device.path().display().to_string();
+        return Err(Cause::DeviceBusy { device });
+    }
+    Ok(admission.into())
+}
+
+/// Whether somebody whom no record names is seen to have the device. A create asks the kernel, by an
+/// exclusive open: for a moment that would keep another create from its mount.
+fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
+    let number = plan.device.number();
+    let mounts = mountinfo::read_own()?;
+    Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.has_holders()?)
+}
+
+fn users(volume: &Volume, plan: &MountPlan) -> Vec<User> {
+    let record: Result<VolumeRecord, _> = live_record(volume, plan);
+    record.map_or_else(|_| Vec::new(), |record| record.users)
+}

@@ -1,0 +1,191 @@
+//! What is to become of what was found, from what was seen of it alone.
+
+use std::io;
+use std::path::PathBuf;
+
+use crust_state::record::User;
+use crust_state::{End, Life};
+
+use super::finding::Verdict::{self, Leave, Remove};
+use super::gone::Target;
+
+/// Whether the pod of a target path has a sandbox that it may be mounted in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Pod {
+    /// It has, and with it the volume may come back.
+    Lives,
+    /// It hasn't.
+    Gone,
+    /// It can't be told, and why.
+    Unknown(String),
+}
+
+/// Whether a volume's devices are let go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Devices {
+    /// Nobody has them, or others on record.
+    Free,
+    /// Somebody may have them for the volume, and who, or why that can't be told.
+    Held(String),
+}
+
+/// A bundle whose config was rewritten.
+pub(super) fn bundle(config: io::Result<bool>) -> Option<Verdict> {
+    match config {
+        Ok(true) => None,
+        Ok(false) => Some(Remove("its config.json is gone".into())),
+        Err(error) => Some(Leave(format!("stat config.json: {error}"))),
+    }
+}
+
+/// The record of a process.
+pub(super) fn process(life: &Life) -> Option<Verdict> {
+    match life {
+        Life::Lives => None,
+        Life::Ended(end) => Some(Remove(end.to_string())),
+        Life::Unknown(why) => Some(Leave(why.clone())),
+    }
+}
+
+/// A volume on the list of a device. `has_entry`: whether anything is staged for it, or why that can't
+/// be told. Without an entry the list leads to no record, but an unstage waits for the device by it:
+/// somebody may have it whose entry was lost.
+pub(super) fn owner(
+    is_of_this_boot: bool,
+    has_entry: Result<bool, String>,
+    pod: Pod,
+    device: impl FnOnce() -> Devices,
+) -> Option<Verdict> {
+    if !is_of_this_boot {
+        return Some(Remove(End::OtherBoot.to_string()));
+    }
+    match (has_entry, pod) {
+        (Ok(true), _) | (Ok(false), Pod::Lives) => None,
+        (Ok(false), Pod::Gone) => Some(match device() {
+            Devices::Free => Remove("nothing is staged for it any more".into()),
+            Devices::Held(why) => Leave(why),
+        }),
+        (Ok(false), Pod::Unknown(why)) | (Err(why), _) => Some(Leave(why)),
+    }
+}
+
+/// What was seen of a staged volume.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// It is only half there.
+    pub(super) is_half: bool,
+    /// The entry is a driver's, that takes it away itself.
+    pub(super) is_katas: bool,
+    /// Who is on record, and whether they live; `None` without a record.
+    pub(super) users: Option<Vec<(User, Life)>>,
+    /// A record that isn't the one which counts names somebody who may live.
+    pub(super) stray_user: Option<User>,
+    /// It has such records.
+    pub(super) has_stray_record: bool,
+    /// `runtime-cli`, and whether it names this runtime.
+    pub(super) cli: Option<(PathBuf, bool)>,
+    /// The pod that the target path names.
+    pub(super) pod: Pod,
+    /// What became of the target directory.
+    pub(super) target: Target,
+    /// Looked at where something is to be removed that they tell about; see [`Seen::asks_devices`].
+    pub(super) devices: Option<Devices>,
+}
+
+/// What there is of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    User(User),
+    Record,
+    RuntimeCli(PathBuf),
+    Half,
+    All,
+}
+
+impl Seen {
+    fn is_in_use(&self) -> bool {
+        let users = self.users.iter().flatten();
+        self.stray_user.is_some()
+            || users
+                .clone()
+                .any(|(_, life)| !matches!(life, Life::Ended(_)))
+    }
+
+    fn has_record(&self) -> bool {
+        self.users.is_some() || self.has_stray_record
+    }
+
+    /// Whether it matters if the volume's devices are let go.
+    pub(super) fn asks_devices(&self) -> bool {
+        let is_gone = matches!(self.target, Target::Gone) && !self.is_half && !self.is_katas;
+        !self.is_in_use() && (is_gone || (self.cli.is_some() && !self.has_record()))
+    }
+
+    /// What is to become of it.
+    pub(super) fn judge(&self) -> Vec<(Part, Verdict)> {
+        let users = self.users.iter().flatten();
+        let users = users.filter_map(|(user, life)| {
+            let verdict = process(life)?;
+            Some((Part::User(user.clone()), verdict))
+        });
+        let mut parts: Vec<(Part, Verdict)> = users.collect();
+        if let Some(user) = &self.stray_user {
+            let why =
+                format!("one of the volume's two entries names {user}, the other one doesn't");
+            parts.push((Part::Record, Leave(why)));
+        }
+        if self.is_in_use() {
+            return parts;
+        }
+        let cli = self.unclaimed_cli();
+        let is_answered = matches!(&cli, Some((_, Leave(_))));
+        parts.extend(cli);
+        let whole = self.whole().filter(|_| !is_answered);
+        if self.has_record() && !matches!(&whole, Some((_, Remove(_)))) {
+            parts.push((Part::Record, Remove("nobody on it lives".into())));
+        }
+        parts.extend(whole);
+        parts
+    }
+
+    /// A `runtime-cli` that no record goes with. Other runtimes that keep to the protocol have records
+    /// of their own, and volumes in machines whose use of a device nobody sees from here.
+    fn unclaimed_cli(&self) -> Option<(Part, Verdict)> {
+        let (cli, is_ours) = self.cli.as_ref().filter(|_| !self.has_record())?;
+        let verdict = match &self.devices {
+            Some(Devices::Free) if *is_ours => {
+                Remove("nobody is on record, and its device is free".into())
+            }
+            Some(Devices::Held(why)) if *is_ours => Leave(why.clone()),
+            _ => Leave("no record says whose it is, and it may be another runtime's".into()),
+        };
+        Some((Part::RuntimeCli(cli.clone()), verdict))
+    }
+
+    /// The volume as a whole, of which nobody on record lives.
+    fn whole(&self) -> Option<(Part, Verdict)> {
+        let part = if self.is_half { Part::Half } else { Part::All };
+        let gone = match &self.target {
+            _ if self.is_half => "its other half is gone, and nobody has it",
+            _ if self.is_katas => return None,
+            Target::There | Target::Awaited => return None,
+            Target::Gone => "its target directory is gone, and nobody has it",
+            Target::Unknown(why) => {
+                return (self.pod != Pod::Lives).then(|| (part, Leave(why.clone())));
+            }
+        };
+        let verdict = match (&self.pod, &self.devices) {
+            // kubelet doesn't publish again for a sandbox that it makes anew (KEP-2857, story 5).
+            (Pod::Lives, _) => return None,
+            (Pod::Unknown(why), _) => Leave(why.clone()),
+            (Pod::Gone, Some(Devices::Free)) => Remove(gone.into()),
+            (Pod::Gone, None) if self.is_half => Remove(gone.into()),
+            (Pod::Gone, Some(Devices::Held(why))) => Leave(format!("{gone}, but {why}")),
+            (Pod::Gone, None) => Leave("its device wasn't looked at".into()),
+        };
+        Some((part, verdict))
+    }
+}
+
+#[cfg(test)]
+mod tests;

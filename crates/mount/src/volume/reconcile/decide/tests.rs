@@ -1,0 +1,339 @@
+use std::io;
+
+use crust_state::record::UserKind;
+use crust_state::{End, Process};
+
+use super::*;
+
+fn user(id: &str) -> User {
+    User {
+        kind: UserKind::Container,
+        id: id.into(),
+        sandbox: "s".into(),
+        pod_uid: "uid".into(),
+        process: Process {
+            pid: 7,
+            start_time: 1,
+            boot_id: String::new(),
+            pid_namespace: None,
+        },
+        mounts: Vec::new(),
+        others: Vec::new(),
+    }
+}
+
+fn unknown() -> Life {
+    Life::Unknown("process 7 is of another pid namespace".into())
+}
+
+const DEAD: Life = Life::Ended(End::Gone(7));
+
+/// A volume that nobody has used, whose target directory is there.
+fn seen() -> Seen {
+    Seen {
+        is_half: false,
+        is_katas: false,
+        users: None,
+        stray_user: None,
+        has_stray_record: false,
+        cli: None,
+        pod: Pod::Gone,
+        target: Target::There,
+        devices: None,
+    }
+}
+
+fn users<const N: usize>(users: [(&str, Life); N]) -> Option<Vec<(User, Life)>> {
+    Some(
+        users
+            .into_iter()
+            .map(|(id, life)| (user(id), life))
+            .collect(),
+    )
+}
+
+/// `-` is removed and `?` left; a user by its id.
+fn judged(seen: &Seen) -> Vec<String> {
+    let parts = seen.judge().into_iter();
+    let told = parts.map(|(part, verdict)| {
+        let sign = if matches!(verdict, Remove(_)) {
+            '-'
+        } else {
+            '?'
+        };
+        let name = match part {
+            Part::User(user) => user.id,
+            Part::Record => "record".into(),
+            Part::RuntimeCli(_) => "cli".into(),
+            Part::Half => "half".into(),
+            Part::All => "all".into(),
+        };
+        format!("{sign}{name}")
+    });
+    told.collect()
+}
+
+#[test]
+fn whoever_lives_is_not_told_and_whoever_cannot_be_looked_at_stays() {
+    assert_eq!(process(&Life::Lives), None);
+    assert_eq!(process(&DEAD), Some(Remove("process 7 has ended".into())));
+    assert!(matches!(process(&unknown()), Some(Leave(_))));
+    for (given, expected) in [
+        (users([("a", Life::Lives)]), &[][..]),
+        (users([("a", Life::Lives), ("b", DEAD)]), &["-b"]),
+        (users([("a", unknown()), ("b", DEAD)]), &["?a", "-b"]),
+        (users([("a", DEAD), ("b", DEAD)]), &["-a", "-b", "-record"]),
+        (
+            users([("a", Life::Ended(End::OtherBoot))]),
+            &["-a", "-record"],
+        ),
+        (users([]), &["-record"]),
+    ] {
+        let seen = Seen {
+            users: given,
+            cli: Some(("/cli".into(), true)),
+            ..seen()
+        };
+        assert_eq!(judged(&seen), expected, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_record_that_does_not_count_goes_unless_it_names_somebody_who_may_live() {
+    let stray = Seen {
+        has_stray_record: true,
+        ..seen()
+    };
+    assert_eq!(judged(&stray), ["-record"]);
+    let stray = Seen {
+        stray_user: Some(user("a")),
+        ..stray
+    };
+    assert_eq!(judged(&stray), ["?record"]);
+    let gone = Seen {
+        target: Target::Gone,
+        devices: Some(Devices::Free),
+        ..stray
+    };
+    assert_eq!(judged(&gone), ["?record"]);
+}
+
+#[test]
+fn a_runtime_cli_that_no_record_goes_with_is_removed_where_it_is_ours_and_the_device_free() {
+    let (free, held) = (Some(Devices::Free), Some(Devices::Held("somebody".into())));
+    for (ours, devices, expected) in [
+        (true, free.clone(), "-cli"),
+        (true, held, "?cli"),
+        (true, None, "?cli"),
+        (false, free, "?cli"),
+    ] {
+        let seen = Seen {
+            cli: Some(("/cli".into(), ours)),
+            devices,
+            ..seen()
+        };
+        assert!(seen.asks_devices());
+        assert_eq!(judged(&seen), [expected], "{seen:?}");
+        // Whoever answers for it has it.
+        let half = Seen {
+            is_half: true,
+            ..seen.clone()
+        };
+        let gone = Seen {
+            target: Target::Gone,
+            ..seen
+        };
+        let with = |part: &str| match expected {
+            "-cli" => vec!["-cli".to_owned(), part.to_owned()],
+            other => vec![other.to_owned()],
+        };
+        assert_eq!(judged(&half), with("-half"), "{half:?}");
+        assert_eq!(judged(&gone), with("-all"), "{gone:?}");
+    }
+}
+
+#[test]
+fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
+    let gone = Seen {
+        users: users([("a", DEAD)]),
+        target: Target::Gone,
+        devices: Some(Devices::Free),
+        ..seen()
+    };
+    assert!(gone.asks_devices());
+    assert_eq!(judged(&gone), ["-a", "-all"]);
+    let held = || Some(Devices::Held("somebody has it".into()));
+    let unsure = || Pod::Unknown("its pod may have a sandbox".into());
+    for (but, expected) in [
+        (
+            Seen {
+                users: None,
+                ..gone.clone()
+            },
+            &["-all"][..],
+        ),
+        (
+            Seen {
+                users: users([("a", Life::Lives)]),
+                ..gone.clone()
+            },
+            &[],
+        ),
+        (
+            Seen {
+                users: users([("a", unknown())]),
+                ..gone.clone()
+            },
+            &["?a"],
+        ),
+        (
+            Seen {
+                pod: Pod::Lives,
+                ..gone.clone()
+            },
+            &["-a", "-record"],
+        ),
+        (
+            Seen {
+                pod: unsure(),
+                ..gone.clone()
+            },
+            &["-a", "-record", "?all"],
+        ),
+        (
+            Seen {
+                devices: held(),
+                ..gone.clone()
+            },
+            &["-a", "-record", "?all"],
+        ),
+        (
+            Seen {
+                devices: None,
+                ..gone.clone()
+            },
+            &["-a", "-record", "?all"],
+        ),
+        (
+            Seen {
+                is_katas: true,
+                ..gone.clone()
+            },
+            &["-a", "-record"],
+        ),
+        (
+            Seen {
+                target: Target::There,
+                ..gone.clone()
+            },
+            &["-a", "-record"],
+        ),
+        (
+            Seen {
+                target: Target::Awaited,
+                ..gone.clone()
+            },
+            &["-a", "-record"],
+        ),
+        (
+            Seen {
+                target: Target::Unknown("EIO".into()),
+                ..gone.clone()
+            },
+            &["-a", "-record", "?all"],
+        ),
+        // It is asked again when the pod has ended.
+        (
+            Seen {
+                target: Target::Unknown("EIO".into()),
+                pod: Pod::Lives,
+                users: None,
+                ..gone.clone()
+            },
+            &[],
+        ),
+    ] {
+        assert_eq!(judged(&but), expected, "{but:?}");
+    }
+}
+
+#[test]
+fn half_an_entry_goes_unless_somebody_has_it_or_its_pod_may_come_back() {
+    let half = Seen {
+        is_half: true,
+        ..seen()
+    };
+    assert!(!half.asks_devices());
+    assert_eq!(judged(&half), ["-half"]);
+    for (but, expected) in [
+        (
+            Seen {
+                users: users([("a", DEAD)]),
+                ..half.clone()
+            },
+            &["-a", "-half"][..],
+        ),
+        (
+            Seen {
+                users: users([("a", Life::Lives)]),
+                ..half.clone()
+            },
+            &[],
+        ),
+        (
+            Seen {
+                pod: Pod::Lives,
+                ..half.clone()
+            },
+            &[],
+        ),
+        (
+            Seen {
+                pod: Pod::Unknown("?".into()),
+                ..half.clone()
+            },
+            &["?half"],
+        ),
+        (
+            Seen {
+                target: Target::Unknown("EIO".into()),
+                ..half.clone()
+            },
+            &["-half"],
+        ),
+    ] {
+        assert_eq!(judged(&but), expected, "{but:?}");
+    }
+}
+
+#[test]
+fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
+    let (unsure, free, held) = (
+        Pod::Unknown("?".into()),
+        Devices::Free,
+        Devices::Held("?".into()),
+    );
+    for (is_of_this_boot, has_entry, pod, device, expected) in [
+        (true, Ok(true), Pod::Gone, None, None),
+        (true, Ok(false), Pod::Gone, Some(free), Some(true)),
+        (true, Ok(false), Pod::Gone, Some(held), Some(false)),
+        (true, Ok(false), Pod::Lives, None, None),
+        (true, Ok(false), unsure, None, Some(false)),
+        (true, Err("EIO".to_owned()), Pod::Gone, None, Some(false)),
+        (false, Ok(true), Pod::Lives, None, Some(true)),
+    ] {
+        let told = format!("{is_of_this_boot} {has_entry:?} {pod:?}");
+        let look = || device.expect("a device isn't looked at for nothing");
+        let verdict = owner(is_of_this_boot, has_entry, pod, look);
+        let removed = verdict.map(|it| matches!(it, Remove(_)));
+        assert_eq!(removed, expected, "{told}");
+    }
+}
+
+#[test]
+fn a_bundle_that_cannot_be_looked_at_may_be_there() {
+    assert_eq!(bundle(Ok(true)), None);
+    assert!(matches!(bundle(Ok(false)), Some(Remove(_))));
+    let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+    assert!(matches!(bundle(Err(denied)), Some(Leave(_))));
+}

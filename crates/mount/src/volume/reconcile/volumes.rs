@@ -1,0 +1,234 @@
+//! Staged volumes: seen as a whole, judged, and what nobody needs of them removed under their locks.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use crust_state::crust::{Found, Shape};
+use crust_state::lock::LockName;
+use crust_state::{DeviceNumber, Life, MountInfo, TargetPath};
+
+use super::Pass;
+use super::decide::{Devices, Part, Seen};
+use super::finding::{Thing, Verdict};
+use super::gone;
+use super::pods::Pods;
+use crate::device::{Device, DeviceError};
+use crate::volume::Context;
+use crate::volume::error::Cause;
+use crate::volume::overview::users;
+use crate::volume::stage::holder;
+
+/// What every volume is looked at with.
+pub(super) struct Around<'a> {
+    pub(super) pods: &'a Pods,
+    pub(super) owners: &'a [Owner],
+    /// Whether a program is this runtime.
+    pub(super) is_ours: &'a dyn Fn(&Path) -> bool,
+}
+
+/// A volume on a device's list.
+pub(super) struct Owner {
+    pub(super) device: DeviceNumber,
+    pub(super) volume: TargetPath,
+    /// Else the number was another device's.
+    pub(super) is_of_this_boot: bool,
+}
+
+impl Pass<'_> {
+    /// Every volume, in the time that there is.
+    pub(super) fn volumes(&mut self, around: &Around<'_>) {
+        let found = match self.context.crust.survey() {
+            Ok(found) => found,
+            Err(error) => {
+                let thing = Thing::Directory(self.context.config.crust_root.clone());
+                return self.failed(thing, &error);
+            }
+        };
+        for found in found {
+            if self.context.deadline.expired() {
+                self.leave(thing(&found), "there was no time to look at it".into());
+            } else {
+                self.volume(&found, around);
+            }
+        }
+    }
+
+    fn volume(&mut self, found: &Found, around: &Around<'_>) {
+        // Without the lock, which is mostly for nothing.
+        match see(&self.context, found, around) {
+            Ok(Some(seen)) if !seen.judge().is_empty() => {}
+            Ok(_) => return,
+            Err(why) => return self.unreadable(thing(found), why),
+        }
+        let _lock = match self.take(LockName::Volume(found.digest)) {
+            Ok(lock) => lock,
+            Err(why) => return self.leave(thing(found), why),
+        };
+        let again = match self.context.crust.again(found) {
+            Ok(Some(again)) => again,
+            Ok(None) => return,
+            Err(error) => return self.unreadable(thing(found), error.to_string()),
+        };
+        // A sandbox may have come since.
+        let pods = Pods::of(&self.context.state.sandbox_records());
+        let around = &Around {
+            pods: &pods,
+            ..*around
+        };
+        match see(&self.context, &again, around) {
+            Ok(Some(seen)) => self.settle_volume(again, &seen),
+            Ok(None) => {}
+            Err(why) => self.unreadable(thing(&again), why),
+        }
+    }
+
+    fn settle_volume(&mut self, found: Found, seen: &Seen) {
+        let Some(target) = found.target().cloned() else {
+            return;
+        };
+        let mut removed = Vec::new();
+        for (part, verdict) in seen.judge() {
+            match verdict {
+                Verdict::Remove(why) => removed.push((part, why)),
+                Verdict::Leave(why) => self.leave(of(&target, part), why),
+            }
+        }
+        if removed.is_empty() {
+            return;
+        }
+        let parts: Vec<&Part> = removed.iter().map(|(part, _)| part).collect();
+        let is_whole = parts
+            .iter()
+            .any(|part| matches!(part, Part::Half | Part::All));
+        let done = self.carry_out(|context| remove(context, found, &parts));
+        if is_whole && done.is_ok() {
+            self.gone.push(target.clone());
+        }
+        let done = done.map_err(|cause| cause.to_string());
+        for (part, why) in removed {
+            self.settled(of(&target, part), why, done.clone());
+        }
+    }
+}
+
+/// Takes parts away from a volume, under its lock.
+fn remove(context: &Context<'_>, found: Found, parts: &[&Part]) -> Result<(), Cause> {
+    if parts
+        .iter()
+        .any(|part| matches!(part, Part::Half | Part::All))
+    {
+        return Ok(context.crust.remove(&found)?);
+    }
+    let record = found.record()?;
+    let Some(volume) = found.into_volume() else {
+        return Ok(());
+    };
+    if parts.iter().any(|part| !matches!(part, Part::User(_))) {
+        return Ok(volume.forget_users()?);
+    }
+    let Some(mut record) = record else {
+        return Ok(());
+    };
+    let is_removed = |process: &_| {
+        let mut parts = parts.iter();
+        parts.any(|part| matches!(part, Part::User(user) if user.process == *process))
+    };
+    record.forget_the_dead(|process| !is_removed(process));
+    Ok(volume.write_record(&record)?)
+}
+
+fn of(target: &TargetPath, part: Part) -> Thing {
+    let volume = target.clone();
+    match part {
+        Part::User(user) => Thing::User { volume, user },
+        Part::Record => Thing::Record(volume),
+        Part::RuntimeCli(cli) => Thing::RuntimeCli { volume, cli },
+        Part::Half => Thing::Half(volume),
+        Part::All => Thing::Volume(volume),
+    }
+}
+
+/// It as a whole.
+fn thing(found: &Found) -> Thing {
+    match found.target() {
+        Some(target) => Thing::Volume(target.clone()),
+        None => Thing::Entry(found.place().to_owned()),
+    }
+}
+
+/// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
+fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Option<Seen>, String> {
+    let Some((target, info)) = staged(found)? else {
+        return Ok(None);
+    };
+    let record = said(found.record())?;
+    let others = said(found.other_records())?;
+    let strays = others.iter().flat_map(|record| &record.users);
+    let stray = strays.into_iter().find(|user| user.process.is_alive());
+    let standing = said(found.standing())?;
+    let cli = said(found.runtime_cli())?;
+    let mut seen = Seen {
+        is_half: found.shape == Shape::Half,
+        is_katas: found.is_katas,
+        users: record.as_ref().map(users),
+        has_stray_record: !others.is_empty(),
+        stray_user: stray.cloned(),
+        cli: cli.map(|cli| (cli.clone(), (around.is_ours)(&cli))),
+        pod: around.pods.of_target(target),
+        target: gone::look(target, standing.as_ref(), context.config),
+        devices: None,
+    };
+    if seen.asks_devices() {
+        seen.devices = Some(devices(context, target, &info.device, around.owners));
+    }
+    Ok(Some(seen))
+}
+
+/// What was staged; `None` where nothing has to be known of it.
+fn staged(found: &Found) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
+    match &found.info {
+        Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),
+        Err(_) if found.is_katas => Ok(None),
+        Err(_) if found.is_nameless() && !has_dead_users(found)? => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
+    read.map_err(|error| error.to_string())
+}
+
+fn has_dead_users(found: &Found) -> Result<bool, String> {
+    let record = said(found.record())?;
+    let users = record.as_ref().map_or(Vec::new(), users);
+    Ok(users.iter().any(|(_, life)| *life != Life::Lives))
+}
+
+/// Whether the devices of a volume of which nobody on record lives are let go: those that it was
+/// mounted from since it was staged, and the one that is staged.
+fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[Owner]) -> Devices {
+    let owners = owners
+        .iter()
+        .filter(|owner| owner.volume == *target && owner.is_of_this_boot);
+    let mut numbers: Vec<DeviceNumber> = owners.map(|owner| owner.device).collect();
+    match Device::open(staged) {
+        Ok(device) => numbers.push(device.number()),
+        Err(error @ DeviceError::Call { .. }) => return Devices::Held(error.to_string()),
+        // Nobody has what isn't there.
+        Err(_) => {}
+    }
+    let looked = numbers
+        .into_iter()
+        .map(|number| device(context, target, number));
+    let held = looked.into_iter().find(|device| *device != Devices::Free);
+    held.unwrap_or(Devices::Free)
+}
+
+/// One of them.
+pub(super) fn device(context: &Context<'_>, target: &TargetPath, number: DeviceNumber) -> Devices {
+    match holder(context, target, number) {
+        Ok(None) => Devices::Free,
+        Ok(Some(who)) => Devices::Held(who),
+        Err(cause) => Devices::Held(cause.to_string()),
+    }
+}

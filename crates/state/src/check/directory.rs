@@ -1,0 +1,117 @@
+//! The runtime's own directories.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::statfs;
+
+use super::Finding;
+use crate::files::{Directory, FileError};
+use crate::sentence;
+use crate::trust;
+
+/// Of what is kept in memory: `statfs(2)`.
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
+/// A directory as it is.
+#[derive(Debug)]
+struct Seen<'a> {
+    path: &'a Path,
+    /// Its mode; `None` where it isn't there.
+    mode: Option<u32>,
+    /// It is in memory, or will be where its first parent that is there is; `None`: nobody can tell.
+    in_memory: Option<bool>,
+}
+
+/// A directory of records, which are of this boot, and root's alone. That it isn't there is fine.
+#[must_use]
+pub fn directory(what: &'static str, path: &Path) -> Finding {
+    // Whoever can change what leads to it can put another in its place.
+    if let Err(flaw) = trust::directory(Path::new("/"), path) {
+        return Finding::failed(what, &flaw);
+    }
+    match look(path) {
+        Ok(seen) => judge(what, &seen),
+        Err(error) => Finding::fail(what, sentence(&error), "it has to be root's, mode 0700"),
+    }
+}
+
+fn look(path: &Path) -> Result<Seen<'_>, FileError> {
+    // As every user of it does.
+    let there = Directory::open(path)?;
+    let metadata = std::fs::metadata(path).ok().filter(|_| there.is_some());
+    let existing = path.ancestors().find(|path| path.exists());
+    let kind = existing.and_then(|path| Some(i64::from(statfs(path).ok()?.f_type)));
+    Ok(Seen {
+        path,
+        mode: metadata.map(|it| it.mode() & 0o7777),
+        in_memory: kind.map(|kind| matches!(kind, TMPFS | RAMFS)),
+    })
+}
+
+fn judge(what: &'static str, seen: &Seen<'_>) -> Finding {
+    let path = seen.path.display();
+    if seen.in_memory == Some(false) {
+        return Finding::warn(
+            what,
+            format!("{path} isn't on a tmpfs: its records outlive the boot that they are of"),
+            "put it below /run, or mount a tmpfs there",
+        );
+    }
+    match seen.mode {
+        None => Finding::pass(what, format!("{path} will be made")),
+        Some(0o700) => Finding::pass(what, path.to_string()),
+        Some(mode) => Finding::warn(
+            what,
+            format!("{path} has mode {mode:04o}: others than root can look into it"),
+            format!("chmod 0700 {path}"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{DirBuilder, set_permissions};
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+
+    use super::*;
+    use crate::check::Verdict;
+
+    #[test]
+    fn records_are_in_memory_and_roots_alone() {
+        let path = Path::new("/run/x");
+        for (mode, in_memory, expected, words) in [
+            (Some(0o700), Some(true), Verdict::Pass, "/run/x"),
+            (None, Some(true), Verdict::Pass, "/run/x will be made"),
+            (Some(0o700), None, Verdict::Pass, "/run/x"),
+            (Some(0o755), Some(true), Verdict::Warn, "mode 0755"),
+            (Some(0o700), Some(false), Verdict::Warn, "isn't on a tmpfs"),
+            (None, Some(false), Verdict::Warn, "isn't on a tmpfs"),
+        ] {
+            let seen = Seen {
+                path,
+                mode,
+                in_memory,
+            };
+            let finding = judge("state directory", &seen);
+            assert_eq!(finding.verdict, expected, "{seen:?}");
+            assert!(finding.found.contains(words), "{finding}");
+        }
+    }
+
+    #[test]
+    fn what_others_can_change_fails() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| lab.path().join(name);
+        let found = |name: &str| directory("x", &at(name)).found;
+        DirBuilder::new().mode(0o700).create(at("d")).unwrap();
+        assert!(found("d").ends_with("/d"), "{}", found("d"));
+        assert!(found("none").ends_with("will be made"));
+        symlink("d", at("link")).unwrap();
+        assert!(found("link").contains("is a link"), "{}", found("link"));
+        set_permissions(at("d"), PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(found("d").contains("can be written"), "{}", found("d"));
+        assert_eq!(directory("x", &at("d")).verdict, Verdict::Fail);
+    }
+}

@@ -1,0 +1,129 @@
+//! One thing that was looked at.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::sentence;
+
+/// How it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Pass,
+    /// Containers start, and something that an operator may want doesn't work.
+    Warn,
+    /// Containers with volumes don't start.
+    Fail,
+}
+
+/// What was looked at, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    #[serde(rename = "check")]
+    pub what: &'static str,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What is there.
+    pub found: String,
+    /// What to do; there is something unless all is well.
+    #[serde(serialize_with = "unless_empty")]
+    pub fix: String,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn pass(what: &'static str, found: impl Into<String>) -> Self {
+        Self::of(what, Verdict::Pass, found, "")
+    }
+
+    /// Something doesn't work that may not be needed.
+    pub fn warn(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::of(what, Verdict::Warn, found, fix)
+    }
+
+    /// Nothing works.
+    pub fn fail(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::of(what, Verdict::Fail, found, fix)
+    }
+
+    /// An error, with its hint as what to do.
+    #[must_use]
+    pub fn failed(what: &'static str, error: &(dyn Error + 'static)) -> Self {
+        let sentence = sentence(error);
+        let (found, fix) = sentence.split_once("; hint: ").unwrap_or((&sentence, ""));
+        Self::fail(what, found, fix)
+    }
+
+    /// The same as a warning.
+    #[must_use]
+    pub fn softened(self) -> Self {
+        let verdict = self.verdict.min(Verdict::Warn);
+        Self { verdict, ..self }
+    }
+
+    fn of(
+        what: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self {
+            what,
+            verdict,
+            found: found.into(),
+            fix: fix.into(),
+        }
+    }
+}
+
+/// A line.
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Pass => "pass",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "FAIL",
+        };
+        let hint = if self.fix.is_empty() { "" } else { "; hint: " };
+        let line = format!("{verdict}  {}: {}{hint}{}", self.what, self.found, self.fix);
+        // What a program said, or a file is called, starts no line.
+        formatter.write_str(&line.replace(char::is_control, " "))
+    }
+}
+
+fn unless_empty<S: Serializer>(fix: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    (!fix.is_empty()).then_some(fix).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errors_hint_is_what_to_do() {
+        let error = std::io::Error::other("open(/x): ENOENT; hint: make it; really");
+        let finding = Finding::failed("file", &error);
+        let expected = Finding::fail("file", "open(/x): ENOENT", "make it; really");
+        assert_eq!(finding, expected);
+        let line = "FAIL  file: open(/x): ENOENT; hint: make it; really";
+        assert_eq!(finding.to_string(), line);
+        assert_eq!(finding.softened().to_string(), line.replace("FAIL", "warn"));
+        let plain = Finding::failed("file", &std::io::Error::other("no"));
+        assert_eq!(plain.to_string(), "FAIL  file: no");
+    }
+
+    #[test]
+    fn what_is_found_is_one_line_and_an_object() {
+        let finding = Finding::pass("kernel", "a\nb\u{1b}");
+        assert_eq!(finding.to_string(), "pass  kernel: a b ");
+        assert_eq!(
+            serde_json::to_value(&finding).unwrap(),
+            serde_json::json!({"check": "kernel", "verdict": "pass", "found": "a\nb\u{1b}", "fix": null})
+        );
+        assert_eq!(Finding::pass("x", "y").softened().verdict, Verdict::Pass);
+    }
+}

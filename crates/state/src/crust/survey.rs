@@ -1,0 +1,308 @@
+//! Everything that is staged, as it stands there, whatever it is worth.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::entry::Entry;
+use super::kata::KataDirectory;
+use super::{CrustDirectory, EntryError, Volume};
+use crate::files::{FileError, Leftover};
+use crate::info::{InfoError, MOUNT_INFO, MountInfo};
+use crate::record::VolumeRecord;
+use crate::resize::ResizeRecord;
+use crate::target::{Digest, Standing, TargetPath};
+
+const TARGET_PATH: &str = "metadata.targetPath";
+
+/// What stands there for one volume.
+#[derive(Debug)]
+pub struct Found {
+    /// What its locks go by: the digest of its target path; where that isn't known, its entry's name.
+    pub digest: Digest,
+    /// What was staged; `metadata.targetPath` is set.
+    pub info: Result<MountInfo, EntryError>,
+    /// Whether all of it stands there.
+    pub shape: Shape,
+    /// It was staged for Kata Containers: the entry is its driver's.
+    pub is_katas: bool,
+    pub(super) place: PathBuf,
+    /// The given target path's, then others that name it; none where it can't be opened.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Which of the entries of a volume behind a symbolic link stand there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// All that there have to be.
+    Whole,
+    /// This one isn't: the volume is half staged.
+    Lacks(PathBuf),
+    /// The given target path's is gone: a crash left the other.
+    Half,
+}
+
+impl Found {
+    /// The target path as it was given.
+    #[must_use]
+    pub fn target(&self) -> Option<&TargetPath> {
+        self.info.as_ref().ok()?.target_path.as_ref()
+    }
+
+    /// Whether the runtime may have it although its entry doesn't say for which target path: others
+    /// than `crust_ops` may stage without that, and it can't be told from its digest.
+    #[must_use]
+    pub fn is_nameless(&self) -> bool {
+        let source = match &self.info {
+            Err(EntryError::Info { source, .. }) => source,
+            _ => return false,
+        };
+        matches!(source, InfoError::Missing(TARGET_PATH))
+    }
+
+    /// The entry that counts.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// All of its entries, that one first.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let directories = self.entries.iter().map(|entry| &entry.directory);
+        directories
+            .map(|directory| directory.path().to_owned())
+            .collect()
+    }
+
+    /// Who uses it: what the runtime reads, the first entry's record.
+    pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
+        self.entries.first().map_or(Ok(None), Entry::record)
+    }
+
+    /// Records beside that one which say something else. Each is written first to the first entry, and
+    /// removed from that first.
+    pub fn other_records(&self) -> Result<Vec<VolumeRecord>, EntryError> {
+        let first = self.record()?;
+        let mut others = Vec::new();
+        for entry in self.entries.iter().skip(1) {
+            others.extend(
+                entry
+                    .record()?
+                    .filter(|record| first.as_ref() != Some(record)),
+            );
+        }
+        Ok(others)
+    }
+
+    /// Who answers for it, by any of its entries.
+    pub fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
+        for entry in &self.entries {
+            if let Some(cli) = entry.runtime_cli()? {
+                return Ok(Some(cli));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The growth that waits for its mount, of whichever device.
+    pub fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
+        self.entries.first().map_or(Ok(None), Entry::resize)
+    }
+
+    /// How much of its target path was there when it was staged, or used; `None` where nobody wrote it
+    /// down.
+    pub fn standing(&self) -> Result<Option<Standing>, EntryError> {
+        self.entries.first().map_or(Ok(None), Entry::standing)
+    }
+
+    /// As a volume, for whoever has its lock: all entries that there are. `None` where the target path
+    /// isn't known.
+    #[must_use]
+    pub fn into_volume(self) -> Option<Volume> {
+        let info = self.info.ok()?;
+        Some(Volume {
+            target: info.target_path.clone()?,
+            info,
+            entries: self.entries,
+        })
+    }
+}
+
+impl CrustDirectory {
+    /// All that is staged, in the order of the volumes' digests.
+    pub fn survey(&self) -> Result<Vec<Found>, FileError> {
+        let names = match self.root.get()? {
+            Some(root) => root.names()?,
+            None => Vec::new(),
+        };
+        let names = names.iter().filter_map(|name| name.parse().ok());
+        let mut found = self.gather(names);
+        if let Some(kata) = &self.kata {
+            // What a driver staged in both layouts is the crust directory's.
+            let katas = kata.survey()?.into_iter();
+            let others = katas.filter(|kata| found.iter().all(|it| it.digest != kata.digest));
+            found.extend(others.collect::<Vec<_>>());
+        }
+        found.sort_by_key(|found| found.digest);
+        Ok(found)
+    }
+
+    /// The same volume once more; `None` where nothing of it is left.
+    pub fn again(&self, found: &Found) -> Result<Option<Found>, FileError> {
+        if found.is_katas {
+            let kata = self.kata.as_ref();
+            let all = kata.map_or(Ok(Vec::new()), KataDirectory::survey)?;
+            return Ok(all.into_iter().find(|it| it.digest == found.digest));
+        }
+        let entries = found.entries.iter();
+        let names =
+            entries.filter_map(|entry| entry.directory.path().file_name()?.to_str()?.parse().ok());
+        let mut names: Vec<Digest> = names.chain([found.digest]).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut again = self.gather(names.into_iter()).into_iter();
+        Ok(again.find(|it| it.digest == found.digest))
+    }
+
+    /// Removes every entry of a volume that was found in the crust directory, under its lock. The given
+    /// path's goes first: what is left by a crash is a half that isn't staged.
+    pub fn remove(&self, found: &Found) -> Result<(), FileError> {
+        for path in found.places() {
+            if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
+                self.root.remove_directory(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was left half made in the directory and its entries, and which of them can't be looked
+    /// into.
+    pub fn leftovers(&self) -> Result<(Vec<Leftover>, Vec<FileError>), FileError> {
+        let Some(root) = self.root.get()? else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let (mut leftovers, mut errors) = (root.leftovers()?, Vec::new());
+        let names = root.names()?.into_iter();
+        for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
+            let entry = root.open_directory(&name);
+            match entry.and_then(|entry| entry.map_or(Ok(Vec::new()), |entry| entry.leftovers())) {
+                Ok(more) => leftovers.extend(more),
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok((leftovers, errors))
+    }
+
+    /// The entries of these names, by their volumes.
+    fn gather(&self, names: impl Iterator<Item = Digest>) -> Vec<Found> {
+        let mut volumes: BTreeMap<Digest, Vec<Readable>> = BTreeMap::new();
+        let mut found = Vec::new();
+        for name in names {
+            match self.look_at(name) {
+                Some(Ok(entry)) => volumes
+                    .entry(entry.target.digest())
+                    .or_default()
+                    .push(entry),
+                Some(Err(unreadable)) => found.push(*unreadable),
+                None => {}
+            }
+        }
+        for (digest, mut entries) in volumes {
+            // The given path's counts.
+            entries.sort_by_key(|entry| entry.name != digest);
+            // Where that can't be read, it says itself what is wrong.
+            let is_there = || !matches!(self.entry_named(&digest.to_string()), Ok(None));
+            if entries[0].name == digest || !is_there() {
+                found.push(self.together(digest, entries));
+            }
+        }
+        found
+    }
+
+    /// `None` where there is nothing.
+    fn look_at(&self, name: Digest) -> Option<Result<Readable, Box<Found>>> {
+        match self.read(name)? {
+            // Perhaps it was being removed, or replaced.
+            Err(_) => self.read(name),
+            readable => Some(readable),
+        }
+    }
+
+    fn read(&self, name: Digest) -> Option<Result<Readable, Box<Found>>> {
+        let place = self.root.path().join(name.to_string());
+        let unreadable = |error, entries| {
+            let found = Found::alone(name, place, Err(error), entries);
+            Some(Err(Box::new(found)))
+        };
+        let entry = match self.entry_named(&name.to_string()) {
+            Ok(entry) => entry?,
+            Err(error) => return unreadable(error.into(), Vec::new()),
+        };
+        match entry.info() {
+            Err(error) => unreadable(error, vec![entry]),
+            Ok(info) => match info.target_path.clone() {
+                None => unreadable(nameless(&entry), vec![entry]),
+                Some(target) => Some(Ok(Readable {
+                    name,
+                    target,
+                    info,
+                    entry,
+                })),
+            },
+        }
+    }
+
+    fn together(&self, digest: Digest, entries: Vec<Readable>) -> Found {
+        let first = &entries[0];
+        let place = self.root.path().join(first.name.to_string());
+        let (target, info) = (&first.target, first.info.clone());
+        let resolved = target.resolved().unwrap_or_else(|_| target.clone());
+        let resolved = resolved.digest();
+        let shape = if first.name != digest {
+            Shape::Half
+        } else if entries.iter().any(|entry| entry.name == resolved) {
+            Shape::Whole
+        } else {
+            Shape::Lacks(self.root.path().join(resolved.to_string()))
+        };
+        let entries = entries.into_iter().map(|it| it.entry).collect();
+        Found {
+            shape,
+            ..Found::alone(digest, place, Ok(info), entries)
+        }
+    }
+}
+
+/// An entry that names its target path.
+struct Readable {
+    name: Digest,
+    target: TargetPath,
+    info: MountInfo,
+    entry: Entry,
+}
+
+impl Found {
+    /// An entry that has no twin, or doesn't say which.
+    pub(super) fn alone(
+        digest: Digest,
+        place: PathBuf,
+        info: Result<MountInfo, EntryError>,
+        entries: Vec<Entry>,
+    ) -> Self {
+        Self {
+            digest,
+            info,
+            shape: Shape::Whole,
+            is_katas: false,
+            place,
+            entries,
+        }
+    }
+}
+
+fn nameless(entry: &Entry) -> EntryError {
+    EntryError::Info {
+        path: entry.path(MOUNT_INFO),
+        source: InfoError::Missing(TARGET_PATH),
+    }
+}

@@ -1,0 +1,54 @@
+//! A directory that may come later than whoever looks into it: daemons start before anything is
+//! staged.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::{Directory, FileError};
+
+#[derive(Debug)]
+pub(crate) struct LateDirectory {
+    path: PathBuf,
+    opened: OnceLock<Directory>,
+}
+
+impl LateDirectory {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            opened: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `None` while there is none.
+    pub(crate) fn get(&self) -> Result<Option<&Directory>, FileError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(Some(opened));
+        }
+        let opened = Directory::open(&self.path)?;
+        Ok(opened.map(|directory| self.opened.get_or_init(|| directory)))
+    }
+
+    /// Made where it is missing.
+    pub(crate) fn create(&self) -> Result<&Directory, FileError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let made = Directory::create(&self.path)?;
+        Ok(self.opened.get_or_init(|| made))
+    }
+
+    pub(crate) fn open_directory(&self, name: &str) -> Result<Option<Directory>, FileError> {
+        self.get()?
+            .map_or(Ok(None), |directory| directory.open_directory(name))
+    }
+
+    pub(crate) fn remove_directory(&self, name: &str) -> Result<(), FileError> {
+        self.get()?
+            .map_or(Ok(()), |directory| directory.remove_directory(name))
+    }
+}

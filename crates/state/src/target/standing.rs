@@ -1,0 +1,115 @@
+//! How much of a target path is there.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+use serde::{Deserialize, Serialize};
+
+use super::TargetPath;
+use crate::device::DeviceNumber;
+use crate::record::Version;
+
+/// The file's name in an entry.
+pub(crate) const TARGET: &str = "target.json";
+
+/// The deepest directory of a target path that is there, and its file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    /// 1.
+    pub version: Version<1>,
+    /// Without links.
+    pub directory: PathBuf,
+    /// `st_dev`, which is no block device's on btrfs and its like.
+    pub device: DeviceNumber,
+}
+
+/// What can't be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} {}: {source}", path.display())]
+pub struct StandingError {
+    call: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl TargetPath {
+    /// How much of it is there now.
+    pub fn standing(&self) -> Result<Standing, StandingError> {
+        for path in self.as_path().ancestors() {
+            match fs::symlink_metadata(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("lstat", path, error)),
+                Ok(_) => return directory(path),
+            }
+        }
+        let nothing = io::Error::from(io::ErrorKind::NotFound);
+        Err(failed("lstat", Path::new("/"), nothing))
+    }
+}
+
+/// A link that leads nowhere isn't nothing, and no directory either.
+fn directory(path: &Path) -> Result<Standing, StandingError> {
+    let found = fs::metadata(path).map_err(|error| failed("stat", path, error))?;
+    if !found.is_dir() {
+        return Err(failed("stat", path, io::ErrorKind::NotADirectory.into()));
+    }
+    let real = fs::canonicalize(path).map_err(|error| failed("realpath", path, error))?;
+    Ok(Standing {
+        version: Version,
+        directory: real,
+        device: DeviceNumber::new(major(found.dev()), minor(found.dev())),
+    })
+}
+
+fn failed(call: &'static str, path: &Path, source: io::Error) -> StandingError {
+    StandingError {
+        call,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_stands_as_far_as_its_directories_do() {
+        let guard = tempfile::tempdir().unwrap();
+        let root = guard.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("data/pods/a/mount")).unwrap();
+        symlink("data", root.join("kubelet")).unwrap();
+        symlink("nowhere", root.join("dangling")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        let standing = |path: &str| TargetPath::new(root.join(path)).unwrap().standing();
+        for (path, expected) in [
+            ("kubelet/pods/a/mount", "data/pods/a/mount"),
+            ("kubelet/pods/b/mount", "data/pods"),
+            ("data/pods/a/mount/sub/sub", "data/pods/a/mount"),
+            ("elsewhere/a", ""),
+        ] {
+            let found = standing(path).unwrap();
+            assert_eq!(
+                found.directory.join(""),
+                root.join(expected).join(""),
+                "{path}"
+            );
+            let text = serde_json::to_string(&found).unwrap();
+            assert_eq!(serde_json::from_str::<Standing>(&text).unwrap(), found);
+        }
+        for (path, call) in [
+            ("file", "stat "),
+            ("file/a", "lstat "),
+            ("dangling/a", "stat "),
+        ] {
+            let error = standing(path).unwrap_err().to_string();
+            assert!(error.starts_with(call), "{error}");
+        }
+    }
+}

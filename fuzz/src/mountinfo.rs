@@ -1,0 +1,78 @@
+//! `/proc/<pid>/mountinfo`: what is read can be written as the kernel does, and is read the same.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+
+use crust_mount::mountinfo::{Mount, Propagation, parse};
+
+/// A mountinfo file. Mount points and sources in it are a workload's words.
+pub fn mountinfo(bytes: &[u8]) {
+    let mounts = match parse(bytes) {
+        Ok(mounts) => mounts,
+        Err(bad) => {
+            let line = bytes.split(|byte| *byte == b'\n').nth(bad.line - 1);
+            let line = line.expect("a line of the file");
+            assert_eq!(bad.text, String::from_utf8_lossy(line));
+            // What the others say is no matter of that line.
+            assert_eq!(parse(line).map_err(|bad| bad.field), Err(bad.field));
+            return;
+        }
+    };
+    let lines = bytes.split(|byte| *byte == b'\n');
+    assert_eq!(mounts.len(), lines.filter(|line| !line.is_empty()).count());
+    let written = written(&mounts);
+    assert_eq!(parse(&written).expect("the kernel's form"), mounts);
+}
+
+/// As `fs/proc_namespace.c` and `mangle()` write it.
+fn written(mounts: &[Mount]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for mount in mounts {
+        let numbers = format!("{} {} {} ", mount.id, mount.parent, mount.device);
+        out.extend_from_slice(numbers.as_bytes());
+        for field in [mount.root.as_os_str(), mount.mount_point.as_os_str()] {
+            out.extend(escaped(field));
+            out.push(b' ');
+        }
+        out.extend(escaped(&mount.options));
+        out.extend(tags(mount.propagation).bytes());
+        out.extend_from_slice(b" - ");
+        out.extend(escaped(&mount.fstype));
+        out.push(b' ');
+        out.extend(escaped(&mount.source));
+        out.push(b' ');
+        out.extend(escaped(&mount.super_options));
+        out.push(b'\n');
+    }
+    out
+}
+
+fn tags(propagation: Propagation) -> String {
+    let mut tags = String::new();
+    for (name, group) in [
+        ("shared", propagation.shared),
+        ("master", propagation.master),
+        ("propagate_from", propagation.propagate_from),
+    ] {
+        if let Some(group) = group {
+            // A String takes everything.
+            let _ = write!(tags, " {name}:{group}");
+        }
+    }
+    if propagation.unbindable {
+        tags.push_str(" unbindable");
+    }
+    tags
+}
+
+fn escaped(field: &OsStr) -> Vec<u8> {
+    let mut out = Vec::new();
+    for byte in field.as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' | b'#' => out.extend(format!("\\{byte:03o}").bytes()),
+            other => out.push(*other),
+        }
+    }
+    out
+}

@@ -1,0 +1,62 @@
+//! Which configuration counts.
+
+use std::ffi::OsString;
+
+use crust_state::Config;
+use crust_state::check::Finding;
+use crust_state::config::ConfigError;
+
+const WHAT: &str = "configuration";
+
+/// `argv0` selects the files that it may be.
+pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsString>) -> Finding {
+    match config {
+        Err(error) => {
+            let finding = Finding::failed(WHAT, error);
+            let fix = "containers stop, and don't start, until it is corrected";
+            if finding.fix.is_empty() {
+                return Finding::fail(WHAT, finding.found, fix);
+            }
+            finding
+        }
+        Ok(config) => Finding::pass(
+            WHAT,
+            match &config.source {
+                Some(file) => file.display().to_string(),
+                None => {
+                    let files = Config::files(argv0).map(|file| file.display().to_string());
+                    let files: Vec<String> = files.collect();
+                    format!("the defaults: there is no {}", files.join(", nor "))
+                }
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_which_file_counts() {
+        let argv0 = OsString::from("/usr/bin/runcrust-crun");
+        let line = |config| check(&config, Some(&argv0)).to_string();
+        let defaults = "pass  configuration: the defaults: there is no \
+                        /etc/runcrust/runcrust-crun.toml, nor /etc/runcrust/config.toml";
+        assert_eq!(line(Ok(Config::default())), defaults);
+        let config = Config {
+            source: Some("/etc/runcrust/config.toml".into()),
+            ..Config::default()
+        };
+        let file = "pass  configuration: /etc/runcrust/config.toml";
+        assert_eq!(line(Ok(config)), file);
+        let flaw = Flaw::Writable {
+            place: "/etc/runcrust".into(),
+            reason: "can be written by others than root",
+        };
+        let line = line(Err(ConfigError::Untrusted(flaw)));
+        let expected = "FAIL  configuration: /etc/runcrust can be written by others than root; hint: ";
+        assert!(line.starts_with(expected), "{line}");
+        assert!(line.contains("(chown root:root, chmod go-w)"), "{line}");
+    }
+}

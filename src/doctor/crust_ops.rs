@@ -1,0 +1,59 @@
+//! The daemon that CSI drivers call.
+
+use std::path::Path;
+
+use crust_state::check::Finding;
+use crust_state::ops;
+use crust_state::socket::{Occupant, is_listed, occupant};
+
+const WHAT: &str = "crust_ops";
+
+pub(super) fn check() -> Finding {
+    let socket = match ops::listen() {
+        Ok(socket) => socket,
+        Err(error) => return Finding::failed(WHAT, &error).softened(),
+    };
+    // A service that isn't needed yet needn't be started.
+    if is_listed(&socket) {
+        return judge(&socket, Occupant::Listener);
+    }
+    match occupant(&socket) {
+        Ok(occupant) => judge(&socket, occupant),
+        Err(error) => Finding::failed(WHAT, &error).softened(),
+    }
+}
+
+/// Volumes that are staged already, or by hand, need no daemon.
+fn judge(socket: &Path, occupant: Occupant) -> Finding {
+    let socket = socket.display();
+    let found = match occupant {
+        Occupant::Listener => return Finding::pass(WHAT, format!("{socket} is listened on")),
+        Occupant::Nobody => format!("there is no {socket}: no CSI driver can stage a volume"),
+        Occupant::Left => format!("nobody listens on {socket}: no CSI driver can stage a volume"),
+        Occupant::Other => format!("{socket} isn't a socket that can be connected to"),
+    };
+    let fix = "systemctl enable --now crust_ops.socket crust_ops.service; `crust_ops --check` looks \
+               at what it needs";
+    Finding::warn(WHAT, found, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use crust_state::check::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn only_a_listener_will_do() {
+        for (occupant, expected) in [
+            (Occupant::Listener, Verdict::Pass),
+            (Occupant::Nobody, Verdict::Warn),
+            (Occupant::Left, Verdict::Warn),
+            (Occupant::Other, Verdict::Warn),
+        ] {
+            let finding = judge(Path::new("/run/x.sock"), occupant);
+            assert_eq!(finding.verdict, expected);
+            assert!(finding.found.contains("/run/x.sock"), "{finding}");
+        }
+    }
+}

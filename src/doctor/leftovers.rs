@@ -1,0 +1,61 @@
+//! What nobody needs any more, and what it can't be told of.
+
+use std::time::Duration;
+
+use crust_mount::volume::{self, Context, Mode};
+use crust_state::check::Finding;
+use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+
+use crate::programs::is_this_program;
+
+const WHAT: &str = "leftovers";
+
+/// For what takes longer nobody waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn check(config: &Config) -> Finding {
+    let state = match StateDirectory::at(&config.state_dir) {
+        Ok(state) => state,
+        // That it can't be used is another check's.
+        Err(error) => return Finding::failed(WHAT, &error).softened(),
+    };
+    let context = Context {
+        config,
+        crust: &CrustDirectory::new(config),
+        state: &state,
+        deadline: Deadline::after(PATIENCE),
+    };
+    let report = volume::reconcile(&context, Mode::DryRun, &is_this_program);
+    judge(
+        report.removed.len(),
+        report.left.len() + report.failed.len(),
+    )
+}
+
+fn judge(needless: usize, unsure: usize) -> Finding {
+    if (needless, unsure) == (0, 0) {
+        return Finding::pass(WHAT, "none");
+    }
+    Finding::warn(
+        WHAT,
+        format!("gc would remove {needless} and leave {unsure}"),
+        "`runcrust crust gc --dry-run` tells what and why; crust_ops removes what nobody needs every few \
+         minutes",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_gc_would_do_is_counted() {
+        assert_eq!(judge(0, 0).to_string(), "pass  leftovers: none");
+        for (needless, unsure) in [(3, 0), (0, 1)] {
+            let line = judge(needless, unsure).to_string();
+            let expected =
+                format!("warn  leftovers: gc would remove {needless} and leave {unsure}; ");
+            assert!(line.starts_with(&expected), "{line}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What a create of a bundle would come to now: decided by the create's own code, and nothing done.
+
+mod told;
+mod volumes;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use crust_mount::ids::Ids;
+use crust_mount::volume::Of;
+use crust_state::config::MountMode;
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
+
+use crate::node::ThisNode;
+use crate::oci::{Document, pretty};
+use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
+use crate::rewrite::Rewrite;
+use crate::role::{self, Role};
+use crate::start::{Job, one_reading, original, running_sandbox};
+
+pub(crate) use told::{
+    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
+    StagedTold, VolumeTold,
+};
+use volumes::look;
+
+/// Explains the create of a bundle whose config has these bytes. That it would be refused is an
+/// explanation, too.
+pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
+    let mut explanation = Explanation {
+        config: shown(&job.config_path()),
+        ..Explanation::default()
+    };
+    if let Err(error) = explanation.fill(&job, config) {
+        explanation.refuse(&error);
+    }
+    explanation
+}
+
+impl Explanation {
+    /// An error that a create would end with.
+    fn refuse(&mut self, error: &anyhow::Error) {
+        self.refuse_saying(sentence(error.as_ref()));
+    }
+
+    /// What several steps find is told once.
+    fn refuse_saying(&mut self, sentence: String) {
+        if !self.refusals.contains(&sentence) {
+            self.refusals.push(sentence);
+        }
+    }
+
+    /// What there is, unless a create would be refused here; it goes on with what else can be told.
+    fn unless_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|error| self.refuse(&error)).ok()
+    }
+
+    fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
+        let written = Document::parse(config)?;
+        let Some(who) = job.concern(&written)? else {
+            self.role = Some(role_of(&written));
+            // What can't be told of them is the delegate's business.
+            self.mounts = mounts(job, &written).unwrap_or_default();
+            self.plan = Some(PlanTold::PassOn);
+            return Ok(());
+        };
+        let before = self.before(job, config, &who)?;
+        let given = before.as_deref().unwrap_or(config);
+        let text = one_reading(given, &who)?;
+        let document = Document::parse(&text)?;
+        self.role = Some(role_of(&document));
+        self.mounts = mounts(job, &document).with_context(|| who.clone())?;
+        let after = match job.plan(&document, given, &who)? {
+            Plan::PassOn => {
+                self.plan = Some(PlanTold::PassOn);
+                self.diff = self.difference(config, given);
+                return Ok(());
+            }
+            Plan::Sandbox(plan) => self.sandbox(job, &document, &plan)?,
+            Plan::Container(plan) => self.container(job, &document, &plan)?,
+        };
+        if let Some(after) = after {
+            self.diff = self.difference(given, &after);
+        }
+        Ok(())
+    }
+
+    /// A config that an earlier create rewrote, as it was before that.
+    fn before(&mut self, job: &Job<'_>, config: &[u8], who: &str) -> Result<Option<Vec<u8>>> {
+        let text = one_reading(config, who)?;
+        let document = Document::parse(&text)?;
+        if !job.is_rewritten(&document) {
+            return Ok(None);
+        }
+        self.rewritten = true;
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let (_, text) = original(&state, &job.made()?, &document, job.config)?;
+        Ok(Some(text))
+    }
+
+    fn sandbox(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        plan: &SandboxPlan,
+    ) -> Result<Option<Vec<u8>>> {
+        self.plan = Some(PlanTold::of_sandbox(plan));
+        let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
+        let crust = CrustDirectory::new(job.config);
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let context = job.context(&crust, &state);
+        for volume in &plan.volumes {
+            // A hook mounts them: what it can't mount, the container's create is refused with.
+            let pod = Of {
+                uid: &plan.pod_uid,
+                sandbox: None,
+                label: plan.label.as_deref(),
+            };
+            self.volumes.push(look(&context, volume, pod));
+        }
+        self.rewritten_by(job, document, rewrite)
+    }
+
+    fn container(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        plan: &ContainerPlan,
+    ) -> Result<Option<Vec<u8>>> {
+        self.plan = Some(PlanTold::of_container(plan));
+        let rewrite = self.unless_refused(job.container_rewrite(document, plan));
+        let crust = CrustDirectory::new(job.config);
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let context = job.context(&crust, &state);
+        let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
+        if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way, &plan.ids) {
+            self.unless_refused(ids.open().with_context(|| plan.names()));
+        }
+        let id = job.start.id.to_string_lossy();
+        for volume in plan.volumes() {
+            let pod = Of {
+                uid: &plan.pod.uid(volume, &id),
+                sandbox: sandbox.as_ref(),
+                label: plan.label(),
+            };
+            let told = look(&context, volume, pod);
+            if let Some(problem) = &told.problem {
+                self.refuse_saying(problem.clone());
+            }
+            self.volumes.push(told);
+        }
+        let rewrite = rewrite.map(|(rewrite, _)| rewrite);
+        self.rewritten_by(job, document, rewrite)
+    }
+
+    fn rewritten_by(
+        &mut self,
+        job: &Job<'_>,
+        document: &Document<'_>,
+        rewrite: Option<Rewrite>,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(rewrite) = rewrite else {
+            return Ok(None);
+        };
+        let (text, record) = rewrite.apply(document, job.made()?)?;
+        self.rewrite = Some(record.into());
+        Ok(Some(text))
+    }
+
+    /// For people: with a line for each value.
+    fn difference(&self, before: &[u8], after: &[u8]) -> String {
+        let [before, after] = [before, after].map(|text| pretty(&String::from_utf8_lossy(text)));
+        crust_handler::unified(&self.config, Some(&before), Some(&after))
+    }
+}
+
+fn role_of(document: &Document<'_>) -> RoleTold {
+    let annotation = |key: &str| document.annotation(key);
+    let annotations = role::evidence(annotation);
+    RoleTold::new(Role::of(annotation), annotations)
+}
+
+fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
+    let node = ThisNode::new(job.config)?;
+    let bundle = job.bundle()?;
+    let mounts = document.mounts()?;
+    let told = mounts.iter().map(|mount| {
+        let found = planned(mount, &bundle, job.config, &node);
+        let source = mount.source.as_deref().unwrap_or_default();
+        let mut told = MountTold {
+            index: mount.index,
+            destination: mount.destination.to_string(),
+            source: mount.source.as_deref().map(str::to_owned),
+            found: None,
+            note: None,
+            error: None,
+        };
+        match found {
+            Ok(Some(planned)) => told.found = Some(matched(&planned)),
+            Ok(None) => told.note = unstaged(source, job.config),
+            Err(error) => told.error = Some(sentence(&error)),
+        }
+        told
+    });
+    Ok(told.collect())
+}
+
+fn matched(planned: &PlannedMount) -> MatchTold {
+    MatchTold::new(&planned.found, planned.read_only, planned.maps_ids)
+}
+
+/// Of a source that is a CSI volume's by its name: where it isn't staged.
+fn unstaged(source: &str, config: &Config) -> Option<String> {
+    let path = TargetPath::new(source).ok()?;
+    let bind = path.subpath_bind().map(|bind| bind.target());
+    let volume = path
+        .csi_volume()
+        .map(|volume| volume.directory().to_owned());
+    let volume = volume.and_then(|directory| TargetPath::new(directory).ok());
+    let target = bind.or(volume)?;
+    let entry = config.crust_root.join(target.digest().to_string());
+    let staged = CrustDirectory::new(config).has_entry(&target).ok()?;
+    (!staged).then(|| {
+        format!(
+            "nothing is staged for {target}: there is no {}",
+            entry.display()
+        )
+    })
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

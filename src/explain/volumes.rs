@@ -1,0 +1,51 @@
+//! The volumes of a plan, looked at.
+
+use crust_mount::volume::{Access, Context, Of, Outlook, outlook};
+use crust_state::{TargetPath, sentence};
+
+use super::shown;
+use super::told::{AccessTold, Layout, StagedTold, VolumeTold};
+
+/// A volume, for a pod.
+pub(super) fn look(context: &Context<'_>, volume: &TargetPath, pod: Of<'_>) -> VolumeTold {
+    let found = outlook(context, volume, pod);
+    let problem = match &found {
+        Ok(outlook) => outlook.access.as_ref().err(),
+        Err(error) => Some(error),
+    };
+    VolumeTold {
+        volume: volume.volume_name(),
+        target_path: volume.to_string(),
+        problem: problem.map(|error| sentence(error)),
+        staged: found.ok().map(StagedTold::from),
+    }
+}
+
+impl From<Outlook> for StagedTold {
+    fn from(outlook: Outlook) -> Self {
+        let access = outlook.access.ok().map(|access| match access {
+            Access::First => AccessTold::First,
+            Access::Joins => AccessTold::Joins,
+            Access::Mounted => AccessTold::Mounted,
+        });
+        let (fs_group, policy) = outlook.fs_group.unzip();
+        Self {
+            layout: if outlook.is_katas {
+                Layout::Kata
+            } else {
+                Layout::Crust
+            },
+            device: shown(&outlook.info.device),
+            device_number: outlook.need.device.to_string(),
+            fstype: outlook.superblock.fstype,
+            options: outlook.superblock.options,
+            read_only: outlook.superblock.read_only,
+            fs_group,
+            fs_group_change_policy: policy.map(|policy| policy.as_str()),
+            access_mode: outlook.info.access_mode.map(|mode| mode.as_str()),
+            device_node: outlook.need.device_node,
+            access,
+            users: outlook.users,
+        }
+    }
+}

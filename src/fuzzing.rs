@@ -1,0 +1,48 @@
+//! The laws of private rooms, for whatever bytes `fuzz/` comes up with. No release has this.
+
+mod made;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::invocation::{self, Flavour};
+use crate::oci::{self, Document};
+use crate::{plan, rewrite};
+
+/// A command line: `crun` or anything else for the delegate, then an argument a line.
+pub fn argv(bytes: &[u8]) {
+    let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let flavour = match lines.next() {
+        Some(b"crun") => Flavour::Crun,
+        _ => Flavour::Runc,
+    };
+    let arguments = lines.map(|line| OsStr::from_bytes(line).to_owned());
+    let argv: Vec<OsString> = std::iter::once("runcrust".into())
+        .chain(arguments)
+        .collect();
+    invocation::laws::hold(flavour, &argv);
+}
+
+/// A `config.json`.
+pub fn config(bytes: &[u8]) {
+    let Ok(document) = Document::parse(bytes) else {
+        return;
+    };
+    if let Some(value) = &oci::laws::value_of(bytes) {
+        oci::laws::reads_as(&document, value);
+    }
+    plan::laws::none_is_overlooked(&document);
+    let Some(text) = oci::laws::one_reading(&document) else {
+        return;
+    };
+    let document = Document::parse(&text).expect("what was written");
+    let value = oci::laws::value_of(&text);
+    plan::laws::hold(&document);
+    rewrite::laws::hold(&text, &document, value.as_ref());
+}
+
+/// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.
+pub fn odd_config(bytes: &[u8]) {
+    config(made::config(bytes).as_bytes());
+}

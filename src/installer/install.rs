@@ -1,0 +1,119 @@
+//! `runcrust install`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use crust_handler::{Copy, Engine, Node, Request, check_complete, plan_copies};
+use rustix::param::linux_execfn;
+
+use super::common::{Common, shown, tell};
+use crate::delegate::built_in;
+use crate::programs;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Install {
+    /// Whose configuration it is
+    engine: EngineName,
+    #[command(flatten)]
+    common: Common,
+    /// What the handler runs: an absolute path, whose last part selects runcrust's own
+    /// configuration; without it, what this program was called by
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// containerd's `SystemdCgroup` for the handler; without it, as `runc` has it
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
+    systemd_cgroup: Option<bool>,
+    /// First copy runcrust and crust-mount-hook into this directory of the node; the handler runs
+    /// that copy
+    #[arg(long, value_name = "DIR", conflicts_with = "program")]
+    copy_to: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum EngineName {
+    Containerd,
+    Crio,
+    Podman,
+    Docker,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Containerd => Self::Containerd,
+            EngineName::Crio => Self::Crio,
+            EngineName::Podman => Self::Podman,
+            EngineName::Docker => Self::Docker,
+        }
+    }
+}
+
+impl Install {
+    /// What clap doesn't see.
+    pub(super) fn mistake(&self) -> Option<&'static str> {
+        let is_containerd = Engine::from(self.engine) == Engine::Containerd;
+        (self.systemd_cgroup.is_some() && !is_containerd)
+            .then_some("--systemd-cgroup is containerd's: the others ask for it themselves")
+    }
+
+    pub(super) fn run(&self) -> Result<()> {
+        let common = &self.common;
+        let node = common.node()?;
+        let locked = node.lock()?;
+        let copies = match &self.copy_to {
+            Some(directory) => plan_copies(&node, directory)?,
+            None => Vec::new(),
+        };
+        let program = match copies.last() {
+            Some(runcrust) => runcrust.path.clone(),
+            None => self.program.clone().map_or_else(called_by, Ok)?,
+        };
+        let request = Request {
+            program: Some(program.clone()),
+            systemd_cgroup: self.systemd_cgroup,
+            ..common.request(&node, self.engine.into())?
+        };
+        let plan = crust_handler::install(&node, &request)?;
+        if copies.is_empty() {
+            node.check_program(&program)?;
+        }
+        check_complete(&node, &program, &built_in(), &copies)?;
+        tell(&shown(&plan))?;
+        for copy in &copies {
+            carry_over(&node, copy, common.dry_run)?;
+        }
+        common.carry_out(&node, &request, &plan, locked)?;
+        tell(&format!("RuntimeClass handler: {}\n", common.handler))
+    }
+}
+
+fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
+    if !is_dry_run {
+        copy.apply(node)?;
+    }
+    let what = match (copy.is_same, is_dry_run) {
+        (true, _) => "is there",
+        (false, true) => "would be copied",
+        (false, false) => "copied",
+    };
+    tell(&format!("{}: {what}\n", copy.path.display()))
+}
+
+/// The path that the operator called: as a shell found it, its links not followed, for the name selects
+/// the configuration. Where that was, the kernel knows, whatever `PATH` is by now.
+fn called_by() -> Result<PathBuf> {
+    let argv0 = std::env::args_os().next();
+    let name = argv0.as_deref().map_or(Path::new(""), Path::new);
+    if name.components().count() > 1 {
+        return std::path::absolute(name).context("getcwd");
+    }
+    let executed = Path::new(OsStr::from_bytes(linux_execfn().to_bytes()));
+    let executed = std::path::absolute(executed).context("getcwd")?;
+    if executed.file_name() == Some(name.as_os_str()) && programs::is_this_program(&executed) {
+        return Ok(executed);
+    }
+    programs::own_path(argv0.as_ref())
+}

@@ -1,0 +1,127 @@
+//! What holds of every command line. Tests and fuzzing make some up.
+
+mod argp;
+mod urfave;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use super::{Command, Flavour, Globals, Invocation, LogFormat, Start, Update, Verb, parse};
+
+/// What some version of a delegate does of itself.
+type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
+
+/// Panics where a law doesn't hold of `argv` (with `argv[0]`).
+pub(crate) fn hold(flavour: Flavour, argv: &[OsString]) {
+    let invocation = parse(flavour, argv);
+    no_version_starts_another(flavour, argv, &invocation);
+    a_switch_in_front_changes_nothing(flavour, argv, &invocation);
+    let Invocation { globals, command } = invocation;
+    match command {
+        Ok(Command::Start(start)) => can_be_said_plainly(flavour, &globals, start),
+        Ok(Command::Own(own, at)) => assert_eq!(argv[at], *own.name()),
+        Ok(Command::Update(update)) => takes_other_resources(argv, &update),
+        Ok(Command::PassOn) => {}
+        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+    }
+}
+
+/// A container that one of the delegate's versions starts is seen, with the same config, or refused.
+fn no_version_starts_another(flavour: Flavour, argv: &[OsString], invocation: &Invocation) {
+    for (version, started) in started(flavour, argv) {
+        let Some(started) = started else { continue };
+        match &invocation.command {
+            Err(_) => {}
+            Ok(Command::Start(start)) => assert_eq!(*start, started, "{version}: {argv:?}"),
+            Ok(other) => panic!("{version} makes {started:?} of {argv:?}, here it is {other:?}"),
+        }
+    }
+}
+
+/// What each version that there is a model of makes of a command line.
+pub(super) fn started(
+    flavour: Flavour,
+    argv: &[OsString],
+) -> impl Iterator<Item = (&'static str, Option<Start>)> {
+    let models = match flavour {
+        Flavour::Runc => urfave::models(),
+        Flavour::Crun => argp::models(),
+    };
+    models.into_iter().map(|(version, starts)| {
+        let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
+        (version, starts(&arguments))
+    })
+}
+
+fn a_switch_in_front_changes_nothing(flavour: Flavour, argv: &[OsString], before: &Invocation) {
+    let Some((program, arguments)) = argv.split_first() else {
+        return;
+    };
+    let mut longer = vec![program.clone(), "--debug".into()];
+    longer.extend_from_slice(arguments);
+    let mut after = parse(flavour, &longer);
+    match &mut after.command {
+        Ok(Command::Own(_, at)) => *at -= 1,
+        Ok(Command::Update(update)) => update.after_flags -= 1,
+        _ => {}
+    }
+    let Invocation { globals, command } = before;
+    assert_eq!((&after.globals, &after.command), (globals, command));
+}
+
+/// What was understood can be written in the one way that every version knows.
+fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
+    let mut plain: Vec<OsString> = vec!["runcrust".into()];
+    let log = globals.log.as_ref().map(|log| log.as_os_str());
+    for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
+        plain.extend(
+            value
+                .into_iter()
+                .flat_map(|value| [name.into(), value.into()]),
+        );
+    }
+    if globals.log_format == LogFormat::Json {
+        plain.push("--log-format=json".into());
+    }
+    plain.push(start.verb.name().into());
+    let config = start.config.as_ref().map(|config| config.as_os_str());
+    for (name, value) in [
+        ("--bundle", Some(start.bundle.as_os_str())),
+        ("--config", config),
+    ] {
+        let Some(value) = value else { continue };
+        if value.as_bytes().starts_with(b"-") {
+            let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            plain.push(OsString::from_vec(one));
+        } else {
+            plain.extend([name.into(), value.to_owned()]);
+        }
+    }
+    plain.extend(["--".into(), start.id.clone()]);
+    let again = parse(flavour, &plain);
+    assert_eq!(
+        (&again.globals, again.command),
+        (globals, Ok(Command::Start(start)))
+    );
+}
+
+/// As [`crate::update`] goes about it.
+fn takes_other_resources(argv: &[OsString], update: &Update) {
+    let mut longer = argv.to_vec();
+    longer.insert(update.after_flags, "--resources=/proc/self/fd/7".into());
+    let expected = Update {
+        resources: "/proc/self/fd/7".into(),
+        after_flags: update.after_flags + 1,
+        ..update.clone()
+    };
+    let again = parse(Flavour::Crun, &longer).command;
+    assert_eq!(again, Ok(Command::Update(expected)));
+}
+
+fn verb(word: &[u8]) -> Option<Verb> {
+    Verb::from_word(OsStr::from_bytes(word))
+}
+
+fn owned(text: &[u8]) -> OsString {
+    OsStr::from_bytes(text).to_owned()
+}

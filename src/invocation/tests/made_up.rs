@@ -1,0 +1,76 @@
+//! The laws, of command lines that nobody would write, and of those of the tables.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use proptest::prelude::*;
+
+use super::super::laws;
+use super::{Flavour, argv, table_rows};
+
+/// Arguments that meet the interesting branches often.
+fn argument() -> impl Strategy<Value = OsString> {
+    let words = prop::sample::select(vec![
+        "--",
+        "-",
+        "",
+        "create",
+        "run",
+        "x",
+        "A",
+        "-b",
+        "--bundle",
+        "--bundle=A",
+        "-bA",
+        "-d",
+        "--no-pivot",
+        "--pid-file",
+        "--root",
+        "--root=r",
+        "--debug=zz",
+        "--debug",
+        "--help",
+        "--help=false",
+        "--config",
+        "-fA",
+        "--frob",
+    ]);
+    prop_oneof![
+        4 => words.prop_map(OsString::from),
+        4 => "[-a-z= ]{0,6}".prop_map(OsString::from),
+        1 => prop::collection::vec(any::<u8>(), 0..8)
+            .prop_map(|bytes| OsStr::from_bytes(&bytes).to_owned()),
+    ]
+}
+
+const FLAVOURS: [Flavour; 2] = [Flavour::Runc, Flavour::Crun];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8192))]
+
+    #[test]
+    fn the_laws_hold_of_what_nobody_would_write(
+        front in prop::collection::vec(argument(), 0..3),
+        verb in prop::sample::select(vec!["create", "run", "restore", "update", "state"]),
+        arguments in prop::collection::vec(argument(), 0..6),
+    ) {
+        let mut argv = argv(&[]);
+        argv.extend(front);
+        argv.push(verb.into());
+        argv.extend(arguments);
+        for flavour in FLAVOURS {
+            laws::hold(flavour, &argv);
+        }
+    }
+}
+
+#[test]
+fn the_laws_hold_of_every_row_of_the_tables() {
+    for words in table_rows() {
+        let mut argv = argv(&[]);
+        argv.extend(words);
+        for flavour in FLAVOURS {
+            laws::hold(flavour, &argv);
+        }
+    }
+}

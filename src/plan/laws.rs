@@ -1,0 +1,217 @@
+//! What holds of every config that is planned: no mount of a volume is overlooked.
+
+use std::path::{Component, Path, PathBuf};
+
+use crust_mount::mountinfo::MountInfoError;
+use crust_mount::place::Place;
+use crust_state::config::{MountMode, SandboxMode};
+use crust_state::crust::EntryError;
+use crust_state::record::Version;
+use crust_state::sandbox::SandboxRecord;
+use crust_state::{Config, Process, TargetPath};
+
+use super::{Facts, Look, Plan, PlanError, PlannedMount, Records, plan};
+use crate::matching::{Node, PodError};
+use crate::oci::laws::to_go;
+use crate::oci::{Document, Mount, Namespace, Reader};
+use crate::role::Role;
+
+const BUNDLE: &str = "/run/b";
+
+/// A node where every CSI volume that is asked for is staged, and every sandbox is the one that the
+/// config seems to be about.
+struct AllStaged {
+    pod_uid: String,
+    pid: i32,
+}
+
+/// Panics where a delegate would mount a volume that the first look at a config doesn't see.
+pub(crate) fn none_is_overlooked(document: &Document<'_>) {
+    let node = AllStaged::for_these(&[], &[]);
+    let config = Config::default();
+    let concerns = |delegate| {
+        let bundle = Path::new(BUNDLE);
+        let look = Look { document, bundle, delegate };
+        look.concern(&config, &node).is_some()
+    };
+    let ours = document.mounts().unwrap_or_default();
+    if ours.iter().any(|mount| of_a_volume(&mount)) {
+        assert!(concerns(Reader::Go) && concerns(Reader::C));
+    }
+    let gos = to_go(document.text().as_bytes()).unwrap_or_default();
+    let mounts = gos["mounts"].as_array().into_iter().flatten();
+    let mut sources = mounts.filter_map(|mount| mount["source"].as_str());
+    if sources.any(|source| source.starts_with('/') && is_of_a_volume(source)) {
+        assert!(concerns(Reader::Go));
+    }
+}
+
+/// Panics where a law doesn't hold of a config.
+pub(crate) fn hold(document: &Document<'_>) {
+    let (Ok(mounts), Ok(namespaces)) = (document.mounts(), document.namespaces()) else {
+        return;
+    };
+    let node = AllStaged::for_these(&mounts, &namespaces);
+    for way in [MountMode::Bind, MountMode::Hook] {
+        let facts = Facts {
+            role: Role::of(|key| document.annotation(key)),
+            bundle: Path::new(BUNDLE),
+            mounts: &mounts,
+            namespaces: &namespaces,
+            details: document,
+            restores: false,
+        };
+        let config = Config {
+            mount_mode: way,
+            sandbox: SandboxMode::Always,
+            ..Config::default()
+        };
+        let of_volumes: Vec<usize> = mounts
+            .iter()
+            .filter(of_a_volume)
+            .map(|it| it.index)
+            .collect();
+        match plan(facts, &config, &node) {
+            Ok(Plan::Container(plan)) => {
+                let planned: Vec<usize> = plan.mounts.iter().map(|it| it.index).collect();
+                assert_eq!(planned, of_volumes);
+                for planned in &plan.mounts {
+                    is_what_was_asked_for(planned, &mounts[planned.index]);
+                }
+            }
+            Ok(Plan::PassOn | Plan::Sandbox(_)) => assert_eq!(of_volumes, [0; 0]),
+            // What can't be trusted or done is refused.
+            Err(_) => {}
+        }
+    }
+}
+
+/// As the kernel would see a mount's source, were there no links.
+fn of_a_volume(mount: &&Mount<'_>) -> bool {
+    let is_bind = |word: &str| word == "bind" || word == "rbind";
+    let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));
+    let source = mount.source.as_deref().unwrap_or_default();
+    (binds || source.starts_with('/')) && is_of_a_volume(source)
+}
+
+fn is_of_a_volume(source: &str) -> bool {
+    let is_path = !source.contains('\0');
+    is_path && volume_of(&clean(&Path::new(BUNDLE).join(source))).is_some()
+}
+
+/// The volume that a path is, or is in.
+fn volume_of(path: &Path) -> Option<PathBuf> {
+    let names: Vec<_> = path.iter().collect();
+    let is_volume = |at: &usize| {
+        let names = &names[*at..];
+        names[0] == "volumes" && names[1] == "kubernetes.io~csi" && names[3] == "mount"
+    };
+    let at = (0..names.len().saturating_sub(3)).find(is_volume)?;
+    Some(names[..at + 4].iter().collect())
+}
+
+fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => _ = clean.pop(),
+            Component::CurDir => {}
+            other => clean.push(other),
+        }
+    }
+    clean
+}
+
+fn is_what_was_asked_for(planned: &PlannedMount, mount: &Mount<'_>) {
+    let source = mount.source.as_deref().unwrap_or_default();
+    assert_eq!(planned.source, source);
+    let path = clean(&Path::new(BUNDLE).join(source));
+    let volume = volume_of(&path).expect("a volume's");
+    assert_eq!(planned.found.volume.as_path(), volume);
+    assert_eq!(
+        volume.join(&planned.found.subpath).components().as_path(),
+        path
+    );
+    assert_eq!(planned.destination, Path::new(&*mount.destination));
+    let mut read_only = false;
+    for option in &mount.options {
+        match &**option {
+            "ro" | "rro" => read_only = true,
+            "rw" | "rrw" => read_only = false,
+            _ => {}
+        }
+    }
+    assert_eq!(planned.read_only, read_only);
+}
+
+impl AllStaged {
+    fn for_these(mounts: &[Mount<'_>], namespaces: &[Namespace<'_>]) -> Self {
+        let sources = mounts.iter().filter_map(|mount| mount.source.as_deref());
+        let targets = sources.filter_map(|source| TargetPath::new(source).ok());
+        let uid = |target: TargetPath| Some(target.pod_uid()?.to_str()?.to_owned());
+        let paths = namespaces.iter().filter_map(|it| it.path.as_deref());
+        let mut pids = paths.filter_map(|path| path.split('/').nth(2)?.parse().ok());
+        Self {
+            pod_uid: targets.filter_map(uid).next().unwrap_or_default(),
+            pid: pids.next().unwrap_or(1),
+        }
+    }
+}
+
+impl Node for AllStaged {
+    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
+        let is_volume = volume_of(path.as_path()).is_some_and(|it| it == path.as_path());
+        Ok(is_volume.then(|| path.clone()))
+    }
+
+    fn resolved(&self, path: &Path) -> Option<TargetPath> {
+        TargetPath::new(clean(path)).ok()
+    }
+
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+        Ok(Vec::new())
+    }
+
+    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        Ok(vec![None; paths.len()])
+    }
+
+    fn is_bare_directory(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn exists(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn within(&self, _: &Path, path: &Path) -> PathBuf {
+        clean(path)
+    }
+}
+
+impl Records for AllStaged {
+    fn staged_for_pod(&self, _: &str) -> Result<Vec<TargetPath>, PlanError> {
+        Ok(Vec::new())
+    }
+
+    fn enforces_selinux(&self) -> bool {
+        true
+    }
+
+    fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {
+        let process = Process {
+            pid: self.pid,
+            start_time: 1,
+            boot_id: String::new(),
+            pid_namespace: None,
+        };
+        Ok(Some(SandboxRecord {
+            version: Version,
+            id: id.to_owned(),
+            pod_uid: self.pod_uid.clone(),
+            process,
+            mount_label: None,
+            failures: Vec::new(),
+        }))
+    }
+}

@@ -1,0 +1,269 @@
+//! What holds of every config that is rewritten: it changes where it has to and nowhere else, and
+//! can be brought back.
+
+use std::path::{Path, PathBuf};
+
+use crust_mount::volume::Need;
+use crust_state::bundle::BundleRecord;
+use crust_state::config::MountMode;
+use crust_state::{Config, DeviceNumber, TargetPath};
+use serde_json::{Value, json};
+
+use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
+use crate::matching::{By, Match};
+use crate::oci::laws::value_of;
+use crate::oci::{ArrayPath, Document};
+use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
+
+/// What becomes of the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Becomes {
+    Sandbox,
+    /// Of every n-th mount that has a path for its source.
+    Container {
+        way: MountMode,
+        every: usize,
+    },
+}
+
+const ALL: [Becomes; 4] = [
+    Becomes::Sandbox,
+    Becomes::Container {
+        way: MountMode::Bind,
+        every: 1,
+    },
+    Becomes::Container {
+        way: MountMode::Bind,
+        every: 2,
+    },
+    Becomes::Container {
+        way: MountMode::Hook,
+        every: 2,
+    },
+];
+
+/// Panics where a law doesn't hold of the config `text`, which is this document, and this value where
+/// one can hold it.
+pub(crate) fn hold(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
+    for becomes in ALL {
+        can_be_undone(text, document, value, becomes);
+    }
+}
+
+fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, becomes: Becomes) {
+    let config = Config::default();
+    let is_sandbox = becomes == Becomes::Sandbox;
+    // It is ours already.
+    if is_rewritten(document, is_sandbox, &config) {
+        return;
+    }
+    if let Becomes::Container { every, .. } = becomes
+        && planned(document, every).is_some_and(|planned| planned.is_empty())
+    {
+        // A plan has mounts.
+        return;
+    }
+    let Some((once, record)) = rewritten(document, becomes) else {
+        let unreadable = |array| document.array(array).is_err();
+        let expected = document.mounts().is_err() || ArrayPath::ALL.into_iter().any(unreadable);
+        assert!(
+            expected,
+            "{becomes:?}: it can be read, and not be rewritten"
+        );
+        return;
+    };
+    let after = Document::parse(&once).expect("what was written");
+    assert!(is_rewritten(&after, is_sandbox, &config));
+    if let Some(value) = value {
+        assert_eq!(value_of(&once), Some(edited(value, &record)), "{becomes:?}");
+    }
+    let edits = undo(&after, &record, &config).expect("its own record");
+    let back = after.apply(&edits).expect("what was read");
+    if was_all_there(document, value, &record) {
+        let texts = [text, &back].map(String::from_utf8_lossy);
+        assert_eq!(texts[0], texts[1], "{becomes:?}");
+    }
+    if let Some(value) = value {
+        let values = [value.clone(), value_of(&back).expect("as before")].map(without_nothing);
+        assert_eq!(values[0], values[1], "{becomes:?}");
+    }
+    let document = Document::parse(&back).expect("what was written");
+    let (again, _) = rewritten(&document, becomes).expect("as before");
+    if record.removed.is_empty() {
+        let texts = [&once, &again].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(texts[0], texts[1], "{becomes:?}");
+    } else {
+        assert_eq!(value_of(&once), value_of(&again), "{becomes:?}");
+    }
+}
+
+/// The new text, and the record as it comes back from the disk.
+fn rewritten(document: &Document<'_>, becomes: Becomes) -> Option<(Vec<u8>, BundleRecord)> {
+    let made = Made {
+        config: "/b/config.json".into(),
+        containers: vec!["c".to_owned()],
+    };
+    let (text, record) = rewrite(document, becomes)?.apply(document, made).ok()?;
+    let written = serde_json::to_vec(&record).expect("a record is JSON");
+    let read = serde_json::from_slice(&written).expect("its own form");
+    assert_eq!(record, read);
+    Some((text, read))
+}
+
+fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
+    let hooks = Hooks {
+        program: "/usr/bin/crust-mount-hook".into(),
+        cli: "/usr/bin/runcrust".into(),
+        config: Some("/etc/runcrust/config.toml".into()),
+    };
+    let rootfs = Path::new("/b/rootfs");
+    let (way, every) = match becomes {
+        Becomes::Sandbox => {
+            let volumes = ["/a", "/a b", "/c"].map(|path| TargetPath::new(path).expect("a path"));
+            let plan = SandboxPlan {
+                pod_uid: "u".into(),
+                volumes: volumes.to_vec(),
+                devices: true,
+                label: None,
+            };
+            return sandbox(rootfs, &plan, &needs(&plan.volumes), &hooks).ok();
+        }
+        Becomes::Container { way, every } => (way, every),
+    };
+    let plan = ContainerPlan {
+        pod: Pod::Own {
+            uid: None,
+            sandbox: None,
+        },
+        way,
+        ids: None,
+        label: None,
+        mounts: planned(document, every)?,
+    };
+    let needs = needs(&plan.volumes().into_iter().cloned().collect::<Vec<_>>());
+    let known = Known {
+        needs: &needs,
+        rootfs,
+    };
+    container(document, &plan, known, &Config::default(), &hooks).ok()
+}
+
+fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
+    let mounts = document.mounts().ok()?;
+    let with_path = mounts.into_iter().filter_map(|mount| {
+        let source = mount.source?.into_owned();
+        let found = Match {
+            volume: TargetPath::new(&source).ok()?,
+            subpath: PathBuf::new(),
+            by: By::Exact,
+            resolved: None,
+        };
+        Some(PlannedMount {
+            index: mount.index,
+            destination: PathBuf::from(&*mount.destination),
+            source,
+            found,
+            read_only: mount.index % 2 == 0,
+            maps_ids: mount.maps_ids,
+            options: mount.options.iter().map(ToString::to_string).collect(),
+        })
+    });
+    Some(with_path.step_by(every).collect())
+}
+
+/// Some share a device, some are read-only, some want their device node.
+fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, Need)> {
+    let numbered = (0_u32..).zip(volumes);
+    let needs = numbered.map(|(number, volume)| {
+        let need = Need {
+            device: DeviceNumber::new(7, number % 2),
+            read_only: number % 3 == 0,
+            device_node: number % 4 < 2,
+        };
+        (volume.clone(), need)
+    });
+    needs.collect()
+}
+
+/// A value with what its record says.
+fn edited(value: &Value, record: &BundleRecord) -> Value {
+    let mut value = value.clone();
+    let attach = Config::default().attach_directory();
+    for replaced in &record.sources {
+        let attached = Path::new(&replaced.attached);
+        let index = attached.strip_prefix(&attach).expect("a name in it");
+        let index: usize = index
+            .to_str()
+            .and_then(|it| it.parse().ok())
+            .expect("a number");
+        value["mounts"][index]["source"] = json!(replaced.attached);
+    }
+    for removed in record.removed.iter().rev() {
+        let mounts = value["mounts"].as_array_mut().expect("mounts");
+        let mount = mounts.remove(removed.index);
+        assert_eq!(value_of(removed.json.as_bytes()), Some(mount));
+    }
+    for added in &record.added {
+        let array = at(&mut value, &added.array);
+        if array.is_null() {
+            *array = json!([]);
+        }
+        array
+            .as_array_mut()
+            .expect("an array")
+            .push(added.element.clone());
+    }
+    value
+}
+
+fn at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
+    path.split('.').fold(value, |place, key| {
+        if place.is_null() {
+            *place = json!({});
+        }
+        &mut place[key]
+    })
+}
+
+/// Whether everything that was changed was there before: then every byte comes back.
+fn was_all_there(document: &Document<'_>, value: Option<&Value>, record: &BundleRecord) -> bool {
+    let is_there = |array: ArrayPath| {
+        let has_some = document.array(array).is_ok_and(|all| !all.is_empty());
+        let is_array = |value: &Value| at(&mut value.clone(), array.name()).is_array();
+        has_some || value.is_some_and(is_array)
+    };
+    let is_changed = |array: &ArrayPath| record.added.iter().any(|it| it.array == array.name());
+    record.removed.is_empty() && ArrayPath::ALL.into_iter().filter(is_changed).all(is_there)
+}
+
+/// Without what is empty where we add something: it says as much as if it weren't there.
+fn without_nothing(mut value: Value) -> Value {
+    for path in [
+        "mounts",
+        "hooks.createRuntime",
+        "hooks.createContainer",
+        "hooks.poststop",
+        "hooks",
+        "linux.devices",
+        "linux.resources.devices",
+        "linux.resources",
+        "linux",
+    ] {
+        let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let parent = parent.split('.').filter(|key| !key.is_empty());
+        let parent = parent.fold(Some(&mut value), |place, key| place?.get_mut(key));
+        let Some(Value::Object(parent)) = parent else {
+            continue;
+        };
+        let is_nothing = |value: &Value| match value {
+            Value::Null => true,
+            Value::Array(elements) => elements.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            _ => false,
+        };
+        if parent.get(key).is_some_and(is_nothing) {
+            parent.remove(key);
+        }
+    }
+    value
+}

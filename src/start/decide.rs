@@ -1,0 +1,221 @@
+//! What is read and decided before anything is done: a create goes on from here, and `crust explain`
+//! ends here.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use crust_mount::sandbox::Sandbox;
+use crust_mount::volume::{self, Need};
+use crust_state::bundle::BundleRecord;
+use crust_state::config::MountMode;
+use crust_state::foreign::ForeignFile;
+use crust_state::{CrustDirectory, TargetPath};
+
+use super::Job;
+use crate::invocation::{Flavour, Verb};
+use crate::node::ThisNode;
+use crate::oci::{Document, Reader};
+use crate::plan::{ContainerPlan, Facts, Look, Plan, Pod, SandboxPlan, passes_on, plan};
+use crate::programs;
+use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
+use crate::role::Role;
+
+/// The largest config that is rewritten, and written to a record. What the API server, kubelet and
+/// CRI let through is far below.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A config that concerns `who`, in the form of which there is one reading.
+pub(crate) fn one_reading<'t>(text: &'t [u8], who: &str) -> Result<Cow<'t, [u8]>> {
+    if text.len() > MOST_BYTES {
+        bail!(
+            "{who}: config.json has {} bytes, and with a volume it may have {MOST_BYTES}; hint: what \
+             makes it so large? annotations, mounts?",
+            text.len()
+        );
+    }
+    let one = Document::parse(text)?.one_reading();
+    let one = one.with_context(|| who.to_owned())?;
+    Ok(one.map_or(Cow::Borrowed(text), Cow::Owned))
+}
+
+impl Job<'_> {
+    /// The configuration, relative to the caller's directory. `None`: there is none.
+    pub(crate) fn read(&self) -> Result<Option<ForeignFile>> {
+        Ok(ForeignFile::read(&self.config_path())?)
+    }
+
+    /// Where the configuration is, as it was given.
+    pub(crate) fn config_path(&self) -> PathBuf {
+        let config = self.start.config.clone();
+        config.unwrap_or_else(|| self.start.bundle.join("config.json"))
+    }
+
+    /// Whom of ours the config concerns; `None`: the delegate gets it as it is, whatever else is in
+    /// it.
+    pub(crate) fn concern(&self, document: &Document<'_>) -> Result<Option<String>> {
+        if self.is_rewritten(document) {
+            return Ok(Some("a bundle that was created before".to_owned()));
+        }
+        let bundle = self.bundle()?;
+        let look = self.look(document, &bundle);
+        Ok(look.concern(self.config, &ThisNode::new(self.config)?))
+    }
+
+    fn look<'l>(&self, document: &'l Document<'l>, bundle: &'l Path) -> Look<'l> {
+        Look {
+            document,
+            bundle,
+            delegate: match self.flavour {
+                Flavour::Runc => Reader::Go,
+                Flavour::Crun => Reader::C,
+            },
+        }
+    }
+
+    /// The bundle's directory, from which relative sources are taken.
+    pub(crate) fn bundle(&self) -> Result<PathBuf> {
+        std::path::absolute(&self.start.bundle).context("getcwd")
+    }
+
+    pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> bool {
+        let role = Role::of(|key| document.annotation(key));
+        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
+        rewrite::is_rewritten(document, is_sandbox, self.config)
+    }
+
+    /// Plans a create by the [`one_reading`] of a config that was `given` with others; `who` is
+    /// concerned.
+    pub(crate) fn plan(&self, document: &Document<'_>, given: &[u8], who: &str) -> Result<Plan> {
+        let named = || who.to_owned();
+        let mounts = document.mounts().with_context(named)?;
+        let namespaces = document.namespaces().with_context(named)?;
+        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config)?);
+        let facts = Facts {
+            role: Role::of(|key| document.annotation(key)),
+            bundle: &bundle,
+            mounts: &mounts,
+            namespaces: &namespaces,
+            details: document,
+            restores: self.start.verb == Verb::Restore,
+        };
+        let plan = plan(facts, self.config, &node)?;
+        if plan == Plan::PassOn {
+            let given = Document::parse(given)?;
+            passes_on(self.look(&given, &bundle), self.config, &node)?;
+        }
+        Ok(plan)
+    }
+
+    /// What a record says of the create.
+    pub(crate) fn made(&self) -> Result<Made> {
+        let given = self.config_path();
+        let config = given.canonicalize();
+        let config = config.with_context(|| format!("realpath {}", given.display()))?;
+        if config.to_str().is_none() {
+            bail!(
+                "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
+                 give the bundle another directory",
+                config.display()
+            );
+        }
+        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
+        Ok(Made {
+            config,
+            containers: vec![container],
+        })
+    }
+
+    /// What becomes of a sandbox's config.
+    pub(crate) fn sandbox_rewrite(
+        &self,
+        document: &Document<'_>,
+        plan: &SandboxPlan,
+    ) -> Result<Rewrite> {
+        let crust = CrustDirectory::new(self.config);
+        let mut needs = Vec::new();
+        for target in &plan.volumes {
+            let need = volume::needs(self.config, &crust, target)?;
+            needs.push((target.clone(), need));
+        }
+        let rewritten = || {
+            let rootfs = self.rootfs(document)?;
+            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
+        };
+        rewritten().with_context(|| plan.names())
+    }
+
+    /// What becomes of a container's config, and what answers for its volumes.
+    pub(crate) fn container_rewrite(
+        &self,
+        document: &Document<'_>,
+        plan: &ContainerPlan,
+    ) -> Result<(Rewrite, Hooks)> {
+        let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
+        let (hooks, rootfs) = parts().with_context(|| plan.names())?;
+        if plan.way == MountMode::Hook {
+            hook_can_have_options(plan)?;
+        }
+        let known = Known {
+            needs: &self.needs(plan)?,
+            rootfs: &rootfs,
+        };
+        let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
+        Ok((rewrite.with_context(|| plan.names())?, hooks))
+    }
+
+    /// What each volume takes, as far as the container can have it.
+    fn needs(&self, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
+        let crust = CrustDirectory::new(self.config);
+        let mut needs = Vec::new();
+        for volume in plan.volumes() {
+            let need = volume::needs(self.config, &crust, volume)?;
+            if need.device_node && plan.ids.is_some() {
+                bail!(
+                    "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
+                     the raw device, and in a user namespace no device can be made; hint: unset \
+                     them, or leave hostUsers unset",
+                    volume.volume_name()
+                );
+            }
+            needs.push((volume.clone(), need));
+        }
+        Ok(needs)
+    }
+
+    /// The root file system's real path, as mountinfo shows it.
+    fn rootfs(&self, document: &Document<'_>) -> Result<PathBuf> {
+        let root = document.root_path()?.unwrap_or_default();
+        let rootfs = self.start.bundle.join(&*root);
+        let real = rootfs.canonicalize();
+        real.with_context(|| format!("realpath {}", rootfs.display()))
+    }
+
+    fn hooks(&self) -> Result<Hooks> {
+        Ok(Hooks {
+            program: programs::hook(self.config)?,
+            cli: programs::own_path(self.argv0)?,
+            config: self.config.source.clone(),
+        })
+    }
+}
+
+/// The sandbox that a container's volumes are mounted in.
+pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
+    match &plan.pod {
+        Pod::Sandbox(record) => {
+            let sandbox = Sandbox::of(record);
+            Ok(Some(sandbox.with_context(|| plan.names())?))
+        }
+        Pod::Own { .. } => Ok(None),
+    }
+}
+
+/// Of a mount that a hook makes, the options are its to give.
+fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
+    for mount in &plan.mounts {
+        crust_mount::rootfs::attributes(&mount.options)
+            .with_context(|| format!("volume {}", mount.found.volume.volume_name()))?;
+    }
+    Ok(())
+}

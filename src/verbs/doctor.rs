@@ -1,0 +1,53 @@
+//! `doctor`: what is wrong with this node.
+
+use std::fmt::{self, Display};
+
+use crust_state::Config;
+use crust_state::check::{Finding, Verdict};
+use crust_state::config::ConfigError;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Form, Report};
+use crate::doctor;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) fn run(arguments: &Arguments, config: Result<Config, ConfigError>) -> Answer {
+    let findings = Findings(doctor::examine(config, std::env::args_os().next()));
+    let answer = Answer::new(&findings, arguments.form);
+    match findings.count(Verdict::Fail) {
+        0 => answer,
+        _ => answer.of_a_failure(),
+    }
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn count(&self, verdict: Verdict) -> usize {
+        let all = self.0.iter();
+        all.filter(|finding| finding.verdict == verdict).count()
+    }
+}
+
+impl Report for Findings {
+    fn json(&self) -> Value {
+        json!({
+            "checks": self.0,
+            "passed": self.count(Verdict::Pass),
+            "warned": self.count(Verdict::Warn),
+            "failed": self.count(Verdict::Fail),
+        })
+    }
+}
+
+impl Display for Findings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        formatter.write_str(&lines.join("\n"))
+    }
+}

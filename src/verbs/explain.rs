@@ -1,0 +1,257 @@
+//! `explain`: what a create of a bundle would come to.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+
+use crust_state::{Config, Deadline, limits};
+use serde_json::Value;
+
+use super::Failure;
+use super::answer::{Answer, Form, Report};
+use super::table::Table;
+use crate::explain::{
+    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
+    StagedTold, VolumeTold, explain,
+};
+use crate::delegate::Delegate;
+use crate::invocation::{Flavour, Globals, Start, Verb};
+use crate::start::Job;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The bundle's directory
+    bundle: PathBuf,
+    /// Another file than the bundle's config.json, as it would be given to `create`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) fn run(arguments: Arguments, config: &Config) -> Result<Answer, Failure> {
+    let bundle = arguments.bundle;
+    let real = check(&bundle)?;
+    let argv0 = std::env::args_os().next();
+    let start = Start {
+        verb: Verb::Create,
+        config: arguments.config,
+        // As containerd calls it: a container without a pod is one by its id.
+        id: real.file_name().unwrap_or_default().to_owned(),
+        bundle,
+    };
+    let job = Job {
+        start: &start,
+        globals: &Globals::default(),
+        config,
+        // What it reads where others read something else. Without one doctor is who says so.
+        flavour: Delegate::find(config.delegate.as_deref())
+            .map_or(Flavour::Runc, |delegate| delegate.flavour()),
+        argv0: argv0.as_ref(),
+        deadline: Deadline::after(limits::CREATE),
+    };
+    let path = job.config_path();
+    let file = job
+        .read()
+        .map_err(|error| Failure::internal(error.as_ref()))?;
+    let file = file.ok_or_else(|| {
+        Failure::not_found(format!(
+            "{}: there is no such file; hint: name the config with --config, if it is elsewhere",
+            path.display()
+        ))
+    })?;
+    Ok(Answer::new(&explain(job, file.bytes()), arguments.form))
+}
+
+/// The bundle's real path.
+fn check(bundle: &Path) -> Result<PathBuf, Failure> {
+    let shown = bundle.display();
+    let real = bundle
+        .canonicalize()
+        .map_err(|error| Failure::not_found(format!("bundle {shown}: realpath: {error}")))?;
+    if real.is_dir() {
+        return Ok(real);
+    }
+    Err(Failure::invalid(format!(
+        "{shown} isn't a directory; hint: give the bundle, which holds config.json: {}; a config of \
+         another name goes with --config",
+        real.parent().unwrap_or(&real).display()
+    )))
+}
+
+impl Report for Explanation {
+    fn json(&self) -> Value {
+        // Strings and numbers: it can't fail.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+impl Display for Explanation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut head = Table::default();
+        head.row(["config", &self.config]);
+        if self.rewritten {
+            let what = "by an earlier create; what follows is of the config as it was before";
+            head.row(["rewritten", what]);
+        }
+        if let Some(role) = &self.role {
+            head.row(["role", &in_words(role)]);
+            for (key, value) in &role.annotations {
+                head.row(["", &format!("{key}={value}")]);
+            }
+        }
+        if let Some(plan) = &self.plan {
+            head.row(["plan", &plan_in_words(plan)]);
+        }
+        for refusal in &self.refusals {
+            head.row(["refused", refusal]);
+        }
+        write!(formatter, "{head}")?;
+        if !self.mounts.is_empty() {
+            write!(formatter, "\n\n{}", mounts(&self.mounts))?;
+        }
+        if !self.volumes.is_empty() {
+            write!(formatter, "\n\n{}", volumes(&self.volumes))?;
+        }
+        if !self.diff.is_empty() {
+            let mut diff = Table::default();
+            for line in self.diff.lines() {
+                diff.row([line]);
+            }
+            write!(formatter, "\n\n{diff}")?;
+        }
+        Ok(())
+    }
+}
+
+fn in_words(role: &RoleTold) -> String {
+    match &role.kind {
+        Kind::Sandbox { pod_uid: Some(uid) } => format!("the sandbox of pod {uid}"),
+        Kind::Sandbox { pod_uid: None } => "the sandbox of a pod without a uid".to_owned(),
+        Kind::Container {
+            sandbox,
+            pod_uid: Some(uid),
+        } => format!("a container of pod {uid}, in sandbox {sandbox}"),
+        Kind::Container {
+            sandbox,
+            pod_uid: None,
+        } => format!("a container of the pod that sandbox {sandbox} is of"),
+        Kind::Standalone => "a container in no pod: no CRI's annotations".to_owned(),
+        Kind::Unknown { error } => format!("unknown: {error}"),
+    }
+}
+
+fn plan_in_words(plan: &PlanTold) -> String {
+    match plan {
+        PlanTold::PassOn => {
+            "pass on: the delegate gets the bundle as its caller wrote it".to_owned()
+        }
+        PlanTold::Sandbox { place, devices, .. } => {
+            let devices = if *devices { ", with their devices" } else { "" };
+            format!("sandbox: a hook mounts the pod's volumes in it, below {place}{devices}")
+        }
+        PlanTold::Container { place, ids, .. } => {
+            let place = match place {
+                Place::Sandbox { sandbox, process } => format!(
+                    "its volumes are mounted in sandbox {sandbox} (process {process}), and bound \
+                     from there"
+                ),
+                Place::Container { .. } => {
+                    "its volumes are mounted for it alone, and bound".to_owned()
+                }
+                Place::Hook { .. } => {
+                    "a hook mounts its volumes in it, and it gets their devices".to_owned()
+                }
+            };
+            let ids = ids
+                .as_ref()
+                .map_or("", |_| "; owners are shown as its user namespace has them");
+            format!("container: {place}{ids}")
+        }
+    }
+}
+
+fn mounts(mounts: &[MountTold]) -> Table {
+    let mut table = Table::default();
+    table.row(["MOUNT", "DESTINATION", "SOURCE", "VOLUME"]);
+    for mount in mounts {
+        let volume = match (&mount.found, &mount.error, &mount.note) {
+            (Some(found), ..) => matched(found),
+            (_, Some(error), _) => format!("refused: {error}"),
+            (_, _, Some(note)) => format!("none: {note}"),
+            _ => "-".to_owned(),
+        };
+        let index = mount.index.to_string();
+        let source = mount.source.as_deref().unwrap_or("-");
+        table.row([&index, &mount.destination, source, &volume]);
+    }
+    table
+}
+
+fn matched(found: &MatchTold) -> String {
+    let by = match &found.by {
+        ByTold::Exact => "the exact source".to_owned(),
+        ByTold::Parent { prefix } => format!("the parent {prefix}"),
+        ByTold::SubpathBind => "kubelet's bind of a subPath".to_owned(),
+    };
+    let mut words = vec![format!("{}, by {by}", found.volume)];
+    if let Some(resolved) = &found.resolved {
+        words.push(format!("through links: {resolved}"));
+    }
+    if !found.subpath.is_empty() {
+        words.push(format!("subPath {}", found.subpath));
+    }
+    if found.read_only {
+        words.push("read-only".to_owned());
+    }
+    if found.maps_ids {
+        words.push("ids mapped by the delegate".to_owned());
+    }
+    words.join("; ")
+}
+
+fn volumes(volumes: &[VolumeTold]) -> Table {
+    let mut table = Table::default();
+    table.row(["VOLUME", "DEVICE", "FILE SYSTEM", "HOW"]);
+    for told in volumes {
+        let Some(staged) = &told.staged else {
+            let problem = told.problem.as_deref().unwrap_or("-");
+            table.row([&told.volume, "-", "-", problem]);
+            continue;
+        };
+        let device = format!("{} ({})", staged.device, staged.device_number);
+        let mode = if staged.read_only { "ro" } else { "rw" };
+        let mut options = vec![mode];
+        options.extend(staged.options.iter().map(String::as_str));
+        let file_system = format!("{} ({})", staged.fstype, options.join(","));
+        table.row([
+            &told.volume,
+            &device,
+            &file_system,
+            &how(staged, told.problem.as_deref()),
+        ]);
+    }
+    table
+}
+
+fn how(staged: &StagedTold, problem: Option<&str>) -> String {
+    let users: Vec<String> = staged.users.iter().map(ToString::to_string).collect();
+    let mut words = vec![match (staged.access, problem) {
+        (Some(AccessTold::First), _) => "is mounted first".to_owned(),
+        (Some(AccessTold::Joins), _) => format!("joins {}", users.join(", ")),
+        (Some(AccessTold::Mounted), _) => "mounted already".to_owned(),
+        (None, problem) => problem.unwrap_or_default().to_owned(),
+    }];
+    if let (Some(group), Some(policy)) = (staged.fs_group, staged.fs_group_change_policy) {
+        words.push(format!("fsGroup {group}, {policy}"));
+    }
+    if let Some(mode) = staged.access_mode {
+        words.push(mode.to_owned());
+    }
+    if staged.device_node {
+        words.push("with the raw device".to_owned());
+    }
+    if staged.layout == Layout::Kata {
+        words.push("staged in Kata's layout".to_owned());
+    }
+    words.join("; ")
+}

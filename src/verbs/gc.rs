@@ -1,0 +1,159 @@
+//! `gc`: what nobody can need any more is removed, and what may be needed is told.
+
+use std::fmt::{self, Display};
+
+use crust_mount::volume::{self, Context, Finding, Mode, Report, Thing};
+use serde_json::{Map, Value, json};
+
+use super::answer::{self, Answer, Form};
+use super::shown;
+use super::table::Table;
+use crate::programs::is_this_program;
+use crate::users;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) fn gc(context: &Context<'_>, arguments: &Arguments) -> Answer {
+    let mode = if arguments.dry_run {
+        Mode::DryRun
+    } else {
+        Mode::Remove
+    };
+    let report = volume::reconcile(context, mode, &is_this_program);
+    Answer::new(&Collected { mode, report }, arguments.form)
+}
+
+struct Collected {
+    mode: Mode,
+    report: Report,
+}
+
+impl Collected {
+    /// What couldn't be removed is there as well.
+    fn left(&self) -> impl Iterator<Item = &Finding> {
+        self.report.left.iter().chain(&self.report.failed)
+    }
+}
+
+impl answer::Report for Collected {
+    fn json(&self) -> Value {
+        let removed: Vec<Value> = self.report.removed.iter().map(object).collect();
+        let left: Vec<Value> = self.left().map(object).collect();
+        json!({"dry_run": self.mode == Mode::DryRun, "removed": removed, "left": left})
+    }
+}
+
+impl Display for Collected {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (removed, left) = match self.mode {
+            Mode::Remove => ("removed", "left"),
+            Mode::DryRun => ("would remove", "would leave"),
+        };
+        let mut table = Table::default();
+        let mut count = |verb: &str, finding: &Finding| {
+            table.row([verb, &finding.thing.to_string(), &finding.why]);
+            1
+        };
+        let counts: (u32, u32) = (
+            self.report
+                .removed
+                .iter()
+                .map(|it| count(removed, it))
+                .sum(),
+            self.left().map(|it| count(left, it)).sum(),
+        );
+        table.row([format!("{removed} {}, {left} {}", counts.0, counts.1)]);
+        table.fmt(formatter)
+    }
+}
+
+fn object(Finding { thing, why }: &Finding) -> Value {
+    let mut object = Map::new();
+    let mut set = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    set("kind", thing.kind().into());
+    if let Some(volume) = thing.volume() {
+        set("volume", volume.volume_name().into());
+        set("target_path", shown(volume));
+    }
+    match thing {
+        Thing::Bundle(path)
+        | Thing::Entry(path)
+        | Thing::Leftover(path)
+        | Thing::Directory(path) => {
+            set("path", shown(path));
+        }
+        Thing::Sandbox { id, pod_uid } => {
+            set("id", id.clone().into());
+            set("pod_uid", pod_uid.clone().into());
+        }
+        Thing::User { user, .. } => {
+            set("user", users::object(user));
+        }
+        Thing::RuntimeCli { cli, .. } => {
+            set("runtime_cli", shown(cli));
+        }
+        Thing::Owner { device, .. } => {
+            set("device", device.to_string().into());
+        }
+        Thing::Record(_) | Thing::Half(_) | Thing::Volume(_) => {}
+    }
+    set("why", why.clone().into());
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answer::Report as _;
+    use super::*;
+
+    fn collected(mode: Mode) -> Collected {
+        let finding = |thing, why: &str| Finding {
+            thing,
+            why: why.to_owned(),
+        };
+        let sandbox = Thing::Sandbox {
+            id: "s".into(),
+            pod_uid: Some("uid".into()),
+        };
+        let report = Report {
+            removed: vec![finding(sandbox, "process 7 has ended")],
+            left: vec![finding(Thing::Entry("/run/crust/x".into()), "isn't JSON")],
+            failed: vec![finding(
+                Thing::Leftover("/run/crust/.x".into()),
+                "rmdir: EROFS",
+            )],
+        };
+        Collected { mode, report }
+    }
+
+    #[test]
+    fn each_finding_has_a_line_and_the_last_one_counts() {
+        let expected = "removed  record of sandbox s of pod uid  process 7 has ended\n\
+                        left     entry /run/crust/x              isn't JSON\n\
+                        left     /run/crust/.x                   rmdir: EROFS\n\
+                        removed 1, left 2";
+        assert_eq!(collected(Mode::Remove).to_string(), expected);
+        let dry = collected(Mode::DryRun).to_string();
+        assert!(dry.ends_with("\nwould remove 1, would leave 2"), "{dry}");
+    }
+
+    #[test]
+    fn programs_get_one_object() {
+        let expected = json!({
+            "dry_run": true,
+            "removed": [{"kind": "sandbox", "id": "s", "pod_uid": "uid", "why": "process 7 has ended"}],
+            "left": [
+                {"kind": "entry", "path": "/run/crust/x", "why": "isn't JSON"},
+                {"kind": "leftover", "path": "/run/crust/.x", "why": "rmdir: EROFS"},
+            ],
+        });
+        assert_eq!(collected(Mode::DryRun).json(), expected);
+    }
+}

@@ -1,0 +1,240 @@
+//! `inspect`: everything that is known of one volume.
+
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+
+use crust_mount::volume::{
+    BlockDevice, Context, FindError, Inspection, SeenUser, find, inspect as look, wanted,
+};
+use crust_state::MountInfo;
+use crust_state::resize::Limits;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Form, Report};
+use super::table::Table;
+use super::{Failure, list, shown};
+use crate::users;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Its target path; or that path's digest, or the first 12 digits of it; or its device, as a path
+    /// or as major:minor
+    volume: OsString,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+        }
+    }
+}
+
+pub(super) fn inspect(context: &Context<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let text = arguments.volume.to_string_lossy();
+    let Some(wanted) = wanted(&text) else {
+        return Err(Failure::invalid(format!(
+            "{text:?} is no target path, digest or device; hint: an absolute path without `..`, 12 to \
+             64 hex digits in lower case, or major:minor"
+        )));
+    };
+    let inspection = look(context, find(context, &wanted)?);
+    Ok(Answer::new(&Volume(inspection), arguments.form))
+}
+
+struct Volume(Inspection);
+
+impl Report for Volume {
+    fn json(&self) -> Value {
+        let Inspection { overview, .. } = &self.0;
+        let mut object = list::object(overview);
+        let entries: Vec<Value> = overview.found.places().iter().map(shown).collect();
+        let seen: Vec<Value> = self.0.users.iter().map(user).collect();
+        let record = self.0.record.as_ref().ok().and_then(Option::as_ref);
+        let more = json!({
+            "resolved_path": self.0.resolved.as_ref().map(shown),
+            "resolved_digest": self.0.resolved.as_ref().map(|path| path.digest().to_string()),
+            "entries": entries,
+            "mount_info": overview.info().map(mount_info),
+            "record": record,
+            "record_error": self.0.record.as_ref().err(),
+            "users": seen,
+            "runtime_cli": self.0.runtime_cli.as_ref().ok().and_then(Option::as_ref).map(shown),
+            "runtime_cli_error": self.0.runtime_cli.as_ref().err(),
+            "pending_resize": self.0.resize.as_ref().ok().copied().flatten().map(limits),
+            "pending_resize_error": self.0.resize.as_ref().err(),
+            "block_device": self.0.device.as_ref().ok().map(block),
+            "block_device_error": self.0.device.as_ref().err(),
+            "unstage_obstacles": self.0.obstacles,
+        });
+        if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+            object.extend(more);
+        }
+        object
+    }
+}
+
+/// As it stands in `mountInfo.json`.
+fn mount_info(info: &MountInfo) -> Value {
+    serde_json::from_slice(&info.to_json()).unwrap_or_default()
+}
+
+fn limits(limits: Limits) -> Value {
+    json!({"min_bytes": limits.min(), "max_bytes": limits.max()})
+}
+
+fn user(seen: &SeenUser) -> Value {
+    let mut object = users::object(&seen.user);
+    let mounts = seen
+        .user
+        .mounts
+        .iter()
+        .map(|mount| json!({"destination": shown(&mount.destination), "source": mount.source}));
+    let (life, why) = users::life(&seen.life);
+    object["life"] = life.into();
+    object["why"] = why.into();
+    object["mounts"] = mounts.collect();
+    object["mounted_at"] = seen.mounted.iter().map(shown).collect();
+    object
+}
+
+fn block(device: &BlockDevice) -> Value {
+    let owners = device.owners.iter().map(|(device, volume)| {
+        json!({"device_number": device.to_string(), "volume": volume.volume_name(), "target_path": shown(volume)})
+    });
+    let owners: Vec<Value> = owners.collect();
+    json!({
+        "path": shown(&device.path),
+        "number": device.number.to_string(),
+        "size": device.size,
+        "read_only": device.is_read_only,
+        "owners": owners,
+    })
+}
+
+impl Display for Volume {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::default();
+        self.staged(&mut table);
+        self.used(&mut table);
+        self.device(&mut table);
+        for obstacle in &self.0.obstacles {
+            table.row(["unstage", &format!("would fail, or wait: {obstacle}")]);
+        }
+        table.fmt(formatter)
+    }
+}
+
+/// What can't be read says so.
+fn or_error<T>(it: &Result<Option<T>, String>, show: impl FnOnce(&T) -> String) -> Option<String> {
+    match it {
+        Ok(it) => it.as_ref().map(show),
+        Err(error) => Some(error.clone()),
+    }
+}
+
+impl Volume {
+    fn staged(&self, table: &mut Table) {
+        let Inspection {
+            overview, resolved, ..
+        } = &self.0;
+        if let Some(target) = overview.target() {
+            table.row(["volume", &target.volume_name()]);
+            if let Some(pod) = target.pod_uid() {
+                table.row(["pod", &pod.to_string_lossy()]);
+            }
+            table.row(["target path", &target.to_string()]);
+        }
+        table.row(["digest", &overview.found.digest.to_string()]);
+        if let Some(resolved) = resolved {
+            table.row(["resolved path", &resolved.to_string()]);
+            table.row(["its digest", &resolved.digest().to_string()]);
+        }
+        for place in overview.found.places() {
+            table.row(["entry", &place.display().to_string()]);
+        }
+        if let Some(info) = overview.info() {
+            table.row(["staged", &mount_info(info).to_string()]);
+        }
+        let (state, why) = list::state(&overview.state);
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        table.row(["state", &format!("{state}{why}")]);
+    }
+
+    fn used(&self, table: &mut Table) {
+        let record = or_error(&self.0.record, |record| {
+            let exclusive = if record.exclusive {
+                ", for one pod"
+            } else {
+                ""
+            };
+            format!(
+                "{} on device {}{exclusive}",
+                record.superblock, record.device
+            )
+        });
+        if let Some(record) = record {
+            table.row(["mounted as", &record]);
+        }
+        for SeenUser {
+            user,
+            life,
+            mounted,
+        } in &self.0.users
+        {
+            let (life, why) = users::life(life);
+            let why = if why.is_empty() {
+                why
+            } else {
+                format!(": {why}")
+            };
+            table.row([
+                "user",
+                &format!("{user}, process {}, {life}{why}", user.process.pid),
+            ]);
+            for mount in &user.mounts {
+                let destination = mount.destination.display();
+                table.row(["", &format!("at {destination} from {}", mount.source)]);
+            }
+            for place in mounted {
+                table.row(["", &format!("has it mounted at {}", place.display())]);
+            }
+        }
+        if let Some(cli) = or_error(&self.0.runtime_cli, |cli| cli.display().to_string()) {
+            table.row(["runtime-cli", &cli]);
+        }
+        let resize = or_error(&self.0.resize, |limits| match limits.max() {
+            Some(max) => format!(
+                "to {} bytes, at most {max}, with the next mount",
+                limits.min()
+            ),
+            None => format!("to {} bytes, with the next mount", limits.min()),
+        });
+        if let Some(resize) = resize {
+            table.row(["resize", &resize]);
+        }
+    }
+
+    fn device(&self, table: &mut Table) {
+        let device = match &self.0.device {
+            Ok(device) => device,
+            Err(error) => return table.row(["device", error]),
+        };
+        let read_only = if device.is_read_only {
+            ", read-only"
+        } else {
+            ""
+        };
+        let (path, number) = (device.path.display(), device.number);
+        table.row([
+            "device",
+            &format!("{path} ({number}), {} bytes{read_only}", device.size),
+        ]);
+        for (number, volume) in &device.owners {
+            table.row(["owner", &format!("volume {volume} on {number}")]);
+        }
+    }
+}

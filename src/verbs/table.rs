@@ -1,0 +1,85 @@
+//! Rows of cells for people: each column as wide as it has to be, no colours.
+
+use std::fmt::{self, Display, Write as _};
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// A table; rows may have more cells than others.
+#[derive(Debug, Default)]
+pub(super) struct Table(Vec<Vec<String>>);
+
+impl Table {
+    /// Adds a row. Nothing that a name or a message holds can start a line or tell a terminal
+    /// anything.
+    pub(super) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let cells = cells.into_iter().map(|cell| plain(&cell.to_string()));
+        self.0.push(cells.collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            // What nothing follows needs no place.
+            let rows = self.0.iter().filter(|row| row.len() > column + 1);
+            rows.map(|row| row[column].chars().count()).max()
+        };
+        (0..columns)
+            .map(|column| width(column).unwrap_or(0))
+            .collect()
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        for (index, row) in self.0.iter().enumerate() {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                write!(line, "{cell:width$}{GAP}")?;
+            }
+            let end = if index == 0 { "" } else { "\n" };
+            write!(formatter, "{end}{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            plain.extend(letter.escape_default());
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_cells_and_nothing_trails() {
+        let mut table = Table::default();
+        table.row(["VOLUME", "STATE", "WHY"]);
+        table.row(["pv-1", "in use", ""]);
+        table.row(["größer", "staged", "long words that nothing follows"]);
+        table.row(["a note that takes the whole line"]);
+        let expected = "VOLUME  STATE   WHY\n\
+                        pv-1    in use\n\
+                        größer  staged  long words that nothing follows\n\
+                        a note that takes the whole line";
+        assert_eq!(table.to_string(), expected);
+        assert_eq!(Table::default().to_string(), "");
+    }
+
+    #[test]
+    fn a_name_starts_no_line_and_tells_a_terminal_nothing() {
+        let mut table = Table::default();
+        table.row(["pv\n\u{1b}[2J\u{9b}", "é"]);
+        assert_eq!(table.to_string(), "pv\\n\\u{1b}[2J\\u{9b}  é");
+    }
+}

@@ -1,0 +1,137 @@
+//! What our programs do to the system, a step at a time: a command's steps are found by tracing it
+//! once, and then it can be killed right after each of them.
+//!
+//! ptrace(2) stops a program where a system call returns, so what the step was to do is done, and
+//! nothing of what comes after it has begun. No program is built for it in any way.
+
+mod calls;
+mod tracer;
+
+use std::fmt;
+use std::process::{Child, Command};
+use std::str::FromStr;
+
+use self::tracer::{Tracer, gated};
+
+/// A system call of one of our programs that worked and that changes something but the program
+/// itself: files, mounts, namespaces, processes, locks. `crust-mount-hook publish renameat 2` is the
+/// second of the hook's own, in the order in which they are made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step {
+    /// The file's name, and what the hook was called for.
+    pub program: String,
+    /// As in syscalls(2).
+    pub call: String,
+    /// 1 is the first.
+    pub nth: usize,
+}
+
+impl Step {
+    /// Of a program, a call by its number.
+    pub fn new(program: &str, call: &str, nth: usize) -> Self {
+        Self {
+            program: program.to_owned(),
+            call: call.to_owned(),
+            nth,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {} {}", self.program, self.call, self.nth)
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.trim().rsplitn(3, ' ');
+        let nth = words.next().and_then(|nth| nth.parse().ok());
+        match (nth, words.next(), words.next()) {
+            (Some(nth), Some(call), Some(program)) => Ok(Self::new(program, call, nth)),
+            _ => Err(format!("{text:?} is no `PROGRAM CALL NUMBER`")),
+        }
+    }
+}
+
+/// What came of a command that was traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Ended {
+    /// It ended with 0.
+    pub success: bool,
+    /// Whoever was to be killed came that far.
+    pub killed: bool,
+}
+
+/// The steps of a command and of what it runs, in their order, and how it ended.
+///
+/// # Panics
+///
+/// When the command can't be run, or doesn't end for long.
+#[track_caller]
+pub fn of(command: &Command, spawn: impl Fn(Command) -> Child + Send + Sync) -> (Vec<Step>, Ended) {
+    let mut steps = Vec::new();
+    let tracer = Tracer::new(|step: &Step| {
+        steps.push(step.clone());
+        false
+    });
+    let ended = run(tracer, command, spawn);
+    (steps, ended)
+}
+
+/// The command, one of whose programs gets SIGKILL right after a step.
+///
+/// # Panics
+///
+/// As [`of`].
+#[track_caller]
+pub fn killed_after(
+    command: &Command,
+    step: &Step,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> Ended {
+    killed_when(command, |made| made == step, spawn)
+}
+
+/// The command, one of whose programs gets SIGKILL right after the first step that `wanted` accepts.
+///
+/// # Panics
+///
+/// As [`of`].
+#[track_caller]
+pub fn killed_when(
+    command: &Command,
+    wanted: impl FnMut(&Step) -> bool + Send,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> Ended {
+    run(Tracer::new(wanted), command, spawn)
+}
+
+/// In a thread of its own: whoever it traces then is let go by the kernel.
+#[track_caller]
+fn run<F: FnMut(&Step) -> bool + Send>(
+    tracer: Tracer<F>,
+    command: &Command,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> Ended {
+    let gated = gated(command);
+    let traced = std::thread::scope(|scope| scope.spawn(|| tracer.run(spawn(gated))).join());
+    traced.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_read_as_it_is_written() {
+        let step = Step::new("crust-mount-hook publish", "renameat", 12);
+        assert_eq!(step.to_string().parse(), Ok(step));
+        for bad in ["", "renameat 1", "runcrust renameat", "runcrust renameat x"] {
+            assert!(bad.parse::<Step>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The system calls that change something but their caller.
+
+use nix::libc::{self, c_long};
+
+/// A call and when it is a step.
+struct Call {
+    number: c_long,
+    name: &'static str,
+    counts: When,
+}
+
+/// When a call changes something.
+enum When {
+    Always,
+    /// With one of these flags in this argument.
+    Flag(usize, u64),
+}
+
+/// Also those that claim something: an `openat` of a device with `O_EXCL`.
+const OPENS: u64 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_TMPFILE) as u64
+    & !(libc::O_DIRECTORY as u64);
+
+/// `_IOW` and `_IOWR`: a request that the kernel is given something with.
+const GIVES: u64 = 1 << 30;
+
+macro_rules! calls {
+    ($($name:ident: $number:ident $when:expr),+ $(,)?) => {
+        &[$(Call { number: libc::$number, name: stringify!($name), counts: $when }),+]
+    };
+}
+
+use When::{Always, Flag};
+
+const CALLS: &[Call] = calls! {
+    chroot: SYS_chroot Always,
+    clone: SYS_clone Always,
+    clone3: SYS_clone3 Always,
+    execve: SYS_execve Always,
+    fallocate: SYS_fallocate Always,
+    fchmod: SYS_fchmod Always,
+    fchmodat: SYS_fchmodat Always,
+    fchown: SYS_fchown Always,
+    fchownat: SYS_fchownat Always,
+    fdatasync: SYS_fdatasync Always,
+    flock: SYS_flock Always,
+    fsconfig: SYS_fsconfig Always,
+    fsetxattr: SYS_fsetxattr Always,
+    fsmount: SYS_fsmount Always,
+    fsopen: SYS_fsopen Always,
+    fsync: SYS_fsync Always,
+    ftruncate: SYS_ftruncate Always,
+    ioctl: SYS_ioctl Flag(1, GIVES),
+    kill: SYS_kill Always,
+    linkat: SYS_linkat Always,
+    mkdirat: SYS_mkdirat Always,
+    mknodat: SYS_mknodat Always,
+    mount: SYS_mount Always,
+    mount_setattr: SYS_mount_setattr Always,
+    move_mount: SYS_move_mount Always,
+    open_tree: SYS_open_tree Always,
+    openat: SYS_openat Flag(2, OPENS),
+    pwrite64: SYS_pwrite64 Always,
+    renameat: SYS_renameat Always,
+    renameat2: SYS_renameat2 Always,
+    setns: SYS_setns Always,
+    symlinkat: SYS_symlinkat Always,
+    sync: SYS_sync Always,
+    syncfs: SYS_syncfs Always,
+    umount2: SYS_umount2 Always,
+    unlinkat: SYS_unlinkat Always,
+    unshare: SYS_unshare Always,
+    utimensat: SYS_utimensat Always,
+    write: SYS_write Always,
+    writev: SYS_writev Always,
+};
+
+/// Those that newer machines never had.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[Call] = calls! {
+    chmod: SYS_chmod Always,
+    chown: SYS_chown Always,
+    creat: SYS_creat Always,
+    fork: SYS_fork Always,
+    lchown: SYS_lchown Always,
+    link: SYS_link Always,
+    mkdir: SYS_mkdir Always,
+    mknod: SYS_mknod Always,
+    open: SYS_open Flag(1, OPENS),
+    rename: SYS_rename Always,
+    rmdir: SYS_rmdir Always,
+    symlink: SYS_symlink Always,
+    unlink: SYS_unlink Always,
+    vfork: SYS_vfork Always,
+};
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[Call] = &[];
+
+/// The name of a call that changes something, if it does with these arguments.
+pub(super) fn changing(number: u64, arguments: [u64; 3]) -> Option<&'static str> {
+    let mut calls = CALLS.iter().chain(OLD);
+    let call = calls.find(|call| u64::try_from(call.number) == Ok(number))?;
+    let counts = match call.counts {
+        Always => true,
+        Flag(argument, flags) => arguments[argument] & flags != 0,
+    };
+    counts.then_some(call.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_looks_is_no_step() {
+        let number = |call: c_long| u64::try_from(call).unwrap();
+        let open = |flags: i32| {
+            changing(
+                number(libc::SYS_openat),
+                [0, 0, u64::try_from(flags).unwrap()],
+            )
+        };
+        assert_eq!(
+            open(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC),
+            None
+        );
+        assert_eq!(open(libc::O_PATH), None);
+        assert_eq!(open(libc::O_WRONLY | libc::O_CREAT), Some("openat"));
+        assert_eq!(open(libc::O_RDONLY | libc::O_EXCL), Some("openat"));
+        let ioctl = |request: u64| changing(number(libc::SYS_ioctl), [0, request, 0]);
+        assert_eq!(ioctl(0x8008_1272), None, "BLKGETSIZE64");
+        assert_eq!(ioctl(0x4018_586e), Some("ioctl"), "XFS_IOC_FSGROWFSDATA");
+        assert_eq!(changing(number(libc::SYS_read), [0; 3]), None);
+    }
+}

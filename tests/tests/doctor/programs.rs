@@ -1,0 +1,112 @@
+//! The programs that it takes, and the configuration that names them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Delegate, Node, process, wait_until};
+
+use crate::scene::{doctor, in_order};
+
+/// A place where only root can change anything.
+fn home(node: &Node, name: &str) -> PathBuf {
+    node.handler().path().with_file_name(name)
+}
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read() {
+    let node = in_order(Delegate::Runc);
+    node.handler().reconfigure("no_such_key = 1");
+    let told = doctor(&node);
+    let found = told.assert("configuration", "fail", "no_such_key");
+    assert!(
+        found.fix.as_ref().unwrap().contains("containers stop"),
+        "{found:?}"
+    );
+    // What starts no container needs the delegate alone.
+    told.assert("delegate", "pass", "runc");
+    for check in ["hook", "state directory", "file systems"] {
+        told.assert_none(check);
+    }
+    let file = node.handler().configuration();
+    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    let told = doctor(&node);
+    let found = told.assert("configuration", "fail", "can be written by others than root");
+    assert!(
+        found.fix.as_ref().unwrap().contains("chown root:root"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_file_system_that_this_kernel_has_not() {
+    let node = Node::in_order(Delegate::Runc, "fstypes = [\"ext4\", \"no-such-fs\"]");
+    doctor(&node).assert("file systems", "warn", "ext4; not no-such-fs");
+    node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
+    doctor(&node).assert("file systems", "fail", "none of no-such-fs");
+}
+
+#[test]
+fn a_delegate_that_is_not_what_its_name_says() {
+    let node = in_order(Delegate::Runc);
+    let runc = home(&node, "runc");
+    node.handler().delegate_to(&runc);
+    let found = doctor(&node);
+    let found = found.assert("delegate", "fail", "No such file or directory");
+    assert!(
+        found.fix.as_ref().unwrap().contains("`delegate`"),
+        "{found:?}"
+    );
+    fs::copy(Delegate::Crun.program(), &runc).unwrap();
+    let words = "says that it is crun ";
+    doctor(&node).assert("delegate", "fail", words);
+    script(&runc, "echo youki version 1.0");
+    doctor(&node).assert("delegate", "warn", "is youki 1.0");
+    script(&runc, "echo hello");
+    doctor(&node).assert("delegate", "warn", "answers \"hello\"");
+    fs::set_permissions(&runc, Permissions::from_mode(0o644)).unwrap();
+    doctor(&node).assert("delegate", "fail", "not an executable file");
+    fs::set_permissions(&runc, Permissions::from_mode(0o775)).unwrap();
+    doctor(&node).assert("delegate", "fail", "can be written by others");
+    fs::remove_file(&runc).unwrap();
+    symlink(node.handler().path(), &runc).unwrap();
+    doctor(&node).assert("delegate", "fail", "is runcrust itself");
+}
+
+#[test]
+fn a_delegate_that_hangs_is_not_waited_for_and_does_not_stay() {
+    let node = in_order(Delegate::Runc);
+    let runc = home(&node, "runc");
+    node.handler().delegate_to(&runc);
+    let seconds = format!("86{}", std::process::id());
+    script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
+    doctor(&node).assert("delegate", "warn", "no answer in 3 seconds");
+    wait_until("its processes' end", PATIENCE, || {
+        process::with_command_line(|line| line.contains(&seconds)).is_empty()
+    });
+}
+
+#[test]
+fn a_hook_that_cannot_be_run() {
+    let node = in_order(Delegate::Runc);
+    let hook = home(&node, "crust-mount-hook");
+    fs::set_permissions(&hook, Permissions::from_mode(0o777)).unwrap();
+    doctor(&node).assert("hook", "fail", "can be written by others");
+    fs::set_permissions(&hook, Permissions::from_mode(0o644)).unwrap();
+    let found = doctor(&node);
+    let found = found.assert("hook", "fail", "Permission denied");
+    assert!(
+        found.fix.as_ref().unwrap().contains("beside runcrust"),
+        "{found:?}"
+    );
+    fs::remove_file(&hook).unwrap();
+    doctor(&node).assert("hook", "fail", "No such file or directory");
+    fs::create_dir(&hook).unwrap();
+    doctor(&node).assert("hook", "fail", "isn't a program");
+}

@@ -1,0 +1,136 @@
+//! It does nothing: makes no file and no directory, takes no lock, mounts nothing.
+
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Bundle, Node, Run, on_each_delegate};
+
+use crate::scene::{POD, explain};
+
+/// Calls that change something which others can see, or take it for themselves; and opens, of which
+/// those for writing do. Not every processor has all of them.
+const CHANGES: [&str; 55] = [
+    "creat",
+    "open",
+    "openat",
+    "openat2",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "rename",
+    "renameat",
+    "renameat2",
+    "truncate",
+    "ftruncate",
+    "fallocate",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "lchown",
+    "fchown",
+    "fchownat",
+    "utimensat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "mount",
+    "umount2",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "open_tree",
+    "move_mount",
+    "mount_setattr",
+    "unshare",
+    "flock",
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "execveat",
+    "kill",
+    "tgkill",
+    "socket",
+    "connect",
+    "ioctl",
+    "pidfd_send_signal",
+    "setrlimit",
+];
+
+/// The lines of a trace that tell of a change.
+fn changes(trace: &str) -> Vec<&str> {
+    let is_harmless = |line: &&str| {
+        let call = line.split_once('(').map_or("", |(call, _)| call);
+        let opens = matches!(call, "open" | "openat" | "openat2");
+        let writes = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_EXCL"];
+        line.starts_with("+++") || (opens && !writes.iter().any(|flag| line.contains(flag)))
+    };
+    trace.lines().filter(|line| !is_harmless(line)).collect()
+}
+
+#[track_caller]
+fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
+    let file = node.dir().join("strace");
+    let mut strace = Command::new("strace");
+    let traced = CHANGES.map(|call| format!("?{call}")).join(",");
+    strace
+        .args(["-f", "-qq", "-e", &format!("trace={traced}"), "-o"])
+        .arg(&file);
+    strace.arg(node.handler().path());
+    let run = Run::of(strace.args(["crust", "explain", utf8(bundle.path())])).success();
+    let trace = fs::read_to_string(&file).unwrap();
+    // With -f each line begins with a process.
+    let lines = trace.lines().map(|line| {
+        line.split_once(' ')
+            .map_or(line, |(_, call)| call.trim_start())
+    });
+    let trace = lines.collect::<Vec<_>>().join("\n");
+    assert!(trace.contains("config.json"), "it was traced: {trace}");
+    assert_eq!(changes(&trace), <[&str; 0]>::default(), "{run}");
+}
+
+on_each_delegate! {
+    fn on_a_node_that_knows_of_nothing(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let bundle = Bundle::plain(node.dir()).bind("/etc", "/data", &["rbind", "ro"]).write();
+        assert_changes_nothing(&node, &bundle);
+        let _ = explain(&node, &bundle);
+        let handler = node.handler();
+        for path in [handler.crust_root(), handler.state_dir(), node.log_path()] {
+            assert!(!path.exists(), "{} was made", path.display());
+        }
+    }
+
+    fn of_a_pod_with_a_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let bundle = node.sandbox_bundle(POD).write();
+        assert_changes_nothing(&node, &bundle);
+        let sandbox = node.run(&bundle);
+        assert_changes_nothing(&node, &bundle);
+        let app = node.app_bundle(&sandbox).bind(target.join("sub"), "/data", &[]).write();
+        assert_changes_nothing(&node, &app);
+        let plain = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        assert_changes_nothing(&node, &plain.user_namespace(100_000, None).write());
+    }
+}
+
+#[test]
+fn a_change_would_be_seen() {
+    let opens = "openat(AT_FDCWD, \"/x\", O_RDONLY|O_CLOEXEC) = 3";
+    let makes = "openat(AT_FDCWD, \"/x\", O_WRONLY|O_CREAT, 0600) = 3";
+    let trace = format!("{opens}\nmkdir(\"/x\", 0700) = 0\n{makes}\n+++ exited with 0 +++");
+    assert_eq!(changes(&trace), ["mkdir(\"/x\", 0700) = 0", makes]);
+}

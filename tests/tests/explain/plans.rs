@@ -1,0 +1,187 @@
+//! What is told is what happens.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use runcrust_tests::kata::KataEntry;
+use runcrust_tests::kubelet::SubPath;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Bundle, Node, on_each_delegate};
+use serde_json::{Value, json};
+
+use crate::scene::{POD, assert_created, explain, mount};
+
+on_each_delegate! {
+    fn a_bundle_without_volumes_is_passed_on(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let mounted = node.target(POD, "pv-plain");
+        fs::write(mounted.join("file"), "plain").unwrap();
+        let bundle = Bundle::plain(node.dir()).bind(&mounted, "/data", &[]).write();
+        let told = explain(&node, &bundle);
+        assert_eq!(told["plan"], json!({"kind": "pass-on"}));
+        assert_eq!(told["role"]["kind"], "standalone");
+        for key in ["refusals", "volumes"] {
+            assert_eq!(told[key], json!([]), "{told:#}");
+        }
+        assert_eq!((&told["diff"], &told["rewrite"]), (&json!(""), &Value::Null));
+        let data = mount(&told, "/data");
+        assert_eq!((&data["match"], &data["error"]), (&Value::Null, &Value::Null));
+        let note = data["note"].as_str().unwrap();
+        let missing = format!("there is no {}", node.entry(&mounted).display());
+        assert!(note.contains(&missing), "{note}");
+        assert_eq!(mount(&told, "/proc")["note"], Value::Null);
+        let before = bundle.config_bytes();
+        let _ = node.run(&bundle);
+        assert_eq!(bundle.config_bytes(), before);
+    }
+
+    fn a_pod_from_its_sandbox_to_its_second_container(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let staged = ["--fs-group", "2000", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
+        let target = node.stage(POD, "pv-1", &device, &staged);
+
+        let (told, sandbox) = assert_created(&node, &node.sandbox_bundle(POD).write());
+        assert_eq!(
+            told["plan"],
+            json!({"kind": "sandbox", "pod_uid": POD, "place": "/.crust", "devices": true})
+        );
+        assert_eq!((&told["role"]["kind"], &told["role"]["pod_uid"]), (&json!("sandbox"), &json!(POD)));
+        let kind = "io.kubernetes.cri.container-type";
+        assert_eq!(told["role"]["annotations"][kind], "sandbox");
+        let volume = &told["volumes"][0];
+        let expected = json!({
+            "volume": "pv-1", "target_path": utf8(&target), "layout": "crust",
+            "device": utf8(device.path()), "device_number": device.number(), "fstype": "ext4",
+            "options": [], "read_only": false, "fs_group": 2000,
+            "fs_group_change_policy": "Always", "access_mode": "SINGLE_NODE_SINGLE_WRITER",
+            "device_node": false, "access": "first", "users": [], "problem": null,
+        });
+        assert_eq!(*volume, expected);
+
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(&target, "/data", &[])
+            .bind(target.join("db/main"), "/sub", &["rbind", "rprivate", "ro"]);
+        let (told, app) = assert_created(&node, &bundle.write());
+        assert_eq!(
+            told["plan"],
+            json!({"kind": "container", "mounted_in": "sandbox", "pod_uid": POD,
+                "sandbox": sandbox.id(), "process": sandbox.pid(), "ids": null})
+        );
+        let expected = |by, subpath, read_only| json!({
+            "volume": "pv-1", "target_path": utf8(&target), "by": by, "resolved": null,
+            "subpath": subpath, "read_only": read_only, "maps_ids": false,
+        });
+        assert_eq!(mount(&told, "/data")["match"], expected("exact", "", false));
+        let mut parent = expected("parent", "db/main", true);
+        parent["prefix"] = utf8(&target).into();
+        assert_eq!(mount(&told, "/sub")["match"], parent);
+        assert_eq!(mount(&told, "/proc")["match"], Value::Null);
+        let volume = &told["volumes"][0];
+        assert_eq!(volume["access"], "mounted");
+        let id = sandbox.id();
+        let user = json!({"kind": "sandbox", "id": id, "sandbox": id, "pod_uid": POD, "pid": sandbox.pid()});
+        assert_eq!(volume["users"], json!([user]));
+        assert_eq!(app.sh("touch /data/file && ls /sub && cat /proc/mounts | grep -c ' /sub ext4 ro'"), "1");
+
+        // What isn't mounted in it yet is, by the create.
+        let late = node.ext4();
+        let late = node.stage(POD, "pv-2", &late, &["--read-only"]);
+        let bundle = node.app_bundle(&sandbox).bind(&late, "/late", &[]).write();
+        let (told, _app) = assert_created(&node, &bundle);
+        assert_eq!(told["volumes"][0]["access"], "first");
+        assert_eq!(told["volumes"][0]["read_only"], true);
+    }
+
+    fn a_container_without_a_sandbox(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
+        let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let (told, _one) = assert_created(&node, &bundle().write());
+        assert_eq!(
+            told["plan"],
+            json!({"kind": "container", "mounted_in": "container", "sandbox": null,
+                "pod_uid": null, "ids": null})
+        );
+        assert_eq!(told["volumes"][0]["device_node"], true);
+        // The pod is the one that the target path names.
+        let (told, _two) = assert_created(&node, &bundle().write());
+        assert_eq!(told["volumes"][0]["access"], "joins");
+    }
+
+    fn a_container_in_a_user_namespace(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let (told, _app) = assert_created(&node, &bundle.user_namespace(100_000, None).write());
+        let ranges = json!([[0, 100_000, 65536]]);
+        let expected = json!({"new": {"users": ranges, "groups": ranges}});
+        assert_eq!(told["plan"]["ids"], expected);
+    }
+
+    fn a_hook_that_mounts(delegate: Delegate) {
+        let node = Node::with(delegate, "mount_mode = \"hook\"");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        fs::create_dir_all(bundle.rootfs().join("data")).unwrap();
+        let (told, _app) = assert_created(&node, &bundle);
+        assert_eq!(told["plan"]["mounted_in"], "hook");
+        let removed = told["rewrite"]["removed"].as_array().unwrap();
+        assert_eq!(removed.len(), 1, "{told:#}");
+        let diff = told["diff"].as_str().unwrap();
+        let gone = format!("\n-      \"source\": {:?},", utf8(&target));
+        assert!(diff.contains(&gone), "{diff}");
+    }
+
+    fn a_stock_kubelets_bind_and_a_path_over_a_link(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let _ = node.dir().subdir("srv/data");
+        symlink("srv/data", node.handler().kubelet_dir()).unwrap();
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let subpath = SubPath {
+            pod_uid: POD,
+            volume: "pv-1",
+            directory: &target,
+            path: "db",
+            index: 0,
+        };
+        let bind = subpath.bind(&node.handler().kubelet_dir());
+        let real = target.canonicalize().unwrap();
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(&bind, "/bind", &[])
+            .bind(&target, "/given", &[])
+            .bind(&real, "/real", &[])
+            .write();
+        let (told, _app) = assert_created(&node, &bundle);
+        let found = |at: &str| mount(&told, at)["match"].clone();
+        assert_eq!((&found("/bind")["by"], &found("/bind")["subpath"]), (&json!("subpath-bind"), &json!("db")));
+        for at in ["/bind", "/given", "/real"] {
+            assert_eq!(found(at)["target_path"], utf8(&target), "{told:#}");
+        }
+        assert_eq!(found("/given")["resolved"], Value::Null);
+        // Only a link beside it leads there.
+        let link = node.dir().join("link");
+        symlink(&real, &link).unwrap();
+        let bundle = node.app_bundle(&sandbox).bind(&link, "/data", &[]).write();
+        let (told, _app) = assert_created(&node, &bundle);
+        assert_eq!(mount(&told, "/data")["match"]["resolved"], utf8(&real));
+    }
+
+    fn katas_layout(delegate: Delegate) {
+        let node = Node::with(delegate, "kata_layout = true");
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        let info = json!({"volume-type": "block", "device": device.path(), "fstype": "ext4"});
+        let _entry = KataEntry::add(&target, &info);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let (told, _app) = assert_created(&node, &bundle);
+        assert_eq!(told["volumes"][0]["layout"], "kata");
+    }
+}

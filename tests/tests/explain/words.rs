@@ -1,0 +1,123 @@
+//! The words for people, and what can't be explained.
+
+use std::fs;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate};
+use serde_json::Value;
+
+use crate::scene::{POD, answer};
+
+/// The code and the message of a failure.
+#[track_caller]
+fn error(run: Run) -> (String, String) {
+    let run = run.failure();
+    assert_eq!(run.stdout, "", "{run}");
+    let answer: Value = serde_json::from_str(&run.stderr).unwrap_or_else(|_| panic!("{run}"));
+    let text = |key: &str| answer["error"][key].as_str().expect("a string").to_owned();
+    (text("code"), text("message"))
+}
+
+on_each_delegate! {
+    fn a_person_reads_what_would_happen(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let sandbox = node.sandbox(POD);
+        let lost = node.target(POD, "pv-2");
+        let bundle = node
+            .app_bundle(&sandbox)
+            .bind(&target, "/data", &[])
+            .bind(target.join("sub"), "/sub", &["rbind", "ro"])
+            .write();
+        let words = |bundle: &Bundle| {
+            node.handler().crust(&["explain", utf8(bundle.path())]).success().stdout
+        };
+        let said = words(&bundle);
+        let sandbox_id = sandbox.id();
+        for expected in [
+            format!("config  {}", bundle.config_path().display()),
+            format!("a container of the pod that sandbox {sandbox_id} is of"),
+            "io.kubernetes.cri.container-type=container".to_owned(),
+            format!("mounted in sandbox {sandbox_id} (process {})", sandbox.pid()),
+            "pv-1, by the exact source".to_owned(),
+            format!("pv-1, by the parent {}; subPath sub; read-only", target.display()),
+            format!("{} ({})  ext4 (rw)", device.path().display(), device.number()),
+            "mounted already; fsGroup 2000, Always".to_owned(),
+            format!("--- {}\n", bundle.config_path().display()),
+            format!("\n-      \"source\": {:?},\n+      \"source\": {:?},\n", utf8(&target),
+                format!("{}/attach/{}", node.handler().state_dir().display(),
+                    bundle.spec()["mounts"].as_array().unwrap().len() - 2)),
+            "\n+          \"publish\",\n".to_owned(),
+        ] {
+            assert!(said.contains(&expected), "{expected:?} isn't in:\n{said}");
+        }
+        assert!(!said.contains("refused"), "{said}");
+        let refused = node.app_bundle(&sandbox).bind(&lost, "/data", &[]).write();
+        let said = words(&refused);
+        let expected = "refused  mount /data: volume pv-2: nothing is staged for";
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_bundle_is_a_directory_however_it_is_given() {
+    let node = Node::new(Delegate::Runc);
+    let bundle = Bundle::plain(node.dir()).write();
+    let explained = |directory: &std::path::Path, arguments: &[&str]| {
+        let mut command = node.handler().command();
+        command
+            .args(["crust", "explain"])
+            .args(arguments)
+            .current_dir(directory);
+        Run::of(&mut command)
+    };
+    let parent = bundle.path().parent().unwrap();
+    let name = utf8(bundle.path()).rsplit('/').next().unwrap();
+    for (directory, path) in [
+        (parent, name),
+        (bundle.path(), "."),
+        (bundle.path(), "rootfs/.."),
+    ] {
+        let told = answer(explained(directory, &[path, "--json"]));
+        assert_eq!(told["plan"]["kind"], "pass-on", "{told:#}");
+    }
+    // As create takes one: from the caller's directory.
+    let other = node.dir().join("other.json");
+    fs::rename(bundle.config_path(), &other).unwrap();
+    let told = answer(explained(
+        node.dir().path(),
+        &[utf8(bundle.path()), "--config", "other.json", "--json"],
+    ));
+    assert_eq!(told["config"], "other.json");
+
+    let none = error(explained(parent, &[name]));
+    assert_eq!(none.0, "NOT_FOUND");
+    assert!(
+        none.1
+            .contains("config.json: there is no such file; hint: "),
+        "{none:?}"
+    );
+    let missing = error(explained(parent, &["no-such-bundle"]));
+    assert_eq!(missing.0, "NOT_FOUND");
+    assert!(missing.1.contains("no-such-bundle"), "{missing:?}");
+    fs::rename(&other, bundle.config_path()).unwrap();
+    let file = error(explained(parent, &[utf8(&bundle.config_path())]));
+    assert_eq!(file.0, "INVALID_ARGUMENT");
+    let hint = format!(
+        "hint: give the bundle, which holds config.json: {}",
+        bundle.path().display()
+    );
+    assert!(file.1.contains(&hint), "{file:?}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_explains_nothing() {
+    let node = Node::new(Delegate::Runc);
+    let bundle = Bundle::plain(node.dir()).write();
+    node.handler().reconfigure("no_such_key = 1");
+    let run = node.handler().crust(&["explain", utf8(bundle.path())]);
+    let (code, message) = error(run);
+    assert_eq!(code, "INTERNAL");
+    assert!(message.contains("no_such_key"), "{message}");
+}

@@ -1,0 +1,107 @@
+//! `uninstall all`, before the programs are removed.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Delegate, Node, Pod, binary, wait_until};
+
+use crate::scene::{Scene, run, tree};
+
+const UID: &str = "eeeeeeee-1111-2222-3333-555555555555";
+
+#[test]
+fn every_handler_of_runcrusts_goes_from_every_engine_and_nobody_elses() {
+    let scene = Scene::new();
+    let program = "#!/bin/sh\n";
+    scene.write("usr/local/bin/runcrust-crun", program, 0o755);
+    let containerd = "version = 2\n\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n\
+        runtime_type = \"io.containerd.runc.v2\"\n\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other.options]\n\
+        BinaryName = \"/usr/bin/crun\"\n";
+    scene.write("etc/containerd/config.toml", containerd, 0o644);
+    let docker = "{\"runtimes\": {\"other\": {\"path\": \"/usr/bin/crun\"}}}\n";
+    scene.write("etc/docker/daemon.json", docker, 0o644);
+    for directory in ["etc/crio/crio.conf.d", "etc/containers/containers.conf.d"] {
+        fs::create_dir_all(scene.at(directory)).unwrap();
+    }
+    let before = tree(&scene.root());
+    for engine in ["containerd", "crio", "podman", "docker"] {
+        let _ = scene.installed(&format!("install {engine}")).success();
+        let second = "--handler crust-crun --program /usr/local/bin/runcrust-crun";
+        let _ = scene.call(&format!("install {engine} {second}")).success();
+    }
+    let installed = tree(&scene.root());
+    let shown = scene.call("uninstall all --dry-run").success();
+    assert_eq!(shown.stdout.matches("\n@@").count(), 8, "{shown}");
+    assert_eq!(tree(&scene.root()), installed, "it was only shown");
+    let _ = scene.call("uninstall all").success();
+    assert_eq!(tree(&scene.root()), before);
+    let again = scene.call("uninstall all").success();
+    assert_eq!(again.stdout, "nothing to remove\n");
+}
+
+#[test]
+fn a_volume_in_use_by_any_of_the_nodes_configurations_keeps_all_of_it() {
+    let node = Node::guarded(Delegate::Runc, "");
+    let device = node.ext4();
+    let pod = Pod::new(&node, UID, &device, &[]);
+    let root = node.dir().path();
+    // The node's directories as they are below its own root; no handler leads to this file.
+    fs::create_dir_all(root.join("etc/runcrust")).unwrap();
+    let below = |path: &std::path::Path| {
+        let path = path.strip_prefix(root).unwrap();
+        format!("/{}", path.display())
+    };
+    let (crust, state) = (node.handler().crust_root(), node.handler().state_dir());
+    let text = format!(
+        "crust_root = {:?}\nstate_dir = {:?}\n",
+        below(&crust),
+        below(&state)
+    );
+    fs::write(root.join("etc/runcrust/another.toml"), text).unwrap();
+    let words = ["uninstall", "all", "--dry-run", "--root", utf8(root)];
+    let refused = run(&binary("runcrust"), &words).failure();
+    assert!(
+        refused.stderr.contains("runcrust stays") && refused.stderr.contains("volume pv-1"),
+        "{refused}"
+    );
+    pod.end([]);
+    // crust_ops' settings are no runtime's.
+    fs::write(
+        root.join("etc/runcrust/crust_ops.toml"),
+        "listen = \"/x\"\n",
+    )
+    .unwrap();
+    let shown = run(&binary("runcrust"), &words).success();
+    assert_eq!(shown.stdout, "nothing to remove\n");
+    fs::write(root.join("etc/runcrust/broken.toml"), "no_such_key = 1\n").unwrap();
+    let refused = run(&binary("runcrust"), &words).failure();
+    assert!(refused.stderr.contains("broken.toml"), "{refused}");
+}
+
+#[test]
+fn it_stays_when_it_is_told_to_and_has_done_it() {
+    let scene = Scene::new();
+    let _ = scene.installed("install containerd").success();
+    let root = scene.root();
+    let mut child = Command::new(binary("runcrust"))
+        .args([
+            "uninstall",
+            "containerd",
+            "--stay",
+            "--copy-to=/usr/local/bin",
+        ])
+        .args(["--systemd-cgroup=true", "--root", utf8(&root)])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let waits_for = format!("/proc/{}/wchan", child.id());
+    wait_until("it to wait for its end", PATIENCE, || {
+        fs::read_to_string(&waits_for).is_ok_and(|it| it.contains("futex"))
+    });
+    assert!(!scene.at("etc/containerd/config.toml").exists());
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+}

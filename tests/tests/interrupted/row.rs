@@ -1,0 +1,159 @@
+//! A row of the crash matrix: what is killed on its way, and how its caller goes on.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use runcrust_tests::container::end;
+use runcrust_tests::gc::assert_sure;
+use runcrust_tests::{Bundle, Container};
+
+use crate::scene::Scene;
+
+/// What is done to a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    /// The programs of ours that have a part in it.
+    pub(crate) programs: &'static [&'static str],
+    /// Further lines of the configuration.
+    pub(crate) configuration: &'static str,
+    /// The volume's file system.
+    pub(crate) fstype: &'static str,
+    /// kubelet's directory is a link: each volume has two entries.
+    pub(crate) linked: bool,
+    /// Makes what it begins with.
+    pub(crate) begin: fn(&Scene) -> Begun,
+    /// Does the same again; which containers there are then. The first has the volume at `/data`.
+    pub(crate) again: fn(Begun, &Scene) -> Vec<Container>,
+}
+
+impl Row {
+    /// On a node as it is installed, with an ext4.
+    pub(crate) const fn new(
+        programs: &'static [&'static str],
+        begin: fn(&Scene) -> Begun,
+        again: fn(Begun, &Scene) -> Vec<Container>,
+    ) -> Self {
+        Self {
+            programs,
+            configuration: "",
+            fstype: "ext4",
+            linked: false,
+            begin,
+            again,
+        }
+    }
+
+    /// After the kill nothing is found that nobody can be sure of, or that stands in the way of the
+    /// same again, and of another pod, with the data that is there; and nothing is left when they have
+    /// ended.
+    pub(crate) fn goes_on(&self, begun: Begun, scene: &Scene) {
+        scene.assert_host_is_clean();
+        if begun.sandbox.is_none() {
+            scene.wait_until_free();
+        }
+        assert_sure(&scene.node);
+        let containers = (self.again)(begun, scene);
+        scene.assert_works(&containers[0]);
+        end(containers);
+        scene.assert_works_for_another_pod();
+        scene.put_away();
+    }
+
+    /// With another configuration.
+    pub(crate) const fn configured(mut self, configuration: &'static str) -> Self {
+        self.configuration = configuration;
+        self
+    }
+}
+
+/// What is about to be done.
+pub(crate) struct Begun {
+    /// It is killed somewhere.
+    pub(crate) command: Command,
+    /// The container that it is about, where it is about one, and that one's bundle.
+    pub(crate) container: Option<(Container, Bundle)>,
+    /// The pod's sandbox, where one runs.
+    pub(crate) sandbox: Option<Container>,
+}
+
+impl Begun {
+    /// A command about no container.
+    pub(crate) fn verb(command: Command) -> Self {
+        Self {
+            command,
+            container: None,
+            sandbox: None,
+        }
+    }
+
+    /// The create of a container.
+    pub(crate) fn create(scene: &Scene, bundle: Bundle) -> Self {
+        let bundle = bundle.write();
+        let container = scene.node.container(&bundle);
+        Self {
+            command: container.create_command(),
+            container: Some((container, bundle)),
+            sandbox: None,
+        }
+    }
+
+    /// The delete of a container that has run.
+    pub(crate) fn delete(scene: &Scene, bundle: Bundle) -> Self {
+        let bundle = bundle.write();
+        let container = scene.node.run(&bundle);
+        container.stop();
+        Self {
+            command: container.command(&["delete", container.id()]),
+            container: Some((container, bundle)),
+            sandbox: None,
+        }
+    }
+
+    /// Beside a sandbox.
+    pub(crate) fn in_sandbox(mut self, sandbox: Container) -> Self {
+        self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// Starts the command as the leader of a process group.
+    pub(crate) fn start(&mut self) -> Child {
+        let mut command = std::mem::replace(&mut self.command, Command::new("true"));
+        command.process_group(0);
+        self.spawn(command)
+    }
+
+    /// Starts a command made of [`Self::command`], with the streams that containerd would give it.
+    pub(crate) fn spawn(&self, command: Command) -> Child {
+        match &self.container {
+            Some((container, _)) => container.spawn(command),
+            None => Scene::spawn(command),
+        }
+    }
+
+    /// Does what containerd's shim does after a call that failed or ended.
+    pub(crate) fn clear(&self) {
+        if let Some((container, _)) = &self.container {
+            let _ = container.delete_force();
+        }
+    }
+
+    /// Creates and starts the container of the same bundle again. What the delegate left of the
+    /// first is its own.
+    pub(crate) fn created_again(self, scene: &Scene) -> Vec<Container> {
+        let (first, bundle) = self.container.expect("a row about a container");
+        drop(first);
+        let mut containers = vec![scene.node.run(&bundle)];
+        containers.extend(self.sandbox);
+        containers
+    }
+
+    /// Ends what there is, and removes the bundles.
+    pub(crate) fn end(self) {
+        let container = self.container.map(|(container, _)| container);
+        for container in container.into_iter().chain(self.sandbox) {
+            let _ = container.delete_force().success();
+            fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Creates, in each of the ways that a volume comes to a container.
+
+use runcrust_tests::{Container, Run};
+
+use crate::row::{Begun, Row};
+use crate::scene::{FIRST_ID, POD, Scene};
+
+/// What creates a container.
+const CONTAINERS: &[&str] = &["runcrust", "crust-mount-hook publish"];
+
+/// Of the pod's sandbox, which gets the volume.
+pub(crate) const SANDBOX: Row = Row::new(
+    &["runcrust", "crust-mount-hook sandbox"],
+    |scene| {
+        scene.stage();
+        Begun::create(scene, scene.node.sandbox_bundle(POD))
+    },
+    with_an_app,
+);
+
+/// With a volume that has grown, which its file system doesn't know yet.
+pub(crate) const SANDBOX_THAT_GROWS: Row = Row {
+    fstype: "xfs",
+    begin: |scene| {
+        scene.stage();
+        scene.grow();
+        let _ = Run::of(&mut scene.resize_command()).success();
+        Begun::create(scene, scene.node.sandbox_bundle(POD))
+    },
+    again: |begun, scene| {
+        let containers = with_an_app(begun, scene);
+        scene.assert_grown(&containers[0]);
+        containers
+    },
+    ..SANDBOX
+};
+
+/// Of the first container in a sandbox that was there before the volume.
+pub(crate) const FIRST: Row = Row::new(
+    CONTAINERS,
+    |scene| {
+        let sandbox = scene.node.sandbox(POD);
+        scene.stage();
+        Begun::create(scene, scene.app_bundle(&sandbox)).in_sandbox(sandbox)
+    },
+    Begun::created_again,
+)
+.configured("sandbox = \"always\"");
+
+/// Of a container in a sandbox that has the volume.
+pub(crate) const SECOND: Row = Row::new(
+    CONTAINERS,
+    |scene| {
+        scene.stage();
+        let sandbox = scene.node.sandbox(POD);
+        Begun::create(scene, scene.app_bundle(&sandbox)).in_sandbox(sandbox)
+    },
+    Begun::created_again,
+);
+
+/// Of a container without a sandbox.
+pub(crate) const PLAIN: Row = Row::new(
+    CONTAINERS,
+    |scene| {
+        scene.stage();
+        Begun::create(scene, scene.plain_bundle())
+    },
+    Begun::created_again,
+);
+
+/// On a kernel without `MOVE_MOUNT_SET_GROUP`.
+pub(crate) const FALLBACK: Row = PLAIN.configured("attach = \"bind\"");
+
+/// In a user namespace that the delegate will make.
+pub(crate) const USER_NAMESPACE: Row = Row {
+    begin: |scene| {
+        scene.stage();
+        Begun::create(scene, scene.plain_bundle().user_namespace(FIRST_ID, None))
+    },
+    ..PLAIN
+};
+
+/// Where a hook mounts in the container.
+pub(crate) const HOOKED: Row = Row {
+    programs: &[
+        "runcrust",
+        "crust-mount-hook mount",
+        "crust-mount-hook publish",
+    ],
+    ..PLAIN.configured("mount_mode = \"hook\"")
+};
+
+/// From a checkpoint. There is none, and so it fails in the delegate, to which it is a create.
+pub(crate) const RESTORE: Row = Row {
+    programs: &["runcrust"],
+    begin: |scene| {
+        let mut begun = (PLAIN.begin)(scene);
+        let (container, _) = begun.container.as_ref().expect("a container");
+        let images = scene.node.dir().subdir("images");
+        let mut command = container.command(&["restore", "--detach", "--image-path"]);
+        command.arg(images).arg("--bundle").arg(container.bundle());
+        command.arg(container.id());
+        begun.command = command;
+        begun
+    },
+    ..PLAIN
+};
+
+/// Containers of a sandbox that is created again: one that has the volume, and it.
+pub(crate) fn with_an_app(begun: Begun, scene: &Scene) -> Vec<Container> {
+    let mut containers = begun.created_again(scene);
+    let app = scene.app(&containers[0]);
+    containers.insert(0, app);
+    containers
+}

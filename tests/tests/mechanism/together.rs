@@ -1,0 +1,74 @@
+//! Many containers of a pod that are created at the same time, before anything is mounted.
+
+use std::cell::Cell;
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::interrupt::traced;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::many;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Node, on_each_delegate, wait_until};
+
+use super::{create_at_once, end};
+
+const POD: &str = "88888888-2222-1111-4444-555555555555";
+
+const CONTAINERS: usize = 20;
+
+/// In the volume there are so many directories, with so many files in each.
+const DIRECTORIES: usize = 4;
+const FILES: usize = 25;
+
+/// With the root and `lost+found`.
+const ENTRIES: usize = DIRECTORIES * (1 + FILES) + 2;
+
+on_each_delegate! {
+    fn twenty_first_containers_share_one_superblock_and_one_walk_of_fsgroup(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES, FILES));
+        let sandbox = node.sandbox(POD);
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        assert_eq!(device.mounts_of(sandbox.pid()), <[String; 0]>::default());
+        let bundles = [(); CONTAINERS].map(|()| {
+            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            let script = format!("touch /data/{}; exec sleep 2147483647", bundle.id());
+            bundle.script(&script).write()
+        });
+        let (traces, number) = (node.dir().subdir("traces"), Cell::new(0));
+        let by = |create: Command| {
+            number.set(number.get() + 1);
+            traced(&create, "fsopen,fchownat", &traces.join(number.get().to_string()))
+        };
+        let containers = create_at_once(&node, bundles, by);
+
+        // What one of them did, no other one did.
+        let calls = |call: &str| {
+            let traces = fs::read_dir(&traces).unwrap();
+            let made = traces.map(|trace| {
+                let text = fs::read_to_string(trace.unwrap().path()).unwrap();
+                text.lines().filter(|line| line.starts_with(call)).count()
+            });
+            let mut made: Vec<usize> = made.filter(|calls| *calls > 0).collect();
+            made.sort_unstable();
+            made
+        };
+        assert_eq!(calls("fsopen(\"tmpfs\"").len(), CONTAINERS, "all of them are in the traces");
+        assert_eq!(calls("fsopen(\"ext4\""), [1]);
+        assert_eq!(calls("fchownat("), [ENTRIES]);
+        let mounts = device.mounts_of(sandbox.pid());
+        assert_eq!(mounts.len(), 1, "{mounts:?}");
+
+        let look = "stat -c '%d %g' /data; ls /data | grep -c app-";
+        let seen = containers[0].sh("stat -c '%d' /data");
+        let expected = format!("{seen} 4242\n{CONTAINERS}");
+        wait_until("all to have written", PATIENCE, || containers[0].sh(look) == expected);
+        for container in &containers {
+            assert_eq!(container.sh(look), expected, "the same file system, and all that was written");
+        }
+        end(containers);
+        end([sandbox]);
+        node.put_away(&[&target]);
+    }
+}

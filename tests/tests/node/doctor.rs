@@ -1,0 +1,24 @@
+//! `runcrust crust doctor` on a node as an operator has it.
+
+use std::process::Command;
+
+use runcrust_tests::Run;
+
+#[test]
+#[ignore = "needs the e2e node; runs in the guest: make vm-test"]
+fn this_node_has_what_volumes_need() {
+    let run = Run::of(Command::new("runcrust").args(["crust", "doctor"])).success();
+    for expected in [
+        "pass  mount API: ",
+        "pass  capabilities: they suffice",
+        "pass  delegate: /usr/sbin/runc, runc ",
+        "pass  cgroups: v2",
+        "pass  hook: /usr/bin/crust-mount-hook",
+        "pass  state directory: /run/runcrust",
+        "pass  handler: containerd (/etc/containerd/config.toml): crust runs /usr/bin/runcrust",
+        "pass  crust_ops: /run/crust_ops/crust_ops.sock is listened on",
+    ] {
+        let is_told = run.stdout.lines().any(|line| line.starts_with(expected));
+        assert!(is_told, "{expected:?} isn't in {run}");
+    }
+}

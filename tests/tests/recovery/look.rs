@@ -1,0 +1,264 @@
+//! `list` and `inspect`: what is there, in each state, while others are at it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::container::end;
+use runcrust_tests::gc::trees;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate, process};
+use serde_json::{Value, json};
+
+use crate::{OTHER_POD, POD, answer, inspected};
+
+fn listed(node: &Node) -> Vec<Value> {
+    let mut answer = answer(node, &["list", "--json"]);
+    match answer["volumes"].take() {
+        Value::Array(volumes) => volumes,
+        other => panic!("{other}"),
+    }
+}
+
+fn states(node: &Node) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().expect("a string").to_owned();
+    let volumes = listed(node).into_iter();
+    volumes
+        .map(|it| (text(&it["target_path"]), text(&it["state"])))
+        .collect()
+}
+
+/// The code and the message of an `inspect` that finds nothing.
+#[track_caller]
+fn refused(node: &Node, volume: &str) -> (String, String) {
+    let run = node.handler().crust(&["inspect", volume]).failure();
+    assert_eq!(run.stdout, "", "{run}");
+    let answer: Value =
+        serde_json::from_str(&run.stderr).unwrap_or_else(|error| panic!("{error}: {run}"));
+    let text = |key: &str| answer["error"][key].as_str().expect("a string").to_owned();
+    (text("code"), text("message"))
+}
+
+fn digest(node: &Node, target: &Path) -> String {
+    utf8(&node.entry(target))
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_owned()
+}
+
+on_each_delegate! {
+    fn a_volume_in_use_shows_who_has_it_and_where(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let staged = node.stage(OTHER_POD, "pv-2", &other, &[]);
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target.join("sub"), "/data");
+        let state = |it: &str| it.to_owned();
+        let expected = [(utf8(&target).to_owned(), state("in use")), (utf8(&staged).to_owned(), state("staged"))];
+        assert_eq!(states(&node), expected);
+        let lock = File::options().write(true).open(node.lock_of(&target)).unwrap();
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
+        let before = trees(&node);
+        let volume = &listed(&node)[0];
+        for (key, expected) in [
+            ("volume", json!("pv-1")),
+            ("pod_uid", json!(POD)),
+            ("digest", json!(digest(&node, &target))),
+            ("layout", json!("crust")),
+            ("device", json!(device.path())),
+            ("device_number", json!(device.number())),
+            ("fstype", json!("ext4")),
+        ] {
+            assert_eq!(volume[key], expected, "{key} of {volume}");
+        }
+        let ids = |users: &Value| -> Vec<(String, String)> {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let users = users.as_array().unwrap().iter();
+            users.map(|user| (text(&user["kind"]), text(&user["id"]))).collect()
+        };
+        let users = [(state("sandbox"), sandbox.id().to_owned()), (state("container"), app.id().to_owned())];
+        assert_eq!(ids(&volume["users"]), users);
+
+        let volume = inspected(&node, &target);
+        assert_eq!(ids(&volume["users"]), users);
+        let [box_, container] = [&volume["users"][0], &volume["users"][1]];
+        assert_eq!(box_["mounted_at"], json!([format!("/.crust/{}", digest(&node, &target))]), "{volume}");
+        assert_eq!(box_["pid"], json!(sandbox.pid()));
+        assert_eq!(container["life"], "lives");
+        assert_eq!(container["mounted_at"], json!(["/data"]), "{volume}");
+        assert_eq!(container["mounts"], json!([{"destination": "/data", "source": target.join("sub")}]));
+        assert_eq!(volume["mount_info"]["metadata"]["accessMode"], "SINGLE_NODE_SINGLE_WRITER");
+        assert_eq!(volume["record"]["exclusive"], true);
+        assert_eq!(volume["runtime_cli"], json!(node.handler().path()));
+        let owner = json!({"device_number": device.number(), "volume": "pv-1", "target_path": target});
+        assert_eq!(volume["block_device"]["owners"], json!([owner]));
+        assert_eq!(volume["block_device"]["size"], json!(fs::metadata(device.file()).unwrap().len()));
+        let obstacles = volume["unstage_obstacles"].as_array().unwrap();
+        let [held, used @ ..] = &obstacles[..] else { panic!("{volume}") };
+        assert!(held.as_str().unwrap().contains("lock is held by process"), "{held}");
+        for (obstacle, user) in used.iter().zip([&sandbox, &app]) {
+            assert!(obstacle.as_str().unwrap().contains(user.id()), "{obstacle}");
+        }
+        for (now, before) in trees(&node).iter().zip(&before) {
+            now.assert_is(before);
+        }
+        drop(lock);
+
+        process::kill_and_wait(sandbox.pid());
+        let volume = inspected(&node, &target);
+        assert_eq!(volume["users"][0]["life"], "ended");
+        assert_eq!(volume["users"][0]["why"], format!("process {} has ended", sandbox.pid()));
+        assert_eq!(volume["state"], "in use", "the app lives on");
+        let human = node.handler().crust(&["inspect", utf8(&target)]).success().stdout;
+        for words in [utf8(&target), "in use", app.id(), "at /data from", "would fail, or wait"] {
+            assert!(human.contains(words), "{words} isn't in {human}");
+        }
+        end([app, sandbox]);
+        device.wait_until_free(PATIENCE);
+        assert_eq!(inspected(&node, &target)["unstage_obstacles"], json!([]));
+        node.put_away(&[&target, &staged]);
+    }
+}
+
+#[test]
+fn a_volume_that_is_broken_or_that_nobody_can_be_sure_of_is_listed_with_the_reason() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let [fine, unsure, damaged] =
+        ["pv-1", "pv-2", "pv-3"].map(|name| node.stage(POD, name, &device, &[]));
+    fs::write(node.entry(&unsure).join("runcrust.json"), "{").unwrap();
+    fs::write(node.entry(&damaged).join("mountInfo.json"), "{").unwrap();
+    let volumes = listed(&node);
+    let states: Vec<&Value> = volumes.iter().map(|it| &it["state"]).collect();
+    assert_eq!(states, ["staged", "uncertain", "broken"]);
+    assert_eq!(volumes[0]["target_path"], json!(fine));
+    for (volume, words) in [
+        (&volumes[1], "runcrust.json: EOF"),
+        (&volumes[2], "mountInfo.json: isn't JSON"),
+    ] {
+        let why = volume["why"].as_str().unwrap();
+        assert!(why.contains(words), "{why}");
+    }
+    assert_eq!(volumes[2]["digest"], json!(digest(&node, &damaged)));
+    let table = node.handler().crust(&["list"]).success().stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 4, "{table}");
+    let words: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(
+        words,
+        ["VOLUME", "POD", "DEVICE", "FSTYPE", "STATE", "USERS"]
+    );
+    let column = lines[0].find("STATE").unwrap();
+    for (line, state) in lines[1..].iter().zip(["staged", "uncertain", "broken"]) {
+        assert!(line[column..].starts_with(state), "{table}");
+    }
+    let broken = inspected(&node, &damaged);
+    assert_eq!(
+        (&broken["state"], &broken["mount_info"]),
+        (&json!("broken"), &Value::Null)
+    );
+    let unsure = inspected(&node, &unsure);
+    assert!(
+        unsure["record_error"].as_str().unwrap().contains("EOF"),
+        "{unsure}"
+    );
+    fs::remove_file(node.entry(&fine).join("mountInfo.json")).unwrap();
+    assert_eq!(inspected(&node, &fine)["state"], "broken");
+}
+
+#[test]
+fn a_volume_is_found_by_its_paths_its_digests_and_its_device() {
+    let node = Node::new(Delegate::Runc);
+    symlink(node.dir().subdir("real"), node.handler().kubelet_dir()).unwrap();
+    let (device, other) = (node.ext4(), node.ext4());
+    let target = node.stage(POD, "pv-1", &device, &["--fs-group", "7"]);
+    let beside = node.stage(POD, "pv-2", &other, &[]);
+    let _ = node.resize(&target, 1 << 20, 0).success();
+    let resolved = target.canonicalize().unwrap();
+    let link = node.dir().join("by-id");
+    symlink(device.path(), &link).unwrap();
+    let twin = LoopDevice::on(device.file());
+    let (given, real) = (digest(&node, &target), digest(&node, &resolved));
+    for name in [
+        utf8(&target),
+        &format!("{}/", target.display()),
+        utf8(&resolved),
+        &given,
+        &given[..12],
+        &real,
+        &real[..12],
+        utf8(device.path()),
+        utf8(&link),
+        device.number(),
+        utf8(twin.path()),
+        twin.number(),
+    ] {
+        let volume = answer(&node, &["inspect", name, "--json"]);
+        assert_eq!(volume["target_path"], json!(target), "{name}");
+        assert_eq!(volume["resolved_path"], json!(resolved));
+        assert_eq!(
+            (&volume["digest"], &volume["resolved_digest"]),
+            (&json!(given), &json!(real))
+        );
+        assert_eq!(
+            volume["entries"],
+            json!([node.entry(&target), node.entry(&resolved)])
+        );
+        assert_eq!(
+            volume["pending_resize"],
+            json!({"min_bytes": 1 << 20, "max_bytes": 0})
+        );
+    }
+    let second = node.stage(OTHER_POD, "pv-1", &device, &[]);
+    let (code, message) = refused(&node, utf8(device.path()));
+    assert_eq!(code, "INVALID_ARGUMENT", "{message}");
+    assert!(
+        message.contains(utf8(&target)) && message.contains(utf8(&second)),
+        "{message}"
+    );
+    fs::remove_file(node.entry(&second).join("mountInfo.json")).unwrap();
+    assert_eq!(
+        inspected(&node, device.path())["target_path"],
+        json!(target)
+    );
+    let path = other.path().to_owned();
+    drop(other);
+    assert_eq!(
+        inspected(&node, &path)["target_path"],
+        json!(beside),
+        "a device that is gone"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_not_found_and_nothing_is_made_by_looking() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    assert_eq!(listed(&node), <[Value; 0]>::default());
+    let table = node.handler().crust(&["list"]).success().stdout;
+    assert_eq!(table.lines().count(), 1, "{table}");
+    let target = node.target(POD, "pv-1");
+    for (name, expected) in [
+        (utf8(&target), "NOT_FOUND"),
+        ("/no/such/path", "NOT_FOUND"),
+        (&digest(&node, &target), "NOT_FOUND"),
+        (&digest(&node, &target)[..12], "NOT_FOUND"),
+        (utf8(device.path()), "NOT_FOUND"),
+        (device.number(), "NOT_FOUND"),
+        ("pv-1", "INVALID_ARGUMENT"),
+        ("abc", "INVALID_ARGUMENT"),
+        ("/a/../b", "INVALID_ARGUMENT"),
+        ("", "INVALID_ARGUMENT"),
+    ] {
+        let (code, message) = refused(&node, name);
+        assert_eq!(code, expected, "{message}");
+        assert!(
+            message.contains(name) && message.contains("; hint: "),
+            "{message}"
+        );
+    }
+    assert!(!node.handler().crust_root().exists() && !node.handler().state_dir().exists());
+}

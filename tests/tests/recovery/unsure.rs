@@ -1,0 +1,109 @@
+//! What can't be told is left, with the reason, and counted.
+
+use std::fs::{self, File};
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::gc::{collected, gc};
+use runcrust_tests::{Delegate, Node};
+use serde_json::Value;
+
+use crate::{POD, assert_collected, vanish, why_left};
+
+#[test]
+fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    vanish(&[&sandbox]);
+    let lock = File::options()
+        .write(true)
+        .open(node.lock_of(&target))
+        .unwrap();
+    let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
+    let why = why_left(&node, "volume");
+    assert!(why.contains("lock is held by process"), "{why}");
+    drop(lock);
+    let record = node.entry(&target).join("runcrust.json");
+    let text = fs::read_to_string(&record).unwrap();
+    let mut elsewhere: Value = serde_json::from_str(&text).unwrap();
+    elsewhere["users"][0]["process"]["pidNamespace"] = 1.into();
+    fs::write(&record, elsewhere.to_string()).unwrap();
+    let why = why_left(&node, "user");
+    assert!(why.contains("is of another pid namespace"), "{why}");
+    fs::write(&record, text).unwrap();
+    assert_collected(&node, &["record", "user"]);
+}
+
+#[test]
+fn records_that_cannot_be_read() {
+    let node = Node::new(Delegate::Runc);
+    let (one, two) = (node.ext4(), node.ext4());
+    let [damaged, gone] =
+        [("pv-1", &one), ("pv-2", &two)].map(|(name, device)| node.stage(POD, name, device, &[]));
+    fs::write(node.entry(&damaged).join("mountInfo.json"), "{").unwrap();
+    let state = node.handler().state_dir();
+    for (directory, name) in [
+        ("owners", "259:99999.json".to_owned()),
+        ("bundles", format!("{}.json", "0".repeat(64))),
+        ("sandboxes", "unknown.json".to_owned()),
+    ] {
+        let directory = state.join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), "{").unwrap();
+    }
+    // Whose sandbox that is isn't known: it may be the one of this volume's pod.
+    fs::remove_dir(&gone).unwrap();
+    let said = collected(&node);
+    assert_eq!(said.removed, <[Value; 0]>::default());
+    let mut left: Vec<&str> = said
+        .left
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
+    left.sort_unstable();
+    assert_eq!(
+        left,
+        ["bundle", "entry", "owner", "sandbox", "volume"],
+        "{said:?}"
+    );
+    let of = |kind: &str| said.left.iter().find(|it| it["kind"] == kind).unwrap();
+    for (kind, words) in [
+        ("bundle", "EOF"),
+        ("entry", "mountInfo.json: isn't JSON"),
+        ("owner", "259:99999.json: EOF"),
+        ("sandbox", "unknown.json: EOF"),
+        ("volume", "its pod may have a sandbox"),
+    ] {
+        let why = of(kind)["why"].as_str().unwrap();
+        assert!(why.contains(words), "{kind}: {why}");
+    }
+    fs::remove_file(state.join("sandboxes/unknown.json")).unwrap();
+    assert_eq!(gc(&node, &[]).removed.len(), 1);
+    assert!(!node.entry(&gone).exists() && node.entry(&damaged).exists());
+}
+
+#[test]
+fn a_runtime_cli_that_no_record_goes_with() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let cli = node.entry(&target).join("runtime-cli");
+    fs::write(&cli, "/usr/bin/kata-ctl\n").unwrap();
+    let why = why_left(&node, "runtime-cli");
+    assert!(why.contains("another runtime's"), "{why}");
+    fs::write(&cli, format!("{}\n", node.handler().path().display())).unwrap();
+    assert_collected(&node, &["runtime-cli"]);
+    assert!(!cli.exists() && node.entry(&target).exists());
+}
+
+#[test]
+fn where_nothing_was_ever_staged_there_is_nothing_to_say() {
+    let node = Node::new(Delegate::Runc);
+    assert_collected(&node, &[]);
+    let run = node.handler().crust(&["gc", "--dry-run"]).success();
+    assert_eq!(run.stdout, "would remove 0, would leave 0\n");
+    assert!(!node.handler().crust_root().exists());
+    let run = node.handler().crust(&["gc"]).success();
+    assert_eq!(run.stdout, "removed 0, left 0\n");
+}
