@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use crust_mount::ids::Ids;
+use crust_mount::volume::Of;
 use crust_state::config::MountMode;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
 
@@ -15,7 +16,7 @@ use crate::oci::{Document, pretty};
 use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role};
-use crate::start::{Job, original, running_sandbox};
+use crate::start::{Job, one_reading, original, running_sandbox};
 
 pub(crate) use told::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
@@ -56,26 +57,45 @@ impl Explanation {
 
     fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
         let written = Document::parse(config)?;
-        let before = if job.is_rewritten(&written)? {
-            self.rewritten = true;
-            let state = StateDirectory::at(&job.config.state_dir)?;
-            let (_, text) = original(&state, &job.made()?, &written, job.config)?;
-            Some(text)
-        } else {
-            None
+        let Some(who) = job.concern(&written)? else {
+            self.role = Some(role_of(&written));
+            // What can't be told of them is the delegate's business.
+            self.mounts = mounts(job, &written).unwrap_or_default();
+            self.plan = Some(PlanTold::PassOn);
+            return Ok(());
         };
-        let document = Document::parse(before.as_deref().unwrap_or(config))?;
+        let before = self.before(job, config, &who)?;
+        let given = before.as_deref().unwrap_or(config);
+        let text = one_reading(given, &who)?;
+        let document = Document::parse(&text)?;
         self.role = Some(role_of(&document));
-        self.mounts = mounts(job, &document)?;
-        match job.plan(&document)? {
+        self.mounts = mounts(job, &document).with_context(|| who.clone())?;
+        let after = match job.plan(&document, given, &who)? {
             Plan::PassOn => {
                 self.plan = Some(PlanTold::PassOn);
-                self.diff = self.difference(&written, &document.apply(&[])?);
-                Ok(())
+                self.diff = self.difference(config, given);
+                return Ok(());
             }
-            Plan::Sandbox(plan) => self.sandbox(job, &document, &plan),
-            Plan::Container(plan) => self.container(job, &document, &plan),
+            Plan::Sandbox(plan) => self.sandbox(job, &document, &plan)?,
+            Plan::Container(plan) => self.container(job, &document, &plan)?,
+        };
+        if let Some(after) = after {
+            self.diff = self.difference(given, &after);
         }
+        Ok(())
+    }
+
+    /// A config that an earlier create rewrote, as it was before that.
+    fn before(&mut self, job: &Job<'_>, config: &[u8], who: &str) -> Result<Option<Vec<u8>>> {
+        let text = one_reading(config, who)?;
+        let document = Document::parse(&text)?;
+        if !job.is_rewritten(&document) {
+            return Ok(None);
+        }
+        self.rewritten = true;
+        let state = StateDirectory::at(&job.config.state_dir)?;
+        let (_, text) = original(&state, &job.made()?, &document, job.config)?;
+        Ok(Some(text))
     }
 
     fn sandbox(
@@ -83,7 +103,7 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &SandboxPlan,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_sandbox(plan));
         let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
         let crust = CrustDirectory::new(job.config);
@@ -91,8 +111,12 @@ impl Explanation {
         let context = job.context(&crust, &state);
         for volume in &plan.volumes {
             // A hook mounts them: what it can't mount, the container's create is refused with.
-            let told = look(&context, volume, &plan.pod_uid, None);
-            self.volumes.push(told);
+            let pod = Of {
+                uid: &plan.pod_uid,
+                sandbox: None,
+                label: plan.label.as_deref(),
+            };
+            self.volumes.push(look(&context, volume, pod));
         }
         self.rewritten_by(job, document, rewrite)
     }
@@ -102,7 +126,7 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &ContainerPlan,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_container(plan));
         let rewrite = self.unless_refused(job.container_rewrite(document, plan));
         let crust = CrustDirectory::new(job.config);
@@ -114,12 +138,12 @@ impl Explanation {
         }
         let id = job.start.id.to_string_lossy();
         for volume in plan.volumes() {
-            let told = look(
-                &context,
-                volume,
-                &plan.pod.uid(volume, &id),
-                sandbox.as_ref(),
-            );
+            let pod = Of {
+                uid: &plan.pod.uid(volume, &id),
+                sandbox: sandbox.as_ref(),
+                label: plan.label(),
+            };
+            let told = look(&context, volume, pod);
             if let Some(problem) = &told.problem {
                 self.refuse_saying(problem.clone());
             }
@@ -134,20 +158,18 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         rewrite: Option<Rewrite>,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         let Some(rewrite) = rewrite else {
-            return Ok(());
+            return Ok(None);
         };
         let (text, record) = rewrite.apply(document, job.made()?)?;
-        self.diff = self.difference(document, &text);
         self.rewrite = Some(record.into());
-        Ok(())
+        Ok(Some(text))
     }
 
     /// For people: with a line for each value.
-    fn difference(&self, before: &Document<'_>, after: &[u8]) -> String {
-        let after = String::from_utf8_lossy(after);
-        let (before, after) = (pretty(before.text()), pretty(&after));
+    fn difference(&self, before: &[u8], after: &[u8]) -> String {
+        let [before, after] = [before, after].map(|text| pretty(&String::from_utf8_lossy(text)));
         crust_handler::unified(&self.config, Some(&before), Some(&after))
     }
 }
@@ -160,7 +182,7 @@ fn role_of(document: &Document<'_>) -> RoleTold {
 
 fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
     let node = ThisNode::new(job.config)?;
-    let bundle = std::path::absolute(&job.start.bundle).context("getcwd")?;
+    let bundle = job.bundle()?;
     let mounts = document.mounts()?;
     let told = mounts.iter().map(|mount| {
         let found = planned(mount, &bundle, job.config, &node);

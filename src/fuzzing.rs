@@ -29,12 +29,17 @@ pub fn config(bytes: &[u8]) {
     let Ok(document) = Document::parse(bytes) else {
         return;
     };
-    let value = oci::laws::value_of(bytes);
-    if let Some(value) = &value {
+    if let Some(value) = &oci::laws::value_of(bytes) {
         oci::laws::reads_as(&document, value);
     }
+    plan::laws::none_is_overlooked(&document);
+    let Some(text) = oci::laws::one_reading(&document) else {
+        return;
+    };
+    let document = Document::parse(&text).expect("what was written");
+    let value = oci::laws::value_of(&text);
     plan::laws::hold(&document);
-    rewrite::laws::hold(bytes, &document, value.as_ref());
+    rewrite::laws::hold(&text, &document, value.as_ref());
 }
 
 /// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.

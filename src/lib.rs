@@ -103,6 +103,7 @@ fn become_delegate(
         start: &start,
         globals: &invocation.globals,
         config: &config,
+        flavour: delegate.flavour(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),
     })?;

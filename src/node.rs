@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crust_mount::bare;
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::{self, Place};
-use crust_mount::within;
+use crust_mount::{selinux, within};
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
@@ -126,6 +126,10 @@ impl Records for ThisNode<'_> {
         volumes.sort();
         volumes.dedup();
         Ok(volumes)
+    }
+
+    fn enforces_selinux(&self) -> bool {
+        selinux::enforces()
     }
 
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {

@@ -2,6 +2,7 @@
 //! done. A value, printable and tested without root.
 
 mod checks;
+mod concern;
 mod error;
 mod facts;
 #[cfg(feature = "fuzzing")]
@@ -15,6 +16,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::role::Role;
 
+pub(crate) use concern::Look;
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;
@@ -49,6 +51,8 @@ pub(crate) fn plan(
         checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;
     }
     let ids = facts.ids(&volume)?;
+    let label = facts::label(facts.details, records);
+    let label = label.map_err(|source| PlanError::document(&volume, source))?;
     let role = facts.role.map_err(|source| PlanError::Role {
         volume: volume.clone(),
         source,
@@ -106,8 +110,22 @@ pub(crate) fn plan(
         pod,
         way,
         ids,
+        label,
         mounts,
     }))
+}
+
+/// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the
+/// delegate reads.
+pub(crate) fn passes_on(
+    look: Look<'_>,
+    config: &Config,
+    records: &impl Records,
+) -> Result<(), PlanError> {
+    match look.named_by_a_mount(config, records) {
+        Some(who) => Err(PlanError::OtherReading { who }),
+        None => Ok(()),
+    }
 }
 
 fn sandbox(
@@ -117,6 +135,10 @@ fn sandbox(
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
     let mut volumes = records.staged_for_pod(pod_uid)?;
+    let label = |volume: &str| {
+        let label = facts::label(facts.details, records);
+        label.map_err(|source| PlanError::document(volume, source))
+    };
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
         let holds = !facts.restores && checks::has_mounts_of_its_own(facts.namespaces).is_ok();
         if config.sandbox == SandboxMode::Auto || !holds {
@@ -126,6 +148,7 @@ fn sandbox(
             pod_uid: pod_uid.to_owned(),
             volumes,
             devices: false,
+            label: label(pod_uid)?,
         }));
     };
     let refused = if facts.restores {
@@ -143,6 +166,7 @@ fn sandbox(
             what,
         });
     }
+    let label = label(&first)?;
     if config.mount_mode == MountMode::Hook {
         // The containers mount them; the sandbox's record says whose they may have.
         volumes.clear();
@@ -151,6 +175,7 @@ fn sandbox(
         pod_uid: pod_uid.to_owned(),
         volumes,
         devices: facts.user_namespace().is_none(),
+        label,
     }))
 }
 

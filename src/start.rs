@@ -9,17 +9,19 @@ mod lend;
 use std::ffi::OsString;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use crust_mount::privileges::{self, Step};
 use crust_mount::volume::Context;
+use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 
-use crate::invocation::{Globals, Start};
+use crate::invocation::{Flavour, Globals, Start};
 use crate::oci::Document;
 use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
 pub(crate) use bundle::original;
-pub(crate) use decide::running_sandbox;
+pub(crate) use decide::{one_reading, running_sandbox};
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,8 @@ pub(crate) struct Job<'a> {
     pub(crate) start: &'a Start,
     pub(crate) globals: &'a Globals,
     pub(crate) config: &'a Config,
+    /// The delegate's.
+    pub(crate) flavour: Flavour,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
 }
@@ -38,31 +42,43 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         // The delegate has its own words for that.
         return Ok(None);
     };
-    let document = Document::parse(file.bytes())?;
-    if !job.is_rewritten(&document)? && job.plan(&document)? == Plan::PassOn {
-        return Ok(None);
-    }
-    let state = StateDirectory::create(&job.config.state_dir)?;
-    let made = job.made()?;
-    let lock = Lock::bundle(made.directory(), job.deadline)?;
-    // Another create of the same bundle may just have let go of it.
-    let Some(file) = job.read()? else {
+    let Some(who) = job.concern(&Document::parse(file.bytes())?)? else {
         return Ok(None);
     };
-    let document = Document::parse(file.bytes())?;
-    if !job.is_rewritten(&document)? {
-        job.carry_out(&document, Bundle::new(&state, &file, made))?;
-        return Ok(Some(lock));
-    }
-    let (bundle, text) = Bundle::undone(&state, &file, made, &document, job.config)?;
-    job.carry_out(&Document::parse(&text)?, bundle)?;
-    Ok(Some(lock))
+    privileges::lowered(Step::Create, || job.make_ready(&file, &who))?
 }
 
 impl Job<'_> {
-    fn carry_out(&self, document: &Document<'_>, bundle: Bundle<'_>) -> Result<()> {
-        match self.plan(document)? {
-            Plan::PassOn => bundle.leave(document),
+    /// Of a config that concerns `who`.
+    fn make_ready(&self, file: &ForeignFile, who: &str) -> Result<Option<Lock>> {
+        let text = one_reading(file.bytes(), who)?;
+        let document = Document::parse(&text)?;
+        if !self.is_rewritten(&document) && self.plan(&document, file.bytes(), who)? == Plan::PassOn
+        {
+            return Ok(None);
+        }
+        let state = StateDirectory::create(&self.config.state_dir)?;
+        let made = self.made()?;
+        let lock = Lock::bundle(made.directory(), self.deadline)?;
+        // Another create of the same bundle may just have let go of it.
+        let Some(file) = self.read()? else {
+            return Ok(None);
+        };
+        let text = one_reading(file.bytes(), who)?;
+        let document = Document::parse(&text)?;
+        let bundle = if self.is_rewritten(&document) {
+            Bundle::undone(&state, &file, made, &document, self.config)?
+        } else {
+            Bundle::new(&state, &file, made)
+        };
+        let text = one_reading(bundle.text(), who)?;
+        self.carry_out(&Document::parse(&text)?, &bundle, who)?;
+        Ok(Some(lock))
+    }
+
+    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>, who: &str) -> Result<()> {
+        match self.plan(document, bundle.text(), who)? {
+            Plan::PassOn => bundle.leave(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
             Plan::Container(plan) => self.container(document, bundle, &plan),
         }
@@ -71,7 +87,7 @@ impl Job<'_> {
     fn sandbox(
         &self,
         document: &Document<'_>,
-        bundle: Bundle<'_>,
+        bundle: &Bundle<'_>,
         plan: &SandboxPlan,
     ) -> Result<()> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?

@@ -17,6 +17,9 @@ use serde_json::Value;
 use crate::invocation::{Globals, Update};
 use crate::oci::ArrayPath;
 
+/// Of resources, which have a few kilobytes.
+const MOST_BYTES: u64 = 1 << 20;
+
 /// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an
 /// error: the delegate does what it was asked to.
 pub(crate) fn keep_rules(
@@ -27,19 +30,20 @@ pub(crate) fn keep_rules(
 ) -> Option<Vec<OsString>> {
     let config = config.ok()?;
     let rules = rules(update, globals, &config).filter(|rules| !rules.is_empty())?;
-    let mut given = Vec::new();
-    if update.resources == "-" {
-        std::io::stdin().read_to_end(&mut given).ok()?;
+    let mut input: Box<dyn Read> = if update.resources == "-" {
+        Box::new(std::io::stdin())
     } else {
-        File::open(&update.resources)
-            .and_then(|mut file| file.read_to_end(&mut given))
-            .ok()?;
-    }
+        Box::new(File::open(&update.resources).ok()?)
+    };
+    let mut given = Vec::new();
+    input.by_ref().take(MOST_BYTES).read_to_end(&mut given).ok()?;
     // What came by standard input is gone from there, understood or not.
     let resources = with_rules(&given, rules).unwrap_or(given);
     // It must outlive the exec.
     let mut file = File::from(memfd_create("resources", MemfdFlags::empty()).ok()?);
     file.write_all(&resources).ok()?;
+    // What is too long to be understood is the delegate's as it is.
+    std::io::copy(&mut input, &mut file).ok()?;
     let path = format!("--resources=/proc/self/fd/{}", file.as_raw_fd());
     let _left_open = file.into_raw_fd();
     // Of options that are given twice the last one counts.

@@ -31,6 +31,8 @@ pub(crate) struct Sandbox {
     pub(crate) cli: PathBuf,
     /// The root file system on the host: where `/.crust` is before the container pivots into it.
     pub(crate) rootfs: PathBuf,
+    /// The SELinux label that the volumes' files are to have.
+    pub(crate) mount_label: Option<String>,
     /// What is staged for the pod.
     pub(crate) volumes: Vec<TargetPath>,
 }
@@ -42,6 +44,8 @@ pub(crate) struct Mount {
     pub(crate) cli: PathBuf,
     /// The root file system on the host.
     pub(crate) rootfs: PathBuf,
+    /// As [`Sandbox::mount_label`].
+    pub(crate) mount_label: Option<String>,
     /// In order.
     pub(crate) mounts: Vec<HookedMount>,
 }
@@ -57,7 +61,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
         let (mut verb, mut config) = (None, None);
-        let (mut pod_uid, mut cli, mut rootfs) = (None, None, None);
+        let (mut pod_uid, mut cli, mut rootfs, mut mount_label) = (None, None, None, None);
         let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
         while let Some(argument) = parser.next()? {
             match argument {
@@ -65,6 +69,7 @@ impl Arguments {
                 Long("pod-uid") => pod_uid = Some(parser.value()?.string()?),
                 Long("cli") => cli = Some(PathBuf::from(parser.value()?)),
                 Long("rootfs") => rootfs = Some(PathBuf::from(parser.value()?)),
+                Long("mount-label") => mount_label = Some(parser.value()?.string()?),
                 Long("volume") => volumes.push(TargetPath::new(parser.value()?)?),
                 Long("mount") => mounts
                     .push(serde_json::from_str(&parser.value()?.string()?).context("--mount")?),
@@ -77,11 +82,13 @@ impl Arguments {
                 pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
                 cli: cli.context("sandbox: --cli is missing")?,
                 rootfs: rootfs.context("sandbox: --rootfs is missing")?,
+                mount_label,
                 volumes,
             }),
             Some("mount") => Verb::Mount(Mount {
                 cli: cli.context("mount: --cli is missing")?,
                 rootfs: rootfs.context("mount: --rootfs is missing")?,
+                mount_label,
                 mounts,
             }),
             Some("publish") => Verb::Publish { volumes },
@@ -90,7 +97,7 @@ impl Arguments {
             _ => bail!(
                 "usage: crust-mount-hook sandbox|mount|publish|release|release-sandbox \
                  [--config FILE] [--pod-uid UID] [--cli PROGRAM] [--rootfs DIRECTORY] \
-                 [--volume TARGET_PATH]... [--mount JSON]...; runcrust writes these hooks into \
+                 [--mount-label LABEL] [--volume TARGET_PATH]... [--mount JSON]...; runcrust writes these hooks into \
                  configs, they aren't called by hand"
             ),
         };
@@ -108,15 +115,18 @@ mod tests {
 
     #[test]
     fn what_runcrust_writes_is_read() {
-        let line = "sandbox --config /c --volume /a --volume /b --pod-uid u --cli /r --rootfs /f";
+        let line = "sandbox --config /c --volume /a --volume /b --pod-uid u --cli /r --rootfs /f \
+                    --mount-label u:object_r:t:s0:c1,c2";
         let volumes = ["/a", "/b"]
             .map(|path| TargetPath::new(path).unwrap())
             .into();
         let (pod_uid, cli, rootfs) = ("u".into(), "/r".into(), "/f".into());
+        let mount_label = Some("u:object_r:t:s0:c1,c2".into());
         let verb = Verb::Sandbox(Sandbox {
             pod_uid,
             cli,
             rootfs,
+            mount_label,
             volumes,
         });
         let expected = Arguments {

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use crust_mount::privileges::{self, Step};
 use crust_mount::volume::Context;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, limits, logging, sentence};
 
@@ -41,6 +42,7 @@ fn run() -> Result<()> {
     // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
     let container = ContainerState::read()?;
     let arguments = Arguments::parse(lexopt::Parser::from_env())?;
+    privileges::keep(step(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,
         None => Config::default(),
@@ -66,6 +68,16 @@ fn run() -> Result<()> {
         Verb::ReleaseSandbox => release::sandbox(&context, &container),
     }
     .with_context(|| format!("container {}", container.id))
+}
+
+/// This process executes nothing: what it doesn't need it never has again.
+fn step(verb: &Verb) -> Step {
+    match verb {
+        Verb::Sandbox(_) => Step::Sandbox,
+        Verb::Mount(_) => Step::Mount,
+        Verb::Publish { .. } => Step::Publish,
+        Verb::Release { .. } | Verb::ReleaseSandbox => Step::Release,
+    }
 }
 
 fn time_limit(verb: &Verb) -> Duration {

@@ -44,8 +44,13 @@ mod tests {
         };
         let file = "pass  configuration: /etc/runcrust/config.toml";
         assert_eq!(line(Ok(config)), file);
-        let path = "/etc/runcrust/config.toml".into();
-        let line = line(Err(ConfigError::Untrusted(path)));
-        assert!(line.contains("; hint: chown root:root"), "{line}");
+        let flaw = Flaw::Writable {
+            place: "/etc/runcrust".into(),
+            reason: "can be written by others than root",
+        };
+        let line = line(Err(ConfigError::Untrusted(flaw)));
+        let expected = "FAIL  configuration: /etc/runcrust can be written by others than root; hint: ";
+        assert!(line.starts_with(expected), "{line}");
+        assert!(line.contains("(chown root:root, chmod go-w)"), "{line}");
     }
 }

@@ -54,7 +54,7 @@ mod tests {
         }
         let errno = rustix::io::Errno::PERM;
         let call = "fsopen(\"ext4\")".to_owned();
-        let finding = judge(&wanted, Err(CapabilitiesError { call, errno }));
+        let finding = judge(&wanted, Err(CapabilitiesError::FileSystem { call, errno }));
         assert_eq!(finding.verdict, Verdict::Fail);
         assert!(finding.fix.contains("only root"), "{finding}");
     }

@@ -1,20 +1,14 @@
 //! The volumes of a plan, looked at.
 
-use crust_mount::sandbox::Sandbox;
-use crust_mount::volume::{Access, Context, Outlook, outlook};
+use crust_mount::volume::{Access, Context, Of, Outlook, outlook};
 use crust_state::{TargetPath, sentence};
 
 use super::shown;
 use super::told::{AccessTold, Layout, StagedTold, VolumeTold};
 
-/// A volume, for a pod, and for its sandbox where that runs.
-pub(super) fn look(
-    context: &Context<'_>,
-    volume: &TargetPath,
-    pod_uid: &str,
-    sandbox: Option<&Sandbox>,
-) -> VolumeTold {
-    let found = outlook(context, volume, pod_uid, sandbox);
+/// A volume, for a pod.
+pub(super) fn look(context: &Context<'_>, volume: &TargetPath, pod: Of<'_>) -> VolumeTold {
+    let found = outlook(context, volume, pod);
     let problem = match &found {
         Ok(outlook) => outlook.access.as_ref().err(),
         Err(error) => Some(error),

@@ -1,14 +1,17 @@
 //! `runcrust install`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use crust_handler::{Copy, Engine, Node, Request, check_complete, plan_copies};
-use rustix::fs::stat;
+use rustix::param::linux_execfn;
 
 use super::common::{Common, shown, tell};
 use crate::delegate::built_in;
+use crate::programs;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Install {
@@ -100,19 +103,17 @@ fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
 }
 
 /// The path that the operator called: as a shell found it, its links not followed, for the name selects
-/// the configuration.
+/// the configuration. Where that was, the kernel knows, whatever `PATH` is by now.
 fn called_by() -> Result<PathBuf> {
     let argv0 = std::env::args_os().next();
     let name = argv0.as_deref().map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
         return std::path::absolute(name).context("getcwd");
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = stat("/proc/self/exe").context("stat(\"/proc/self/exe\")")?;
-    let is_own = |path: &PathBuf| {
-        stat(path).is_ok_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino))
-    };
-    let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
-    let found = found.find(|path| path.is_absolute() && is_own(path));
-    found.map_or_else(|| crate::programs::own_path(argv0.as_ref()), Ok)
+    let executed = Path::new(OsStr::from_bytes(linux_execfn().to_bytes()));
+    let executed = std::path::absolute(executed).context("getcwd")?;
+    if executed.file_name() == Some(name.as_os_str()) && programs::is_this_program(&executed) {
+        return Ok(executed);
+    }
+    programs::own_path(argv0.as_ref())
 }

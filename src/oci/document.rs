@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::fmt::Arguments;
 
-use serde_json::value::RawValue;
-
+use super::json::Json;
 use super::object::{Keys, Object};
-use super::schema::{HOOKS, ID_MAPPING, LINUX, MOUNT, NAMESPACE, RESOURCES, ROOT, TOP};
-use super::value::{elements, id, map_value, string};
+use super::schema::{
+    ANNOTATIONS, HOOKS, ID_MAPPING, LINUX, MOUNT, MOUNTS, NAMESPACE, RESOURCES, ROOT, SOURCE, TOP,
+};
+use super::value::{decoded, elements, id, own_string, string, wrong_type};
 use super::{ArrayPath, DocumentError};
 
 /// One entry of `mounts` (config.md "Mounts").
@@ -50,10 +51,13 @@ pub(crate) struct Namespace<'a> {
     pub(crate) path: Option<Cow<'a, str>>,
 }
 
-/// A configuration, borrowed from the bytes it was read from.
+/// A configuration, borrowed from the bytes it was read from. Of a key that stands twice the last
+/// value counts; what other readers make of it is told by [`sources`](Self::sources) and taken from
+/// them by [`one_reading`](Self::one_reading).
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
+    pub(super) all: Json<'a>,
     pub(super) top: Object<'a>,
 }
 
@@ -62,9 +66,18 @@ impl<'a> Document<'a> {
     /// One pass, which looks into nothing below the top level.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DocumentError> {
         let text = std::str::from_utf8(bytes).map_err(DocumentError::Encoding)?;
-        Ok(Self {
-            text,
-            top: Object::read_first(text, TOP)?,
+        let all = Json::first_of(text).map_err(DocumentError::Syntax)?;
+        let top = Object::read(all, TOP, format_args!("the document"))?;
+        Ok(Self { text, all, top })
+    }
+
+    /// Whether a mount has this source and this destination, as far as it has them.
+    pub(crate) fn has_mount(&self, is_it: impl Fn(Option<&str>, Option<&str>) -> bool) -> bool {
+        let mounts = self.top.get(MOUNTS).into_iter().flat_map(Json::elements);
+        let mut mounts = mounts.map(|mount| Object::of(mount, MOUNT));
+        mounts.any(|mount| {
+            let text = |key| decoded(mount.get(key)?.quoted()?).ok();
+            is_it(text(SOURCE).as_deref(), text("destination").as_deref())
         })
     }
 
@@ -75,22 +88,45 @@ impl<'a> Document<'a> {
 
     /// All mounts, in order.
     pub(crate) fn mounts(&self) -> Result<Vec<Mount<'a>>, DocumentError> {
-        let mounts = self.raw_elements(ArrayPath::Mounts)?;
+        let mounts = self.elements(ArrayPath::Mounts)?;
         mounts
             .into_iter()
             .enumerate()
-            .map(|(index, raw)| mount(index, raw))
+            .map(|(index, value)| mount(index, value))
             .collect()
     }
 
-    /// The value of one annotation (config.md "Annotations").
+    /// The value of one annotation (config.md "Annotations"). Several objects of them are one, as in
+    /// Go: nobody else acts on those that are asked for.
     pub(crate) fn annotation(&self, key: &str) -> Result<Option<Cow<'a, str>>, DocumentError> {
-        let Some(raw) = self.top.get("annotations") else {
+        let place = format_args!("annotations");
+        let Some(last) = self.top.get(ANNOTATIONS) else {
             return Ok(None);
         };
-        map_value(raw, key, format_args!("annotations"))?
-            .map(|raw| string(raw, format_args!("annotations[\"{key}\"]")))
+        if !last.is_object() {
+            return Err(wrong_type(place, "an object", last));
+        }
+        let mut found = None;
+        for (_, annotations) in self.members_of_key(ANNOTATIONS) {
+            if annotations.is_null() {
+                found = None;
+            }
+            for (name, value) in annotations.members() {
+                if is_key(name, key) {
+                    found = Some(value);
+                }
+            }
+        }
+        found
+            .filter(|value| !value.is_null())
+            .map(|value| own_string(value, format_args!("annotations[\"{key}\"]")))
             .transpose()
+    }
+
+    /// All values under a key of the document's, in their order.
+    fn members_of_key(&self, key: &str) -> impl Iterator<Item = (Json<'a>, Json<'a>)> {
+        let members = self.all.members();
+        members.filter(move |(name, _)| is_key(*name, key))
     }
 
     /// `root.path`, which may be relative to the bundle (config.md "Root").
@@ -106,14 +142,13 @@ impl<'a> Document<'a> {
         let Some(linux) = self.linux()? else {
             return Ok(Vec::new());
         };
-        let Some(raw) = linux.get("namespaces") else {
+        let Some(namespaces) = linux.get("namespaces") else {
             return Ok(Vec::new());
         };
-        let namespaces = elements(raw, format_args!("linux.namespaces"))?;
-        namespaces
+        elements(namespaces, format_args!("linux.namespaces"))?
             .into_iter()
             .enumerate()
-            .map(|(index, raw)| namespace(index, raw))
+            .map(|(index, value)| namespace(index, value))
             .collect()
     }
 
@@ -136,18 +171,26 @@ impl<'a> Document<'a> {
         text(&linux, "rootfsPropagation", place)
     }
 
+    /// `linux.mountLabel` (config-linux.md "Mount Label").
+    pub(crate) fn mount_label(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
+        let Some(linux) = self.linux()? else {
+            return Ok(None);
+        };
+        text(&linux, "mountLabel", format_args!("linux.mountLabel"))
+    }
+
     fn id_mappings(&self, key: &str) -> Result<Vec<IdMapping>, DocumentError> {
-        let Some(raw) = self.linux()?.and_then(|linux| linux.get(key)) else {
+        let Some(ranges) = self.linux()?.and_then(|linux| linux.get(key)) else {
             return Ok(Vec::new());
         };
-        let ranges = elements(raw, format_args!("linux.{key}"))?;
+        let ranges = elements(ranges, format_args!("linux.{key}"))?;
         let numbered = ranges.into_iter().enumerate();
         numbered
-            .map(|(index, raw)| {
+            .map(|(index, range)| {
                 let place = format!("linux.{key}[{index}]");
-                let range = Object::read(raw, ID_MAPPING, format_args!("{place}"))?;
+                let range = Object::read(range, ID_MAPPING, format_args!("{place}"))?;
                 let id = |key| match range.get(key) {
-                    Some(raw) => id(raw, format_args!("{place}.{key}")),
+                    Some(value) => id(value, format_args!("{place}.{key}")),
                     None => Ok(0),
                 };
                 Ok(IdMapping {
@@ -161,24 +204,28 @@ impl<'a> Document<'a> {
 
     /// The elements of an array as they are written; none where there is no array.
     pub(crate) fn array(&self, array: ArrayPath) -> Result<Vec<&'a str>, DocumentError> {
-        Ok(self
-            .raw_elements(array)?
-            .into_iter()
-            .map(RawValue::get)
-            .collect())
+        let elements = self.elements(array)?;
+        Ok(elements.into_iter().map(Json::text).collect())
     }
 
     fn linux(&self) -> Result<Option<Object<'a>>, DocumentError> {
         object(&self.top, "linux", LINUX, format_args!("linux"))
     }
 
-    fn raw_elements(&self, array: ArrayPath) -> Result<Vec<&'a RawValue>, DocumentError> {
+    fn elements(&self, array: ArrayPath) -> Result<Vec<Json<'a>>, DocumentError> {
+        self.value(array)?.map_or_else(
+            || Ok(Vec::new()),
+            |value| elements(value, format_args!("{array}")),
+        )
+    }
+
+    fn value(&self, array: ArrayPath) -> Result<Option<Json<'a>>, DocumentError> {
         let hook = |key| {
             let hooks = object(&self.top, "hooks", HOOKS, format_args!("hooks"))?;
             Ok(hooks.and_then(|hooks| hooks.get(key)))
         };
-        let raw = match array {
-            ArrayPath::Mounts => self.top.get("mounts"),
+        Ok(match array {
+            ArrayPath::Mounts => self.top.get(MOUNTS),
             ArrayPath::CreateRuntimeHooks => hook("createRuntime")?,
             ArrayPath::CreateContainerHooks => hook("createContainer")?,
             ArrayPath::PoststopHooks => hook("poststop")?,
@@ -191,12 +238,16 @@ impl<'a> Document<'a> {
                 }
                 None => None,
             },
-        };
-        raw.map_or_else(
-            || Ok(Vec::new()),
-            |raw| elements(raw, format_args!("{array}")),
-        )
+        })
     }
+}
+
+/// Whether this is how a key is written.
+fn is_key(name: Json<'_>, key: &str) -> bool {
+    name.quoted().is_some_and(|quoted| {
+        // Without escapes it has the key's length; with them it is longer.
+        quoted.len() >= key.len() && decoded(quoted).is_ok_and(|name| name == key)
+    })
 }
 
 fn object<'a>(
@@ -207,7 +258,7 @@ fn object<'a>(
 ) -> Result<Option<Object<'a>>, DocumentError> {
     parent
         .get(key)
-        .map(|raw| Object::read(raw, keys, place))
+        .map(|value| Object::read(value, keys, place))
         .transpose()
 }
 
@@ -216,15 +267,18 @@ fn text<'a>(
     key: &str,
     place: Arguments<'_>,
 ) -> Result<Option<Cow<'a, str>>, DocumentError> {
-    object.get(key).map(|raw| string(raw, place)).transpose()
+    object
+        .get(key)
+        .map(|value| string(value, place))
+        .transpose()
 }
 
-fn mount(index: usize, raw: &RawValue) -> Result<Mount<'_>, DocumentError> {
-    let mount = Object::read(raw, MOUNT, format_args!("mounts[{index}]"))?;
+fn mount(index: usize, value: Json<'_>) -> Result<Mount<'_>, DocumentError> {
+    let mount = Object::read(value, MOUNT, format_args!("mounts[{index}]"))?;
     let options = match mount.get("options") {
-        Some(raw) => elements(raw, format_args!("mounts[{index}].options"))?
+        Some(options) => elements(options, format_args!("mounts[{index}].options"))?
             .into_iter()
-            .map(|raw| string(raw, format_args!("an element of mounts[{index}].options")))
+            .map(|option| string(option, format_args!("an element of mounts[{index}].options")))
             .collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
@@ -237,16 +291,16 @@ fn mount(index: usize, raw: &RawValue) -> Result<Mount<'_>, DocumentError> {
         )?
         .unwrap_or_default(),
         source: text(&mount, "source", format_args!("mounts[{index}].source"))?,
-        source_json: mount.get("source").map(RawValue::get),
+        source_json: mount.get("source").map(Json::text),
         kind: text(&mount, "type", format_args!("mounts[{index}].type"))?,
         options,
         maps_ids: mount.get("uidMappings").is_some() || mount.get("gidMappings").is_some(),
-        json: raw.get(),
+        json: value.text(),
     })
 }
 
-fn namespace(index: usize, raw: &RawValue) -> Result<Namespace<'_>, DocumentError> {
-    let namespace = Object::read(raw, NAMESPACE, format_args!("linux.namespaces[{index}]"))?;
+fn namespace(index: usize, value: Json<'_>) -> Result<Namespace<'_>, DocumentError> {
+    let namespace = Object::read(value, NAMESPACE, format_args!("linux.namespaces[{index}]"))?;
     Ok(Namespace {
         kind: text(
             &namespace,

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::value::RawValue;
-
+use super::json::{Json, WHITE_SPACE};
 use super::object::Object;
 use super::schema::{DOCUMENT, Level, MOUNT, Node};
 use super::splice::Splices;
-use super::value::{WHITE_SPACE, check, elements, is_null, span};
+use super::value::{check, elements};
 use super::{ArrayPath, Document, DocumentError};
 
 /// One change. Indices are those of the document that is edited, whatever else is in the list.
@@ -134,17 +133,18 @@ impl<'e> Plan<'e> {
         for (key, node) in level.children {
             match (object.get_or_null(key), node) {
                 _ if !self.touches(node) => {}
-                (Some(raw), _) if is_null(raw) => {
+                (Some(there), _) if there.is_null() => {
                     if let Some(value) = self.fresh(node)? {
-                        splices.replace(span(splices.text(), raw), value);
+                        splices.replace(there.span(splices.text()), value);
                     }
                 }
-                (Some(raw), Node::Array(array)) => self.edit_array(raw, *array, splices)?,
-                (Some(raw), Node::Object(level)) => {
-                    let object = Object::read(raw, level.keys, format_args!("{}", level.place))?;
-                    let open = span(splices.text(), raw).start;
+                (Some(there), Node::Array(array, _)) => self.edit_array(there, *array, splices)?,
+                (Some(there), Node::Object(level)) => {
+                    let object = Object::read(there, level.keys, format_args!("{}", level.place))?;
+                    let open = there.span(splices.text()).start;
                     self.edit_object(&object, open, level, splices)?;
                 }
+                (Some(_), Node::List(..)) => {}
                 (None, _) => {
                     if let Some(value) = self.fresh(node)? {
                         add_member(&mut members, key, &value);
@@ -158,7 +158,7 @@ impl<'e> Plan<'e> {
 
     fn edit_array<'a>(
         &self,
-        raw: &'a RawValue,
+        there: Json<'a>,
         array: ArrayPath,
         splices: &mut Splices<'a>,
     ) -> Result<(), DocumentError> {
@@ -166,9 +166,9 @@ impl<'e> Plan<'e> {
             return Ok(());
         };
         let text = splices.text();
-        let list = elements(raw, format_args!("{array}"))?;
+        let list = elements(there, format_args!("{array}"))?;
         edits.check_indices(array, list.len())?;
-        let spans: Vec<_> = list.iter().map(|raw| span(text, raw)).collect();
+        let spans: Vec<_> = list.iter().map(|element| element.span(text)).collect();
         let mut kept = false;
         for (index, element) in spans.iter().enumerate() {
             let inserts = edits.inserts.get(&index).map(|inserts| inserts.join(","));
@@ -204,7 +204,7 @@ impl<'e> Plan<'e> {
             let comma = if kept { "," } else { "" };
             let end = spans
                 .last()
-                .map_or(span(text, raw).start + 1, |last| last.end);
+                .map_or(there.span(text).start + 1, |last| last.end);
             splices.insert(end, format!("{comma}{}", appended.join(",")));
         }
         Ok(())
@@ -212,7 +212,8 @@ impl<'e> Plan<'e> {
 
     fn touches(&self, node: &Node) -> bool {
         match node {
-            Node::Array(array) => self.0.contains_key(array),
+            Node::Array(array, _) => self.0.contains_key(array),
+            Node::List(..) => false,
             Node::Object(level) => level.children.iter().any(|(_, node)| self.touches(node)),
         }
     }
@@ -220,7 +221,8 @@ impl<'e> Plan<'e> {
     /// The JSON of something that isn't there yet.
     fn fresh(&self, node: &Node) -> Result<Option<String>, DocumentError> {
         match node {
-            Node::Array(array) => {
+            Node::List(..) => Ok(None),
+            Node::Array(array, _) => {
                 let Some(edits) = self.0.get(array) else {
                     return Ok(None);
                 };
@@ -268,16 +270,16 @@ fn checked(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
 }
 
 fn replace_source<'a>(
-    mount: &'a RawValue,
+    mount: Json<'a>,
     index: usize,
     json: &str,
     splices: &mut Splices<'a>,
 ) -> Result<(), DocumentError> {
     let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
-    if let Some(raw) = object.get_or_null("source") {
-        splices.replace(span(splices.text(), raw), json.to_owned());
+    if let Some(there) = object.get_or_null("source") {
+        splices.replace(there.span(splices.text()), json.to_owned());
     } else {
-        let open = span(splices.text(), mount).start;
+        let open = mount.span(splices.text()).start;
         insert_members(&object, open, format!("\"source\":{json}"), splices);
     }
     Ok(())
@@ -300,7 +302,7 @@ fn insert_members<'a>(
         return;
     }
     match object.last() {
-        Some(last) => splices.insert(span(splices.text(), last).end, format!(",{members}")),
+        Some(last) => splices.insert(last.span(splices.text()).end, format!(",{members}")),
         None => splices.insert(open + 1, members),
     }
 }

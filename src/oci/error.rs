@@ -1,5 +1,27 @@
 //! Why a configuration can't be read or edited with certainty.
 
+use std::fmt;
+
+/// A kind of reader of JSON that has a reading of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Go's encoding/json: runc. Keys in any case; of a key that stands twice the last, objects
+    /// merged.
+    Go,
+    /// Whoever keeps strings as C does: crun. They end at a NUL character. Of a key that stands
+    /// twice yajl gives the first, json-c (crun from 2026 on) the last.
+    C,
+}
+
+impl fmt::Display for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Go => "delegates in Go (runc)",
+            Self::C => "delegates in C (crun)",
+        })
+    }
+}
+
 /// A `config.json` that isn't touched, and why.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
@@ -28,26 +50,49 @@ pub(crate) enum DocumentError {
         #[source]
         source: serde_json::Error,
     },
+    /// A string with a NUL character in it.
+    #[error(
+        "config.json: {place} has a NUL character, and of what comes after it {} read nothing; \
+         hint: remove it", Reader::C
+    )]
+    Nul {
+        /// The JSON path.
+        place: String,
+    },
     /// Go takes `Mounts` for `mounts`, crun doesn't.
     #[error(
-        "config.json: {place} has a key \"{key}\", which runc reads as \"{meant}\" and others \
+        "config.json: {place} has a key {key:?}, which {reader} read as \"{meant}\" and others \
          don't; hint: spell it \"{meant}\""
     )]
-    Case {
+    Spelling {
         /// The JSON path of the object.
         place: String,
         /// The key as it stands there.
         key: String,
-        /// The key that Go takes it for.
+        /// The key that it is taken for.
         meant: &'static str,
+        /// By whom.
+        reader: Reader,
     },
-    /// Which of the two counts depends on the reader.
-    #[error("config.json: {place} has the key \"{key}\" twice; hint: remove one of them")]
+    /// Two objects under one key: which of them counts, or what they come to together, depends on the
+    /// reader.
+    #[error(
+        "config.json: {place} has the key \"{key}\" twice, each with an object, and delegates read \
+         that in different ways; hint: make one of them"
+    )]
     Duplicate {
         /// The JSON path of the object.
         place: String,
         /// The key.
-        key: String,
+        key: &'static str,
+    },
+    /// A list that is longer than any of use.
+    #[error("config.json: {place} has more than {most} elements")]
+    TooMany {
+        /// The JSON path of the array.
+        place: String,
+        /// How many there may be.
+        most: usize,
     },
     /// An edit of an element that isn't there.
     #[error("config.json: {array} has {length} elements, and number {index} was to be edited")]

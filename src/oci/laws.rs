@@ -4,6 +4,7 @@ mod go;
 
 use serde_json::{Map, Value};
 
+use super::readings::UNREAD;
 use super::{ArrayPath, Document, DocumentError};
 
 /// The document's text as a value, where one can hold it, which has no odd numbers, halves of surrogate
@@ -12,6 +13,27 @@ pub(crate) fn value_of(text: &[u8]) -> Option<Value> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter();
     let last: Value = values.next()?.ok()?;
     (go::value_of(text)? == last).then_some(last)
+}
+
+/// A value as Go's `encoding/json` makes it of the text.
+pub(crate) fn to_go(text: &[u8]) -> Option<Value> {
+    go::value_of(text)
+}
+
+/// The form of a document of which there is one reading; `None` where it is refused to have one.
+pub(crate) fn one_reading(document: &Document<'_>) -> Option<Vec<u8>> {
+    let Some(one) = document.one_reading().ok()? else {
+        return Some(document.text().into());
+    };
+    let again = Document::parse(&one).expect("what was written");
+    assert!(matches!(again.one_reading(), Ok(None)), "one and no more");
+    let [before, after] = [document, &again].map(|it| format!("{:?}", it.mounts().ok()));
+    assert_eq!(before, after, "the same reading");
+    if !document.text().contains(UNREAD) {
+        let back = again.all_readings();
+        assert_eq!(String::from_utf8_lossy(&back), document.text());
+    }
+    Some(one)
 }
 
 /// Panics where the document is read in another way than `value`.

@@ -1,17 +1,19 @@
 //! A bundle's `config.json`: read and edited without losing a byte of what isn't understood.
 //!
-//! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed
-//! [`RawValue`](serde_json::value::RawValue)s, and edits are splices: white space, key order,
-//! unknown fields, odd escapes, numbers beyond f64 and the garbage that Go's decoder tolerates
-//! after the document all stay (docs/design.md, "The config"). oci-spec's types drop or refuse them.
+//! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed spans, and
+//! edits are splices: white space, key order, unknown fields, odd escapes, numbers beyond f64 and the
+//! garbage that Go's decoder tolerates after the document all stay (docs/design.md, "The config").
+//! oci-spec's types drop or refuse them.
 
 mod document;
 mod edit;
 mod error;
+mod json;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod laws;
 mod object;
 mod pretty;
+mod readings;
 mod schema;
 mod splice;
 #[cfg(test)]
@@ -20,6 +22,7 @@ mod value;
 
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;
-pub(crate) use error::DocumentError;
+pub(crate) use error::{DocumentError, Reader};
 pub(crate) use pretty::pretty;
+pub(crate) use readings::Source;
 pub(crate) use schema::ArrayPath;

@@ -1,15 +1,14 @@
 //! One JSON object: the values of the keys we care about, and where a new one would go.
 
-use std::fmt::{self, Arguments};
-
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use std::fmt::Arguments;
 
 use super::DocumentError;
-use super::value::{WHITE_SPACE, is_null, key_text, wrong_type};
+use super::error::Reader;
+use super::json::Json;
+use super::value::{before_nul, decoded, wrong_type};
 
 /// The most keys of one object that we care about.
-const MOST: usize = 6;
+const MOST: usize = 7;
 
 /// The keys of an object that we care about; each in lower case letters or camel case, ASCII.
 pub(super) type Keys = &'static [&'static str];
@@ -18,95 +17,109 @@ pub(super) type Keys = &'static [&'static str];
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     keys: Keys,
-    values: [Option<&'a RawValue>; MOST],
+    values: [Option<Json<'a>>; MOST],
     /// The value before the closing brace, whatever its key.
-    last: Option<&'a RawValue>,
-    trouble: Option<Trouble>,
-}
-
-/// Found while the object was read; it becomes an error once the place is known.
-#[derive(Debug)]
-enum Trouble {
-    Case { key: String, meant: &'static str },
-    Duplicate { key: &'static str },
+    last: Option<Json<'a>>,
+    is_odd: bool,
 }
 
 impl<'a> Object<'a> {
-    /// Reads the object `raw`, which is at `place`.
+    /// Reads the object `value`, which is at `place`.
     pub(super) fn read(
-        raw: &'a RawValue,
+        value: Json<'a>,
         keys: Keys,
         place: Arguments<'_>,
     ) -> Result<Self, DocumentError> {
-        let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-        Self::read_from(&mut deserializer, raw.get(), keys, place)
+        if value.is_object() {
+            Ok(Self::of(value, keys))
+        } else {
+            Err(wrong_type(place, "an object", value))
+        }
     }
 
-    /// Reads the first value of `text`, and leaves what comes after it alone.
-    pub(super) fn read_first(text: &'a str, keys: Keys) -> Result<Self, DocumentError> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        Self::read_from(&mut deserializer, text, keys, format_args!("the document"))
-    }
-
-    fn read_from(
-        deserializer: &mut serde_json::Deserializer<serde_json::de::StrRead<'a>>,
-        text: &str,
-        keys: Keys,
-        place: Arguments<'_>,
-    ) -> Result<Self, DocumentError> {
-        let text = text.trim_start_matches(WHITE_SPACE);
-        if !text.is_empty() && !text.starts_with('{') {
-            return Err(wrong_type(place, "an object", text));
+    /// The same; what is no object is an empty one.
+    pub(super) fn of(value: Json<'a>, keys: Keys) -> Self {
+        let mut object = Self {
+            keys,
+            values: [None; MOST],
+            last: None,
+            is_odd: false,
+        };
+        for (key, value) in value.members() {
+            object.last = Some(value);
+            match meant(key, keys) {
+                Some((at, Likeness::Same)) => object.note(at, value),
+                Some((_, Likeness::For(_))) => object.is_odd = true,
+                None => {}
+            }
         }
-        let object = Seed { keys }
-            .deserialize(deserializer)
-            .map_err(DocumentError::Syntax)?;
-        match object.trouble {
-            None => Ok(object),
-            Some(Trouble::Case { key, meant }) => Err(DocumentError::Case {
-                place: place.to_string(),
-                key,
-                meant,
-            }),
-            Some(Trouble::Duplicate { key }) => Err(DocumentError::Duplicate {
-                place: place.to_string(),
-                key: key.to_owned(),
-            }),
-        }
+        object
     }
 
     /// The value of `key`, which must be one of the keys cared for; `null` counts as absent, as
     /// it does in Go.
-    pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.get_or_null(key).filter(|raw| !is_null(raw))
+    pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {
+        self.get_or_null(key).filter(|value| !value.is_null())
     }
 
     /// The value of `key`, and be it `null`.
-    pub(super) fn get_or_null(&self, key: &str) -> Option<&'a RawValue> {
+    pub(super) fn get_or_null(&self, key: &str) -> Option<Json<'a>> {
         let at = self.keys.iter().position(|known| *known == key)?;
         self.values[at]
     }
 
     /// The value before the closing brace.
-    pub(super) const fn last(&self) -> Option<&'a RawValue> {
+    pub(super) const fn last(&self) -> Option<Json<'a>> {
         self.last
     }
 
-    fn note(&mut self, key: &str, value: &'a RawValue) {
-        let Some(at) = self.keys.iter().position(|known| folds_to(key, known)) else {
-            return;
-        };
-        let known = self.keys[at];
-        if key != known {
-            self.trouble.get_or_insert_with(|| Trouble::Case {
-                key: key.to_owned(),
-                meant: known,
-            });
-        } else if self.values[at].replace(value).is_some() {
-            self.trouble
-                .get_or_insert(Trouble::Duplicate { key: known });
+    /// Whether there are more readings of it than ours: a key stands twice, or is spelt otherwise.
+    pub(super) const fn is_odd(&self) -> bool {
+        self.is_odd
+    }
+
+    /// Of a key that stands twice the last value counts, as in Go, where `null` unsets an array or
+    /// an object and leaves anything else as it was.
+    fn note(&mut self, at: usize, value: Json<'a>) {
+        let earlier = self.values[at];
+        self.is_odd |= earlier.is_some();
+        let stays = |earlier: Json<'_>| value.is_null() && earlier.is_scalar();
+        if !earlier.is_some_and(stays) {
+            self.values[at] = Some(value);
         }
     }
+}
+
+/// How a key is one of those cared for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// It is the same.
+    Same,
+    /// It is taken for it by this kind of reader.
+    For(Reader),
+}
+
+/// The number of the key, of those cared for, that `key` is or may be taken for.
+pub(super) fn meant(key: Json<'_>, keys: Keys) -> Option<(usize, Likeness)> {
+    let quoted = key.quoted()?;
+    if let Some(cut) = before_nul(quoted) {
+        let (at, _) = position(cut, keys)?;
+        return Some((at, Likeness::For(Reader::C)));
+    }
+    let (at, is_same) = position(quoted, keys)?;
+    let likeness = if is_same {
+        Likeness::Same
+    } else {
+        Likeness::For(Reader::Go)
+    };
+    Some((at, likeness))
+}
+
+/// None where it is half a surrogate pair, which no key of ours has.
+fn position(quoted: &str, keys: Keys) -> Option<(usize, bool)> {
+    let key = decoded(quoted).ok()?;
+    let at = keys.iter().position(|known| folds_to(&key, known))?;
+    Some((at, key == keys[at]))
 }
 
 /// Whether Go's encoding/json takes `key` for the field `known`: simple Unicode folding, which
@@ -123,43 +136,4 @@ fn folds_to(key: &str, known: &str) -> bool {
             .chars()
             .map(fold)
             .eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
-}
-
-/// Reads an object; what isn't cared for is skipped, without a look at its type or its depth.
-struct Seed {
-    keys: Keys,
-}
-
-impl<'de> DeserializeSeed<'de> for Seed {
-    type Value = Object<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Object<'de>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Seed {
-    type Value = Object<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
-        let mut object = Object {
-            keys: self.keys,
-            values: [None; MOST],
-            last: None,
-            trouble: None,
-        };
-        // Raw: a key with half a surrogate pair is none of ours, and no reason to refuse.
-        while let Some(key) = map.next_key::<&'de RawValue>()? {
-            let value = map.next_value::<&'de RawValue>()?;
-            if let Some(key) = key_text(key) {
-                object.note(&key, value);
-            }
-            object.last = Some(value);
-        }
-        Ok(object)
-    }
 }

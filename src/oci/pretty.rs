@@ -1,6 +1,6 @@
 //! A configuration with a line for each value, for people: a caller's is one line.
 
-use super::value::WHITE_SPACE;
+use super::json::WHITE_SPACE;
 
 /// The text with other white space between its tokens, which all stay as they are written: what an
 /// object would drop, a second key or a number's last digits, is there.

@@ -4,10 +4,14 @@ use std::fmt;
 
 use super::object::Keys;
 
-pub(super) const TOP: Keys = &["mounts", "hooks", "linux", "annotations", "root"];
+pub(super) const MOUNTS: &str = "mounts";
+pub(super) const ANNOTATIONS: &str = "annotations";
+pub(super) const SOURCE: &str = "source";
+
+pub(super) const TOP: Keys = &[MOUNTS, "hooks", "linux", ANNOTATIONS, "root"];
 pub(super) const MOUNT: Keys = &[
     "destination",
-    "source",
+    SOURCE,
     "type",
     "options",
     "uidMappings",
@@ -21,6 +25,7 @@ pub(super) const LINUX: Keys = &[
     "uidMappings",
     "gidMappings",
     "rootfsPropagation",
+    "mountLabel",
 ];
 pub(super) const RESOURCES: Keys = &["devices"];
 pub(super) const ROOT: Keys = &["path"];
@@ -74,15 +79,20 @@ impl fmt::Display for ArrayPath {
     }
 }
 
-/// The objects on the way to the arrays.
+/// An object in which keys are read.
 pub(super) struct Level {
     pub(super) place: &'static str,
     pub(super) keys: Keys,
     pub(super) children: &'static [(&'static str, Node)],
 }
 
+/// What is below a key. Others hold what is read itself; an object of annotations is read by
+/// nobody else.
 pub(super) enum Node {
-    Array(ArrayPath),
+    /// An array that can be edited, and the keys that are read in its elements.
+    Array(ArrayPath, Keys),
+    /// Any other array: its place, and the keys that are read in its elements.
+    List(&'static str, Keys),
     Object(&'static Level),
 }
 
@@ -90,19 +100,19 @@ pub(super) const DOCUMENT: Level = Level {
     place: "the document",
     keys: TOP,
     children: &[
-        ("mounts", Node::Array(ArrayPath::Mounts)),
+        (MOUNTS, Node::Array(ArrayPath::Mounts, MOUNT)),
         (
             "hooks",
             Node::Object(&Level {
                 place: "hooks",
                 keys: HOOKS,
                 children: &[
-                    ("createRuntime", Node::Array(ArrayPath::CreateRuntimeHooks)),
+                    ("createRuntime", Node::Array(ArrayPath::CreateRuntimeHooks, &[])),
                     (
                         "createContainer",
-                        Node::Array(ArrayPath::CreateContainerHooks),
+                        Node::Array(ArrayPath::CreateContainerHooks, &[]),
                     ),
-                    ("poststop", Node::Array(ArrayPath::PoststopHooks)),
+                    ("poststop", Node::Array(ArrayPath::PoststopHooks, &[])),
                 ],
             }),
         ),
@@ -112,16 +122,27 @@ pub(super) const DOCUMENT: Level = Level {
                 place: "linux",
                 keys: LINUX,
                 children: &[
-                    ("devices", Node::Array(ArrayPath::Devices)),
+                    ("devices", Node::Array(ArrayPath::Devices, &[])),
                     (
                         "resources",
                         Node::Object(&Level {
                             place: "linux.resources",
                             keys: RESOURCES,
-                            children: &[("devices", Node::Array(ArrayPath::DeviceRules))],
+                            children: &[("devices", Node::Array(ArrayPath::DeviceRules, &[]))],
                         }),
                     ),
+                    ("namespaces", Node::List("linux.namespaces", NAMESPACE)),
+                    ("uidMappings", Node::List("linux.uidMappings", ID_MAPPING)),
+                    ("gidMappings", Node::List("linux.gidMappings", ID_MAPPING)),
                 ],
+            }),
+        ),
+        (
+            "root",
+            Node::Object(&Level {
+                place: "root",
+                keys: ROOT,
+                children: &[],
             }),
         ),
     ],

@@ -34,6 +34,10 @@ impl<'a> Splices<'a> {
         self.replace(range, "");
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// The text with all replacements made.
     pub(super) fn apply(mut self) -> Vec<u8> {
         self.list.sort_by_key(|(range, _)| range.start);

@@ -1,6 +1,7 @@
 //! Reading and editing as its callers do it; the laws are in `laws.rs`.
 
 mod laws;
+mod readings;
 
 use std::borrow::Cow;
 
@@ -36,6 +37,7 @@ fn source(index: usize, source: &str) -> Edit {
 fn trouble(text: &str) -> Option<String> {
     let read = |text: &str| -> Result<(), DocumentError> {
         let document = Document::parse(text.as_bytes())?;
+        document.one_reading()?;
         document.mounts()?;
         document.annotation("a")?;
         document.root_path()?;
@@ -155,37 +157,6 @@ fn keys_that_only_go_understands_are_refused_at_every_level() {
     ] {
         assert_eq!(trouble(text), None, "{text}");
     }
-}
-
-#[test]
-fn a_key_that_is_there_twice_is_refused_where_it_matters() {
-    for (text, place, key) in [
-        (r#"{"mounts":[],"mounts":[]}"#, "the document", "mounts"),
-        (
-            r#"{"mounts":[],"mo\u0075nts":[]}"#,
-            "the document",
-            "mounts",
-        ),
-        (
-            r#"{"mounts":[{"source":"a","source":"b"}]}"#,
-            "mounts[0]",
-            "source",
-        ),
-        (r#"{"annotations":{"a":"1","a":"2"}}"#, "annotations", "a"),
-        (
-            r#"{"linux":{"devices":1,"devices":null}}"#,
-            "linux",
-            "devices",
-        ),
-    ] {
-        let expected = format!("config.json: {place} has the key \"{key}\" twice");
-        let sentence = trouble(text).unwrap_or_default();
-        assert!(sentence.starts_with(&expected), "{text}: {sentence:?}");
-    }
-    assert_eq!(
-        trouble(r#"{"x":1,"x":2,"annotations":{"b":"1","b":"2"}}"#),
-        None
-    );
 }
 
 #[test]
@@ -408,22 +379,4 @@ fn an_edit_of_what_is_not_there_is_an_error() {
     ] {
         assert_eq!(document.apply(&[edit]).unwrap_err().to_string(), sentence);
     }
-}
-
-#[test]
-fn an_edit_looks_for_go_keys_where_it_writes() {
-    let document = Document::parse(br#"{"hooks":{"CreateRuntime":[]}}"#).unwrap();
-    let error = document
-        .apply(&[push(ArrayPath::PoststopHooks, "1")])
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            DocumentError::Case {
-                meant: "createRuntime",
-                ..
-            }
-        ),
-        "{error}"
-    );
 }

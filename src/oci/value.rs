@@ -1,27 +1,23 @@
-//! Single JSON values: strings, arrays, maps whose keys are data.
+//! What single values say: strings, ids, arrays, maps whose keys are data.
 
 use std::borrow::Cow;
-use std::fmt::{self, Arguments};
-use std::ops::Range;
+use std::fmt::Arguments;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::DocumentError;
+use super::json::Json;
 
-/// What RFC 8259 calls white space; Rust's notion is wider.
-pub(super) const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
-
-pub(super) fn is_null(raw: &RawValue) -> bool {
-    raw.get() == "null"
-}
+/// The most elements of a list that are kept: more mounts than that a mount namespace can't have
+/// (`/proc/sys/fs/mount-max`), and of the other lists no config has as many.
+const MOST_ELEMENTS: usize = 100_000;
 
 pub(super) fn wrong_type(
     place: Arguments<'_>,
     expected: &'static str,
-    text: &str,
+    value: Json<'_>,
 ) -> DocumentError {
-    let found = match text.bytes().next() {
+    let found = match value.text().bytes().next() {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
         Some(b'"') => "a string",
@@ -36,103 +32,79 @@ pub(super) fn wrong_type(
     }
 }
 
-/// The text of the string `raw`, which is at `place`.
+/// The text of the string `value`, which is at `place`.
 pub(super) fn string<'a>(
-    raw: &'a RawValue,
+    value: Json<'a>,
     place: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
-    let text = raw.get();
-    let Some(inner) = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
-    else {
-        return Err(wrong_type(place, "a string", text));
+    let text = own_string(value, place)?;
+    if text.contains('\0') {
+        return Err(DocumentError::Nul {
+            place: place.to_string(),
+        });
+    }
+    Ok(text)
+}
+
+/// The same of a string that means nothing to a delegate, which may read as much of it as it likes.
+pub(super) fn own_string<'a>(
+    value: Json<'a>,
+    place: Arguments<'_>,
+) -> Result<Cow<'a, str>, DocumentError> {
+    let Some(quoted) = value.quoted() else {
+        return Err(wrong_type(place, "a string", value));
     };
-    if !inner.contains('\\') {
-        return Ok(Cow::Borrowed(inner));
+    decoded(quoted).map_err(|source| DocumentError::Text {
+        place: place.to_string(),
+        source,
+    })
+}
+
+/// What stands between a string's quotes, without its escapes; fails for half a surrogate pair.
+pub(super) fn decoded(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
+    if !quoted.contains('\\') {
+        return Ok(Cow::Borrowed(quoted));
     }
-    serde_json::from_str(text)
-        .map(Cow::Owned)
-        .map_err(|source| DocumentError::Text {
-            place: place.to_string(),
-            source,
-        })
+    serde_json::from_str(&format!("\"{quoted}\"")).map(Cow::Owned)
 }
 
-/// The user or group id `raw`, which is at `place`.
-pub(super) fn id(raw: &RawValue, place: Arguments<'_>) -> Result<u32, DocumentError> {
-    serde_json::from_str(raw.get())
-        .map_err(|_| wrong_type(place, "a number from 0 to 4294967295", raw.get()))
-}
-
-/// The elements of the array `raw`, which is at `place`.
-pub(super) fn elements<'a>(
-    raw: &'a RawValue,
-    place: Arguments<'_>,
-) -> Result<Vec<&'a RawValue>, DocumentError> {
-    if !raw.get().starts_with('[') {
-        return Err(wrong_type(place, "an array", raw.get()));
-    }
-    serde_json::from_str(raw.get()).map_err(DocumentError::Syntax)
-}
-
-/// The text of a key; none where it is half a surrogate pair, which no key of ours has.
-pub(super) fn key_text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    string(raw, format_args!("")).ok()
-}
-
-/// One value of a map of strings whose keys are data: exact, and only once.
-pub(super) fn map_value<'a>(
-    raw: &'a RawValue,
-    key: &str,
-    place: Arguments<'_>,
-) -> Result<Option<&'a RawValue>, DocumentError> {
-    if !raw.get().starts_with('{') {
-        return Err(wrong_type(place, "an object", raw.get()));
-    }
-    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-    let found = Lookup { key }
-        .deserialize(&mut deserializer)
-        .map_err(DocumentError::Syntax)?;
-    match found {
-        (value, false) => Ok(value.filter(|raw| !is_null(raw))),
-        (_, true) => Err(DocumentError::Duplicate {
-            place: place.to_string(),
-            key: key.to_owned(),
-        }),
-    }
-}
-
-struct Lookup<'k> {
-    key: &'k str,
-}
-
-impl<'de> DeserializeSeed<'de> for Lookup<'_> {
-    type Value = (Option<&'de RawValue>, bool);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Lookup<'_> {
-    type Value = (Option<&'de RawValue>, bool);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut value, mut twice) = (None, false);
-        while let Some(key) = map.next_key::<&'de RawValue>()? {
-            if key_text(key).is_some_and(|key| key == self.key) {
-                twice |= value.replace(map.next_value()?).is_some();
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
+/// What stands between a string's quotes before its first NUL character: all that is left of it
+/// where strings end there, as in C. `None` where it has none.
+pub(super) fn before_nul(quoted: &str) -> Option<&str> {
+    let mut at = 0;
+    while let Some(next) = quoted.get(at..)?.find('\\') {
+        at += next;
+        if quoted[at..].starts_with("\\u0000") {
+            return Some(&quoted[..at]);
         }
-        Ok((value, twice))
+        // The escaped character: an ASCII one.
+        at += 2;
     }
+    None
+}
+
+/// The user or group id `value`, which is at `place`.
+pub(super) fn id(value: Json<'_>, place: Arguments<'_>) -> Result<u32, DocumentError> {
+    serde_json::from_str(value.text())
+        .map_err(|_| wrong_type(place, "a number from 0 to 4294967295", value))
+}
+
+/// The elements of the array `value`, which is at `place`.
+pub(super) fn elements<'a>(
+    value: Json<'a>,
+    place: Arguments<'_>,
+) -> Result<Vec<Json<'a>>, DocumentError> {
+    if !value.is_array() {
+        return Err(wrong_type(place, "an array", value));
+    }
+    let elements: Vec<_> = value.elements().take(MOST_ELEMENTS + 1).collect();
+    if elements.len() > MOST_ELEMENTS {
+        return Err(DocumentError::TooMany {
+            place: place.to_string(),
+            most: MOST_ELEMENTS,
+        });
+    }
+    Ok(elements)
 }
 
 /// Whether `text` is one JSON value and nothing else.
@@ -140,9 +112,22 @@ pub(super) fn check(text: &str) -> Result<(), serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(drop)
 }
 
-/// The bytes that `raw` takes within `text`, which it was read from.
-pub(super) fn span(text: &str, raw: &RawValue) -> Range<usize> {
-    // Addresses only, nothing is read through them: `raw` is borrowed from `text`.
-    let start = raw.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
-    start..start.wrapping_add(raw.get().len())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_of_cs_ends_at_its_first_nul() {
+        for (quoted, before) in [
+            (r"a\u0000b", Some("a")),
+            (r"\u0000", Some("")),
+            (r#"\\\"\u00e9\u0000\u0000"#, Some(r#"\\\"\u00e9"#)),
+            (r"\\u0000", None),
+            (r"\\\\u0000x", None),
+            ("é", None),
+            ("", None),
+        ] {
+            assert_eq!(before_nul(quoted), before, "{quoted}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What a config may not lead to.
 
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use crust_state::TargetPath;
@@ -58,13 +59,17 @@ pub(super) fn nothing_is_hidden(
     mounts: &[Mount<'_>],
     planned: &[PlannedMount],
 ) -> Result<(), PlanError> {
+    let places: Vec<PathBuf> = mounts
+        .iter()
+        .map(|mount| in_order(Path::new(&*mount.destination)))
+        .collect();
+    let own: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
     for volume in planned {
-        let place = in_order(&volume.destination);
+        let place = &places[volume.index];
         for other in mounts.iter().filter(|other| other.index != volume.index) {
-            let own = planned.iter().any(|planned| planned.index == other.index);
-            let comes_later = own && other.index > volume.index;
-            let below = in_order(Path::new(&*other.destination));
-            if below.starts_with(&place) && !(comes_later && below != place) {
+            let comes_later = own.contains(&other.index) && other.index > volume.index;
+            let below = &places[other.index];
+            if below.starts_with(place) && !(comes_later && below != place) {
                 return Err(PlanError::Hidden {
                     volume: volume.found.volume.volume_name(),
                     destination: volume.destination.display().to_string(),

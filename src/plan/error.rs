@@ -71,6 +71,11 @@ pub(crate) enum PlanError {
         volume: String,
         source: DocumentError,
     },
+    #[error(
+        "{who}: config.json names it where delegates differ in what they read: under a key of a \
+         mount, or of the list of mounts, that stands twice; hint: give each key once"
+    )]
+    OtherReading { who: String },
     #[error("volume {volume}: {what}")]
     Unsupported { volume: String, what: &'static str },
 }

@@ -16,6 +16,8 @@ use crate::role::{Role, RoleError};
 pub(crate) trait Records: Node {
     /// The volumes that are staged for a pod.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
+    /// Whether an SELinux policy is enforced.
+    fn enforces_selinux(&self) -> bool;
     /// The record of a sandbox.
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
@@ -28,6 +30,8 @@ pub(crate) trait Details {
     fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
     /// `root.path`, which may be relative to the bundle.
     fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
+    /// `linux.mountLabel`.
+    fn mount_label(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
 }
 
 impl Details for Document<'_> {
@@ -41,6 +45,10 @@ impl Details for Document<'_> {
 
     fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
         self.root_path()
+    }
+
+    fn mount_label(&self) -> Result<Option<Cow<'_, str>>, DocumentError> {
+        self.mount_label()
     }
 }
 
@@ -88,6 +96,18 @@ impl Facts<'_> {
         }
         Ok(Some(Ids::New { users, groups }))
     }
+}
+
+/// The SELinux label that a config gives its volumes' files: the pod's level, and the type that is
+/// the containers' files'. CRI runtimes give a sandbox's config the pod's, and a container that asks
+/// for no level of its own has that of its sandbox. Without a policy that is enforced it says nothing.
+pub(super) fn label(
+    details: &dyn Details,
+    node: &impl Records,
+) -> Result<Option<String>, DocumentError> {
+    let label = details.mount_label()?.filter(|label| !label.is_empty());
+    let label = label.filter(|_| node.enforces_selinux());
+    Ok(label.map(Cow::into_owned))
 }
 
 fn ranges(mappings: &[IdMapping]) -> Vec<IdRange> {

@@ -10,9 +10,10 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{Facts, Plan, PlanError, PlannedMount, Records, plan};
+use super::{Facts, Look, Plan, PlanError, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError};
-use crate::oci::{Document, Mount, Namespace};
+use crate::oci::laws::to_go;
+use crate::oci::{Document, Mount, Namespace, Reader};
 use crate::role::Role;
 
 const BUNDLE: &str = "/run/b";
@@ -22,6 +23,27 @@ const BUNDLE: &str = "/run/b";
 struct AllStaged {
     pod_uid: String,
     pid: i32,
+}
+
+/// Panics where a delegate would mount a volume that the first look at a config doesn't see.
+pub(crate) fn none_is_overlooked(document: &Document<'_>) {
+    let node = AllStaged::for_these(&[], &[]);
+    let config = Config::default();
+    let concerns = |delegate| {
+        let bundle = Path::new(BUNDLE);
+        let look = Look { document, bundle, delegate };
+        look.concern(&config, &node).is_some()
+    };
+    let ours = document.mounts().unwrap_or_default();
+    if ours.iter().any(|mount| of_a_volume(&mount)) {
+        assert!(concerns(Reader::Go) && concerns(Reader::C));
+    }
+    let gos = to_go(document.text().as_bytes()).unwrap_or_default();
+    let mounts = gos["mounts"].as_array().into_iter().flatten();
+    let mut sources = mounts.filter_map(|mount| mount["source"].as_str());
+    if sources.any(|source| source.starts_with('/') && is_of_a_volume(source)) {
+        assert!(concerns(Reader::Go));
+    }
 }
 
 /// Panics where a law doesn't hold of a config.
@@ -69,10 +91,12 @@ fn of_a_volume(mount: &&Mount<'_>) -> bool {
     let is_bind = |word: &str| word == "bind" || word == "rbind";
     let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));
     let source = mount.source.as_deref().unwrap_or_default();
-    if source.contains('\0') || !(binds || source.starts_with('/')) {
-        return false;
-    }
-    volume_of(&clean(&Path::new(BUNDLE).join(source))).is_some()
+    (binds || source.starts_with('/')) && is_of_a_volume(source)
+}
+
+fn is_of_a_volume(source: &str) -> bool {
+    let is_path = !source.contains('\0');
+    is_path && volume_of(&clean(&Path::new(BUNDLE).join(source))).is_some()
 }
 
 /// The volume that a path is, or is in.
@@ -170,6 +194,10 @@ impl Records for AllStaged {
         Ok(Vec::new())
     }
 
+    fn enforces_selinux(&self) -> bool {
+        true
+    }
+
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {
         let process = Process {
             pid: self.pid,
@@ -182,6 +210,7 @@ impl Records for AllStaged {
             id: id.to_owned(),
             pod_uid: self.pod_uid.clone(),
             process,
+            mount_label: None,
             failures: Vec::new(),
         }))
     }

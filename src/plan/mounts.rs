@@ -1,10 +1,10 @@
 //! A config's mounts of deferred volumes.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
+use super::concern::bound;
 use super::error::PlanError;
 use super::facts::Facts;
 use super::value::PlannedMount;
@@ -34,12 +34,7 @@ pub(crate) fn planned(
     let Some(given) = &mount.source else {
         return Ok(None);
     };
-    // The delegate takes a relative bind source from the bundle.
-    let source = if is_bind(mount) && !given.starts_with('/') {
-        Cow::Owned(bundle.join(&**given))
-    } else {
-        Cow::Borrowed(Path::new(&**given))
-    };
+    let source = bound(bundle, given, is_bind(mount));
     let found = match_source(&source, config, node).map_err(|source| PlanError::Match {
         destination: mount.destination.to_string(),
         source,

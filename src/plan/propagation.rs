@@ -1,5 +1,6 @@
 //! A volume is never seen on the host: its mount isn't shared, nor made on one that is.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::error::PlanError;
@@ -21,12 +22,8 @@ pub(super) fn check(
     let rootfs = facts.details.root_path().map_err(document)?;
     let rootfs = facts.bundle.join(rootfs.as_deref().unwrap_or_default());
     let place = |mount: &Mount<'_>| node.within(&rootfs, Path::new(&*mount.destination));
-    let tree = Tree {
-        places: facts.mounts.iter().map(place).collect(),
-        mounts: facts.mounts,
-        planned,
-        root_is_shared: root.is_some_and(|root| is_shared(&root)),
-    };
+    let places: Vec<PathBuf> = facts.mounts.iter().map(place).collect();
+    let tree = Tree::of(facts.mounts, &places, planned, root.is_some_and(|it| is_shared(&it)));
     for mount in planned {
         let volume = mount.found.volume.volume_name();
         if said(&mount.options).is_some_and(is_shared) {
@@ -36,57 +33,66 @@ pub(super) fn check(
                        and a deferred volume never is; hint: use HostToContainer or None",
             });
         }
-        if let Some(shared) = tree.holder(mount.index).and_then(|it| tree.shared(it)) {
+        if let Some(shared) = tree.shares(mount.index) {
             return Err(PlanError::Shared {
                 volume,
                 destination: mount.destination.display().to_string(),
-                shared: tree.mounts[shared].destination.to_string(),
+                shared: facts.mounts[shared].destination.to_string(),
             });
         }
     }
     Ok(())
 }
 
-/// A config's mounts, by their index.
-struct Tree<'a> {
-    mounts: &'a [Mount<'a>],
-    /// Where each is made.
-    places: Vec<PathBuf>,
-    planned: &'a [PlannedMount],
-    root_is_shared: bool,
+/// What becomes of a config's mounts, by their index. Each is looked at once, however many there are
+/// and however they are stacked.
+struct Tree {
+    /// The mount that each is made on: the deepest of those before it, and of several on one place
+    /// the last. `None`: the root file system, whose mount the delegate makes private.
+    holders: Vec<Option<usize>>,
+    /// The mount that the host shares: each itself, or the one that it comes to be shared by.
+    shared: Vec<Option<usize>>,
 }
 
-impl Tree<'_> {
-    /// The mount that another is made on: the deepest of those before it, and of several on one
-    /// place the last. `None`: the root file system, whose mount the delegate makes private.
-    fn holder(&self, index: usize) -> Option<usize> {
-        let place = &self.places[index];
-        let before = (0..index).filter(|other| place.starts_with(&self.places[*other]));
-        before.max_by_key(|other| self.places[*other].components().count())
+impl Tree {
+    fn of(
+        mounts: &[Mount<'_>],
+        places: &[PathBuf],
+        planned: &[PlannedMount],
+        root_is_shared: bool,
+    ) -> Self {
+        let planned: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
+        let (mut holders, mut shared) = (Vec::new(), Vec::new());
+        let mut last: HashMap<&Path, usize> = HashMap::new();
+        for (index, (mount, place)) in mounts.iter().zip(places).enumerate() {
+            let holder = place.ancestors().find_map(|above| last.get(above).copied());
+            shared.push(match effective(mount) {
+                Some(said) => is_shared(said).then_some(index),
+                // It is its source's peer, unless the delegate has cut all of its tree off.
+                None if is_bind(mount) && !planned.contains(&index) => {
+                    root_is_shared.then_some(index)
+                }
+                // A file system of the container's own is shared by what it is mounted on.
+                None => holder.and_then(|holder| shared[holder]),
+            });
+            holders.push(holder);
+            last.insert(place, index);
+        }
+        Self { holders, shared }
     }
 
-    /// The mount that the host shares: this one, or the one that it comes to be shared by.
-    fn shared(&self, index: usize) -> Option<usize> {
-        let mount = &self.mounts[index];
-        if let Some(said) = Self::effective(mount) {
-            return is_shared(said).then_some(index);
-        }
-        let is_planned = self.planned.iter().any(|planned| planned.index == index);
-        if is_bind(mount) && !is_planned {
-            // It is its source's peer, unless the delegate has cut all of its tree off.
-            return self.root_is_shared.then_some(index);
-        }
-        // A file system of the container's own is shared by what it is mounted on.
-        self.holder(index).and_then(|holder| self.shared(holder))
+    /// The mount that a mount would be seen on the host by.
+    fn shares(&self, index: usize) -> Option<usize> {
+        self.shared[self.holders[index]?]
     }
+}
 
-    /// What a mount's options make of the whole of it. What is bound with its mounts keeps theirs,
-    /// unless the option is for all of them.
-    fn effective<'m>(mount: &'m Mount<'_>) -> Option<&'m str> {
-        let said = said(&mount.options)?;
-        let is_tree = mount.options.iter().any(|option| option == "rbind");
-        (is_shared(said) || said.starts_with('r') || !is_tree).then_some(said)
-    }
+/// What a mount's options make of the whole of it. What is bound with its mounts keeps theirs,
+/// unless the option is for all of them.
+fn effective<'m>(mount: &'m Mount<'_>) -> Option<&'m str> {
+    let said = said(&mount.options)?;
+    let is_tree = mount.options.iter().any(|option| option == "rbind");
+    (is_shared(said) || said.starts_with('r') || !is_tree).then_some(said)
 }
 
 /// Of options that contradict each other the last one counts.

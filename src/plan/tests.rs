@@ -24,6 +24,8 @@ const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 /// A node with some staged volumes and one sandbox, `s`, of pod `uid-1`, process 100.
 struct Table {
     staged: Vec<&'static str>,
+    /// An SELinux policy.
+    enforces: bool,
 }
 
 impl Node for Table {
@@ -74,6 +76,10 @@ impl Records for Table {
             .collect())
     }
 
+    fn enforces_selinux(&self) -> bool {
+        self.enforces
+    }
+
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {
         let process = Process {
             pid: 100,
@@ -87,6 +93,7 @@ impl Records for Table {
             id: known,
             pod_uid,
             process,
+            mount_label: None,
             failures: vec![],
         };
         Ok((id == "s").then_some(record))

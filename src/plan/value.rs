@@ -28,6 +28,8 @@ pub(crate) struct SandboxPlan {
     pub(crate) volumes: Vec<TargetPath>,
     /// It gets the devices too: only without a user namespace can the delegate make them.
     pub(crate) devices: bool,
+    /// The SELinux label that the volumes' files are to have.
+    pub(crate) label: Option<String>,
 }
 
 /// A container with volumes.
@@ -37,6 +39,8 @@ pub(crate) struct ContainerPlan {
     pub(crate) way: MountMode,
     /// The ids that its mounts show, where it has a user namespace.
     pub(crate) ids: Option<Ids>,
+    /// The SELinux label that its volumes' files are to have.
+    pub(crate) label: Option<String>,
     pub(crate) mounts: Vec<PlannedMount>,
 }
 
@@ -71,6 +75,16 @@ pub(crate) struct PlannedMount {
 }
 
 impl ContainerPlan {
+    /// The label that its volumes are mounted with: a container that asks for none takes its
+    /// sandbox's.
+    pub(crate) fn label(&self) -> Option<&str> {
+        let sandboxes = match &self.pod {
+            Pod::Sandbox(record) => record.mount_label.as_deref(),
+            Pod::Own { .. } => None,
+        };
+        self.label.as_deref().or(sandboxes)
+    }
+
     /// Each volume once.
     pub(crate) fn volumes(&self) -> Vec<&TargetPath> {
         let volumes = self.mounts.iter().map(|mount| &mount.found.volume);

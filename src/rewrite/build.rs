@@ -27,7 +27,7 @@ pub(crate) struct Hooks {
 }
 
 /// What is made of a bundle.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Made {
     /// The config's real path, by which its bundle is known whatever path it is given by.
     pub(crate) config: PathBuf,

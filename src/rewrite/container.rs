@@ -51,6 +51,9 @@ pub(crate) fn container(
         let mut mount = hooks.hook("mount", &[], limits::CONTAINER)?;
         let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
         arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
+        if let Some(label) = &plan.label {
+            arguments(&mut mount, ["--mount-label", label]);
+        }
         for planned in &plan.mounts {
             let told = serde_json::to_string(&hooked(planned)).context("hook's argument")?;
             arguments(&mut mount, ["--mount", &told]);

@@ -37,6 +37,9 @@ pub(crate) fn sandbox(
     let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
     let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
     arguments(&mut mount, told);
+    if let Some(label) = &plan.label {
+        arguments(&mut mount, ["--mount-label", label]);
+    }
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(
         ArrayPath::PoststopHooks,

@@ -1,32 +1,27 @@
 //! Rewritten configs: known again, and taken back.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use crust_mount::sandbox::CRUST;
 use crust_state::Config;
-use crust_state::bundle::{BundleRecord, RemovedMount};
+use crust_state::bundle::{BundleRecord, RemovedMount, ReplacedSource};
 use oci_spec::runtime::Hook;
 
 use super::build::PROGRAM;
-use crate::oci::{ArrayPath, Document, DocumentError, Edit};
+use crate::oci::{ArrayPath, Document, Edit};
 
-/// Whether a config was rewritten before: its bundle is created again.
-pub(crate) fn is_rewritten(
-    document: &Document<'_>,
-    is_sandbox: bool,
-    config: &Config,
-) -> Result<bool, DocumentError> {
+/// Whether a config was rewritten before: its bundle is created again. What isn't well-formed isn't
+/// of ours.
+pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &Config) -> bool {
     let attach = config.attach_directory();
-    let by_mount = document.mounts()?.iter().any(|mount| {
-        mount
-            .source
-            .as_deref()
-            .is_some_and(|source| Path::new(source).starts_with(&attach))
-            || (is_sandbox && mount.destination == CRUST)
+    let by_mount = document.has_mount(|source, destination| {
+        source.is_some_and(|source| Path::new(source).starts_with(&attach))
+            || (is_sandbox && destination == Some(CRUST))
     });
-    let hooks = document.array(ArrayPath::CreateContainerHooks)?;
-    Ok(by_mount || hooks.into_iter().any(mounts_volumes))
+    let hooks = document.array(ArrayPath::CreateContainerHooks);
+    by_mount || hooks.unwrap_or_default().into_iter().any(mounts_volumes)
 }
 
 /// Whether a hook is the one that mounts volumes in the container.
@@ -43,6 +38,10 @@ pub(crate) fn undo(
     config: &Config,
 ) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
+    let sources = record.sources.iter();
+    let sources: HashMap<&str, &ReplacedSource> = sources
+        .map(|replaced| (&*replaced.attached, replaced))
+        .collect();
     for mount in document.mounts()? {
         let Some(source) = mount.source.as_deref() else {
             continue;
@@ -50,9 +49,8 @@ pub(crate) fn undo(
         if !Path::new(source).starts_with(config.attach_directory()) {
             continue;
         }
-        let replaced = record.sources.iter().find(|replaced| {
-            replaced.attached == source && replaced.destination == mount.destination
-        });
+        let replaced = sources.get(source);
+        let replaced = replaced.filter(|replaced| replaced.destination == mount.destination);
         let replaced = replaced.ok_or_else(|| unknown_source(source, &mount.destination))?;
         let json = replaced.original.clone();
         edits.push(Edit::ReplaceMountSourceJson {

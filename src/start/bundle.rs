@@ -14,8 +14,8 @@ pub(super) struct Bundle<'a> {
     file: &'a ForeignFile,
     /// What a record says of the create.
     made: Made,
-    /// An earlier create has left the config as it is.
-    rewritten: bool,
+    /// The config from before an earlier create, which has left it as it is.
+    before: Option<Vec<u8>>,
 }
 
 impl<'a> Bundle<'a> {
@@ -25,36 +25,40 @@ impl<'a> Bundle<'a> {
             state,
             file,
             made,
-            rewritten: false,
+            before: None,
         }
     }
 
-    /// A bundle whose config was rewritten by an earlier create, under whatever id; and the text
-    /// from before that.
+    /// A bundle whose config was rewritten by an earlier create, under whatever id.
     pub(super) fn undone(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
         made: Made,
         document: &Document<'_>,
         config: &Config,
-    ) -> Result<(Self, Vec<u8>)> {
+    ) -> Result<Self> {
         let (record, text) = original(state, &made, document, config)?;
         let mut bundle = Self::new(state, file, made);
-        bundle.rewritten = true;
+        bundle.before = Some(text);
         bundle.made.containers = together(record.containers.0, bundle.made.containers);
-        Ok((bundle, text))
+        Ok(bundle)
     }
 
     pub(super) fn state(&self) -> &'a StateDirectory {
         self.state
     }
 
+    /// The config as its caller wrote it.
+    pub(super) fn text(&self) -> &[u8] {
+        self.before.as_deref().unwrap_or(self.file.bytes())
+    }
+
     /// Writes the record, then the config: a config without its record couldn't be undone.
-    pub(super) fn commit(self, document: &Document<'_>, rewrite: Rewrite) -> Result<()> {
-        let again = self.brought_back(document)?;
+    pub(super) fn commit(&self, document: &Document<'_>, rewrite: Rewrite) -> Result<()> {
+        let again = self.brought_back()?;
         let file = again.as_ref().unwrap_or(self.file);
         let name = BundleRecord::name(&self.made.config);
-        let (text, record) = rewrite.apply(document, self.made)?;
+        let (text, record) = rewrite.apply(document, self.made.clone())?;
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
@@ -67,8 +71,8 @@ impl<'a> Bundle<'a> {
     }
 
     /// Nothing of ours is in the config any more: it is written as it was, if it isn't.
-    pub(super) fn leave(self, document: &Document<'_>) -> Result<()> {
-        if self.brought_back(document)?.is_some() {
+    pub(super) fn leave(&self) -> Result<()> {
+        if self.brought_back()?.is_some() {
             let name = BundleRecord::name(&self.made.config);
             self.state.remove_bundle(name)?;
         }
@@ -77,16 +81,17 @@ impl<'a> Bundle<'a> {
 
     /// A rewritten config as it was, on the disk: at no time does a record stand beside a config
     /// that another one was made of.
-    fn brought_back(&self, document: &Document<'_>) -> Result<Option<ForeignFile>> {
-        if !self.rewritten {
+    fn brought_back(&self) -> Result<Option<ForeignFile>> {
+        let Some(before) = &self.before else {
             return Ok(None);
-        }
-        self.file.replace(&document.apply(&[])?)?;
+        };
+        self.file.replace(before)?;
         Ok(Some(self.file.again()?))
     }
 }
 
-/// The text of a config from before an earlier create rewrote it, and the record that says so.
+/// The text of a config as its caller wrote it before an earlier create rewrote it, and the record
+/// that says so. `document` is the [`one_reading`](super::one_reading) of what was left of it.
 pub(crate) fn original(
     state: &StateDirectory,
     made: &Made,
@@ -102,6 +107,7 @@ pub(crate) fn original(
         );
     };
     let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+    let text = Document::parse(&text)?.all_readings();
     Ok((record, text))
 }
 

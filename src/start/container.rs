@@ -16,7 +16,7 @@ impl Job<'_> {
     pub(super) fn container(
         &self,
         document: &Document<'_>,
-        bundle: Bundle<'_>,
+        bundle: &Bundle<'_>,
         plan: &ContainerPlan,
     ) -> Result<()> {
         let crust = CrustDirectory::new(self.config);
@@ -81,6 +81,7 @@ impl<'a, 'p> Users<'a, 'p> {
             id: self.id,
             sandbox: self.plan.pod.sandbox(self.id),
             pod_uid,
+            label: self.plan.label(),
         };
         let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
         (new, mounts)

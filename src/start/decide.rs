@@ -1,7 +1,8 @@
 //! What is read and decided before anything is done: a create goes on from here, and `crust explain`
 //! ends here.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use crust_mount::sandbox::Sandbox;
@@ -12,13 +13,31 @@ use crust_state::foreign::ForeignFile;
 use crust_state::{CrustDirectory, TargetPath};
 
 use super::Job;
-use crate::invocation::Verb;
+use crate::invocation::{Flavour, Verb};
 use crate::node::ThisNode;
-use crate::oci::Document;
-use crate::plan::{ContainerPlan, Facts, Plan, Pod, SandboxPlan, plan};
+use crate::oci::{Document, Reader};
+use crate::plan::{ContainerPlan, Facts, Look, Plan, Pod, SandboxPlan, passes_on, plan};
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
 use crate::role::Role;
+
+/// The largest config that is rewritten, and written to a record. What the API server, kubelet and
+/// CRI let through is far below.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A config that concerns `who`, in the form of which there is one reading.
+pub(crate) fn one_reading<'t>(text: &'t [u8], who: &str) -> Result<Cow<'t, [u8]>> {
+    if text.len() > MOST_BYTES {
+        bail!(
+            "{who}: config.json has {} bytes, and with a volume it may have {MOST_BYTES}; hint: what \
+             makes it so large? annotations, mounts?",
+            text.len()
+        );
+    }
+    let one = Document::parse(text)?.one_reading();
+    let one = one.with_context(|| who.to_owned())?;
+    Ok(one.map_or(Cow::Borrowed(text), Cow::Owned))
+}
 
 impl Job<'_> {
     /// The configuration, relative to the caller's directory. `None`: there is none.
@@ -32,15 +51,46 @@ impl Job<'_> {
         config.unwrap_or_else(|| self.start.bundle.join("config.json"))
     }
 
-    pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> Result<bool> {
-        let role = Role::of(|key| document.annotation(key));
-        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
-        Ok(rewrite::is_rewritten(document, is_sandbox, self.config)?)
+    /// Whom of ours the config concerns; `None`: the delegate gets it as it is, whatever else is in
+    /// it.
+    pub(crate) fn concern(&self, document: &Document<'_>) -> Result<Option<String>> {
+        if self.is_rewritten(document) {
+            return Ok(Some("a bundle that was created before".to_owned()));
+        }
+        let bundle = self.bundle()?;
+        let look = self.look(document, &bundle);
+        Ok(look.concern(self.config, &ThisNode::new(self.config)?))
     }
 
-    pub(crate) fn plan(&self, document: &Document<'_>) -> Result<Plan> {
-        let (mounts, namespaces) = (document.mounts()?, document.namespaces()?);
-        let bundle = std::path::absolute(&self.start.bundle).context("getcwd")?;
+    fn look<'l>(&self, document: &'l Document<'l>, bundle: &'l Path) -> Look<'l> {
+        Look {
+            document,
+            bundle,
+            delegate: match self.flavour {
+                Flavour::Runc => Reader::Go,
+                Flavour::Crun => Reader::C,
+            },
+        }
+    }
+
+    /// The bundle's directory, from which relative sources are taken.
+    pub(crate) fn bundle(&self) -> Result<PathBuf> {
+        std::path::absolute(&self.start.bundle).context("getcwd")
+    }
+
+    pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> bool {
+        let role = Role::of(|key| document.annotation(key));
+        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
+        rewrite::is_rewritten(document, is_sandbox, self.config)
+    }
+
+    /// Plans a create by the [`one_reading`] of a config that was `given` with others; `who` is
+    /// concerned.
+    pub(crate) fn plan(&self, document: &Document<'_>, given: &[u8], who: &str) -> Result<Plan> {
+        let named = || who.to_owned();
+        let mounts = document.mounts().with_context(named)?;
+        let namespaces = document.namespaces().with_context(named)?;
+        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config)?);
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
@@ -49,7 +99,12 @@ impl Job<'_> {
             details: document,
             restores: self.start.verb == Verb::Restore,
         };
-        Ok(plan(facts, self.config, &ThisNode::new(self.config)?)?)
+        let plan = plan(facts, self.config, &node)?;
+        if plan == Plan::PassOn {
+            let given = Document::parse(given)?;
+            passes_on(self.look(&given, &bundle), self.config, &node)?;
+        }
+        Ok(plan)
     }
 
     /// What a record says of the create.

@@ -32,6 +32,7 @@ impl Job<'_> {
                         sandbox,
                         record,
                         cli,
+                        label: plan.label(),
                     };
                     from_sandbox(users, target, host, &mounts, ids.as_ref())?
                 }

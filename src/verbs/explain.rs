@@ -13,7 +13,8 @@ use crate::explain::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
     StagedTold, VolumeTold, explain,
 };
-use crate::invocation::{Globals, Start, Verb};
+use crate::delegate::Delegate;
+use crate::invocation::{Flavour, Globals, Start, Verb};
 use crate::start::Job;
 
 #[derive(Debug, clap::Args)]
@@ -42,6 +43,9 @@ pub(super) fn run(arguments: Arguments, config: &Config) -> Result<Answer, Failu
         start: &start,
         globals: &Globals::default(),
         config,
+        // What it reads where others read something else. Without one doctor is who says so.
+        flavour: Delegate::find(config.delegate.as_deref())
+            .map_or(Flavour::Runc, |delegate| delegate.flavour()),
         argv0: argv0.as_ref(),
         deadline: Deadline::after(limits::CREATE),
     };

@@ -45,6 +45,7 @@ pub(super) fn publish(
         sandbox: &sandbox,
         record: &record,
         cli,
+        label: record.mount_label.as_deref(),
     };
     let info = arguments.volume.mount_info(&target);
     volume::stage_mounted(context, &target, &info, host)?;

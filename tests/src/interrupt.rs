@@ -14,6 +14,12 @@ pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
     injected(command, &[], call, &fault)
 }
 
+/// The command, each of whose processes waits before its first `call`.
+pub fn all_held_up_at(command: &Command, call: &str, time: Duration) -> Command {
+    let fault = format!("delay_enter={}:when=1", time.as_micros());
+    injected(command, &["-f"], call, &fault)
+}
+
 /// The command, whose own process's calls are written to a file, each as soon as it returns.
 pub fn traced(command: &Command, call: &str, file: &Path) -> Command {
     under_strace(command, &["-o", utf8(file), "-e", &format!("trace={call}")])

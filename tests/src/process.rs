@@ -18,6 +18,14 @@ pub fn is_alive(pid: i32) -> bool {
     Stat::of(pid).as_ref().is_some_and(runs)
 }
 
+/// A line of a process's `/proc/<pid>/status`, without its name; empty where there is none (more).
+pub fn status(pid: impl std::fmt::Display, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(found, _)| *found == name);
+    found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
 /// SIGKILL; a process that is gone is what was wanted.
 pub fn kill_now(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

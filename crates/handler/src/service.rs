@@ -123,7 +123,7 @@ impl Service<'_> {
     )]
     fn systemctl(self, arguments: &[&str]) -> Result<String, HandlerError> {
         let mut command = Command::new("systemctl");
-        command.args(arguments);
+        command.args(arguments).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         // A root directory that is the node's own, whatever this process's was.
         command.env("SYSTEMD_IGNORE_CHROOT", "1");

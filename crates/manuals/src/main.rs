@@ -28,6 +28,10 @@ fn write(directory: &Path, file: &File) -> Result<()> {
     fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a build's time (reproducible-builds.org), and no program of a node's"
+)]
 fn date() -> Result<String> {
     let epoch = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_default();
     if epoch.is_empty() {

@@ -1,20 +1,27 @@
 //! What this host allows: by asking its kernel, not by a list.
 
+use caps::{Capability, CapsHashSet};
 use crust_state::check::Finding;
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsopen};
-use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::errno::Name;
+use crate::privileges::{self, PrivilegesError, Step};
 
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
-pub struct CapabilitiesError {
-    /// The call, with its arguments.
-    pub call: String,
-    /// The kernel's answer.
-    pub errno: Errno,
+pub enum CapabilitiesError {
+    /// Which file systems it has.
+    #[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
+    FileSystem {
+        /// The call, with its arguments.
+        call: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// What this process may do.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegesError),
 }
 
 /// Those of the file systems that the running kernel can mount; a module is loaded for it.
@@ -26,7 +33,7 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
             Err(Errno::NODEV) => {}
             Err(errno) => {
                 let call = format!("fsopen({fstype:?})");
-                return Err(CapabilitiesError { call, errno });
+                return Err(CapabilitiesError::FileSystem { call, errno });
             }
         }
     }
@@ -35,81 +42,47 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
 
 /// Whether one of the file systems can grow while it is mounted, by this process.
 pub fn can_grow(fstypes: &[String]) -> Result<bool, CapabilitiesError> {
-    let has_resource = own()?.contains(CapabilitySet::SYS_RESOURCE);
+    let has_resource = privileges::can_use_reserves()?;
     Ok(fstypes.iter().any(|fstype| grows(fstype, has_resource)))
-}
-
-fn own() -> Result<CapabilitySet, CapabilitiesError> {
-    let own = capabilities(None).map_err(|errno| CapabilitiesError {
-        call: "capget".to_owned(),
-        errno,
-    })?;
-    Ok(own.effective)
-}
-
-/// What a capability is needed for.
-struct Need {
-    capability: CapabilitySet,
-    name: &'static str,
-    /// What doesn't work without it; `None`: no volume is mounted.
-    lost: Option<&'static str>,
-}
-
-/// The runtime is a child of the daemon's when it publishes, and enters a sandbox's mount namespace.
-const NEEDS: [Need; 8] = [
-    need(CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN", None),
-    need(CapabilitySet::SYS_CHROOT, "CAP_SYS_CHROOT", None),
-    need(CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE", Some(PTRACE)),
-    need(
-        CapabilitySet::DAC_OVERRIDE,
-        "CAP_DAC_OVERRIDE",
-        Some(FS_GROUP),
-    ),
-    need(CapabilitySet::CHOWN, "CAP_CHOWN", Some(FS_GROUP)),
-    need(CapabilitySet::FOWNER, "CAP_FOWNER", Some(FS_GROUP)),
-    need(CapabilitySet::FSETID, "CAP_FSETID", Some(FS_GROUP)),
-    need(
-        CapabilitySet::SYS_RESOURCE,
-        "CAP_SYS_RESOURCE",
-        Some(GROWTH),
-    ),
-];
-
-const PTRACE: &str = "sandboxes that don't run as root can't be entered";
-const FS_GROUP: &str = "fsGroup can't be applied";
-const GROWTH: &str = "ext4 can't grow";
-
-const fn need(capability: CapabilitySet, name: &'static str, lost: Option<&'static str>) -> Need {
-    Need {
-        capability,
-        name,
-        lost,
-    }
 }
 
 const WHAT: &str = "capabilities";
 
-/// Whether this process has the capabilities that volumes take.
+/// Whether this process has the capabilities that volumes take: those of a create, which has the most.
 #[must_use]
 pub fn check() -> Finding {
-    own().map_or_else(|error| Finding::failed(WHAT, &error), judge)
+    privileges::effective().map_or_else(|error| Finding::failed(WHAT, &error), |has| judge(&has))
 }
 
-fn judge(effective: CapabilitySet) -> Finding {
-    let missing: Vec<&Need> = NEEDS
-        .iter()
-        .filter(|need| !effective.contains(need.capability))
-        .collect();
-    let names = |needs: &mut dyn Iterator<Item = &&Need>| {
-        let names: Vec<&str> = needs.map(|need| need.name).collect();
+/// What a volume is without a capability; `None`: it isn't mounted.
+const fn lost(capability: Capability) -> Option<&'static str> {
+    match capability {
+        Capability::CAP_SYS_PTRACE => Some("sandboxes that don't run as root can't be entered"),
+        Capability::CAP_DAC_OVERRIDE
+        | Capability::CAP_CHOWN
+        | Capability::CAP_FOWNER
+        | Capability::CAP_FSETID => Some("fsGroup can't be applied"),
+        Capability::CAP_SYS_RESOURCE => Some("ext4 can't grow"),
+        Capability::CAP_SETUID | Capability::CAP_SETGID | Capability::CAP_SETFCAP => {
+            Some("pods with a user namespace of their own have no volumes")
+        }
+        _ => None,
+    }
+}
+
+fn judge(effective: &CapsHashSet) -> Finding {
+    let needs = Step::Create.needs().iter().copied();
+    let missing: Vec<Capability> = needs.filter(|need| !effective.contains(need)).collect();
+    let names = |missing: &mut dyn Iterator<Item = &Capability>| {
+        let names: Vec<String> = missing.map(ToString::to_string).collect();
         names.join(", ")
     };
     let fix = "in a pod `privileged: true`, in a unit CapabilityBoundingSet=";
-    let fatal = names(&mut missing.iter().filter(|need| need.lost.is_none()));
+    let fatal = names(&mut missing.iter().filter(|need| lost(**need).is_none()));
     if !fatal.is_empty() {
         return Finding::fail(WHAT, format!("without {fatal} no volume is mounted"), fix);
     }
-    let mut lost: Vec<&str> = missing.iter().filter_map(|need| need.lost).collect();
+    let mut lost: Vec<&str> = missing.iter().filter_map(|need| lost(*need)).collect();
     lost.dedup();
     if lost.is_empty() {
         return Finding::pass(WHAT, "they suffice");
@@ -140,33 +113,43 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_with_what_it_takes_away() {
+        use Capability::{
+            CAP_CHOWN, CAP_FSETID, CAP_NET_ADMIN, CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT,
+            CAP_SYS_RESOURCE,
+        };
         use crust_state::check::Verdict;
-        let without = |missing: CapabilitySet| judge(CapabilitySet::all() - missing);
         for (missing, verdict, words) in [
-            (CapabilitySet::empty(), Verdict::Pass, "they suffice"),
+            (&[][..], Verdict::Pass, "they suffice"),
             (
-                CapabilitySet::SYS_ADMIN | CapabilitySet::CHOWN,
+                &[CAP_SYS_ADMIN, CAP_CHOWN],
                 Verdict::Fail,
                 "without CAP_SYS_ADMIN no volume is mounted",
             ),
             (
-                CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_CHROOT,
+                &[CAP_SYS_ADMIN, CAP_SYS_CHROOT],
                 Verdict::Fail,
                 "without CAP_SYS_ADMIN, CAP_SYS_CHROOT no",
             ),
             (
-                CapabilitySet::SYS_RESOURCE,
+                &[CAP_SYS_RESOURCE],
                 Verdict::Warn,
                 "without CAP_SYS_RESOURCE ext4 can't grow",
             ),
             (
-                CapabilitySet::CHOWN | CapabilitySet::FSETID,
+                &[CAP_CHOWN, CAP_FSETID],
                 Verdict::Warn,
                 "without CAP_CHOWN, CAP_FSETID fsGroup can't be applied",
             ),
-            (CapabilitySet::NET_ADMIN, Verdict::Pass, "they suffice"),
+            (
+                &[CAP_SETFCAP],
+                Verdict::Warn,
+                "without CAP_SETFCAP pods with a user namespace",
+            ),
+            (&[CAP_NET_ADMIN], Verdict::Pass, "they suffice"),
         ] {
-            let finding = without(missing);
+            let mut effective = caps::all();
+            effective.retain(|it| !missing.contains(it));
+            let finding = judge(&effective);
             assert_eq!(finding.verdict, verdict, "{finding}");
             assert!(finding.found.starts_with(words), "{finding}");
         }

@@ -19,8 +19,10 @@
 //! | [`sandbox`], [`attach`], [`rootfs`] | where that is: the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`capabilities`], [`trial`] | what this host's kernel allows; whether its mount API works here |
 //! | [`volume`] | a staged volume's life, and who uses it |
+//! | [`selinux`] | the label that a volume's files have |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
+//! | [`privileges`] | what root may do and a step of ours needn't |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
@@ -29,7 +31,6 @@
 
 pub mod attach;
 pub mod bare;
-mod beneath;
 pub mod capabilities;
 pub mod device;
 pub mod errno;
@@ -41,11 +42,13 @@ pub mod namespace;
 pub mod options;
 mod origin;
 pub mod place;
+pub mod privileges;
 pub mod probe;
 pub mod propagated;
 pub mod resize;
 pub mod rootfs;
 pub mod sandbox;
+pub mod selinux;
 pub mod subpath;
 pub mod sys;
 mod tmpfs;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use crust_state::bounded;
+
 use crate::device::DeviceNumber;
 
 /// One mount of a mount namespace. Names are the bytes the kernel holds: unescaped, not
@@ -84,8 +86,12 @@ pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
     read_file("/proc/thread-self/mountinfo".into())
 }
 
+/// Of a mount table. A pod may fill its own, with mounts that have long names and many; what can't be
+/// read of it is an error of that pod's volumes.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
 fn read_file(path: PathBuf) -> Result<Vec<Mount>, MountInfoError> {
-    match std::fs::read(&path) {
+    match bounded::read(&path, MOST_BYTES) {
         Ok(bytes) => parse(&bytes).map_err(|bad| MountInfoError::Line {
             path,
             line: bad.line,

@@ -194,6 +194,26 @@ impl MountOptions {
     }
 }
 
+/// The options that say what the files' SELinux labels are (mount(8)). One excludes `context`.
+const LABELS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
+
+impl MountOptions {
+    /// The same options with this SELinux label for all files, unless they say of labels themselves:
+    /// what whoever staged the volume was told by kubelet counts (KEP-1710). In fsconfig(2) a value
+    /// has no quotes, whatever commas are in it.
+    pub fn with_label(&self, label: &str) -> Result<Self, OptionsError> {
+        let mut options = self.clone();
+        if !options.fs_options.iter().any(|it| LABELS.contains(&it.key())) {
+            check_length("context", Some(label))?;
+            options.fs_options.push(FsOption::Value {
+                key: "context".to_owned(),
+                value: label.to_owned(),
+            });
+        }
+        Ok(options)
+    }
+}
+
 /// The option with which a read-only mount of `fstype` leaves its journal alone; `None` where the
 /// file system has no journal or we don't know it.
 #[must_use]

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use crust_state::DeviceNumber;
+use crust_state::bounded::{self, KERNELS_WORD};
 
 use crate::device::Device;
 use crate::mountinfo::Mount;
@@ -11,7 +12,8 @@ use crate::mountinfo::Mount;
 /// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
 /// system, and an xfs that was shut down answers EIO.
 pub(crate) fn mount_id(fd: &OwnedFd) -> Option<u32> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
+    let info = bounded::read_to_string(Path::new(&path), KERNELS_WORD).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()
 }

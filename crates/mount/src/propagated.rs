@@ -4,12 +4,11 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crust_state::DeviceNumber;
+use crust_state::{DeviceNumber, beneath};
 use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::beneath;
 use crate::errno::Name;
 use crate::mountinfo::{self, Mount, MountInfoError};
 use crate::origin::{is_on, mount_id};

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crust_state::beneath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, readlinkat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, move_mount};
@@ -15,7 +16,7 @@ use crate::errno::Name;
 use crate::mountinfo::{self, Mount, MountInfoError};
 use crate::options::{self, OptionsError};
 use crate::view::{DetachedMount, View};
-use crate::{beneath, sys};
+use crate::sys;
 
 /// Why a volume can't be mounted in the container.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crust_state::sandbox::SandboxRecord;
-use crust_state::{DeviceNumber, Digest};
+use crust_state::{beneath, DeviceNumber, Digest};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
@@ -13,7 +13,7 @@ use crate::errno::Name;
 use crate::mountinfo::{self, MountInfoError};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::view::ViewError;
-use crate::{beneath, origin, sys, tmpfs};
+use crate::{origin, sys, tmpfs};
 
 /// Where the volumes are in a sandbox.
 pub const CRUST: &str = "/.crust";

@@ -6,12 +6,12 @@ mod error;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use crust_state::beneath;
 use rustix::fs::{FileType, OFlags, ResolveFlags, fstat};
 use rustix::io::Errno;
 
 pub use error::SubpathError;
 
-use crate::beneath;
 
 /// What to do about a subPath that isn't there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -80,8 +80,8 @@ pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(),
     )
 }
 
-/// Starts a process in a new user namespace, which does nothing until it is killed, and dies with
-/// this one. Its namespace has no mappings yet.
+/// Starts a process in a new user namespace, which does nothing until it is killed, can do nothing,
+/// and dies with this one. Its namespace has no mappings yet.
 ///
 /// Errors are clone3(2)'s: EPERM or ENOSPC past `/proc/sys/user/max_user_namespaces`.
 pub fn start_in_user_namespace() -> Result<Pid, Errno> {
@@ -103,9 +103,15 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
         )
     };
     if child == 0 {
-        // SAFETY: system calls without pointers. The parent may have died before the first: then
-        // there is nobody left to end the child.
+        // `struct __user_cap_header_struct` and the data of `_LINUX_CAPABILITY_VERSION_3`: a process
+        // that only waits needs none of a new namespace's capabilities.
+        let header: [u32; 2] = [0x2008_0522, 0];
+        let none = [0_u32; 6];
+        // SAFETY: the kernel reads eight bytes of the header and, for this version, 24 of the data,
+        // which both live for the call; the others are system calls without pointers. The parent may
+        // have died before the second: then there is nobody left to end the child.
         unsafe {
+            libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr());
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             while libc::syscall(libc::SYS_getppid) == parent {
                 // Woken up by signals that somebody handles; SIGKILL ends it.

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use crust_state::beneath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, readlinkat};
 
-use crate::beneath;
 
 /// As in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;

@@ -58,6 +58,10 @@ pub(crate) fn fatal(sentence: &str) {
 }
 
 /// Whether standard error is the journal's.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "systemd's word, which is compared with what standard error is"
+)]
 fn is_journal() -> bool {
     let stream = std::env::var_os("JOURNAL_STREAM");
     let stderr = rustix::fs::fstat(std::io::stderr());

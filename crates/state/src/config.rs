@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::privilege;
+use crate::bounded;
+use crate::trust::{self, Flaw, Kind};
 
 /// Where configuration files are looked for.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
@@ -167,8 +167,8 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// It names programs that root runs, so nobody else may write it.
-    #[error("{}: isn't root's alone; hint: chown root:root and chmod go-w", .0.display())]
-    Untrusted(PathBuf),
+    #[error(transparent)]
+    Untrusted(Flaw),
     /// It isn't TOML, or a key is unknown or has a wrong type.
     #[error("{}: {}", path.display(), message)]
     Syntax {
@@ -295,27 +295,26 @@ impl Config {
     }
 }
 
-/// A file's text, if there is one; it must be root's alone.
+/// More than any configuration has.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// A file's text, if there is one; it must be root's alone, and so must all that leads to it.
 pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let failed = |source| ConfigError::Read {
         path: path.to_owned(),
         source,
     };
-    let mut file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+    let real = match trust::way(path, Kind::File) {
+        Ok(Some(real)) => real,
+        Ok(None) => return Ok(None),
+        Err(Flaw::Lstat { source, .. }) => return Err(failed(source)),
+        Err(flaw) => return Err(ConfigError::Untrusted(flaw)),
     };
-    let metadata = file.metadata().map_err(failed)?;
-    let owner = metadata.uid();
-    // In a user namespace root's files seem to be nobody's.
-    let is_roots = owner == 0 || (owner == privilege::OVERFLOW_UID && privilege::is_rootless());
-    if !is_roots || metadata.mode() & 0o022 != 0 {
-        return Err(ConfigError::Untrusted(path.to_owned()));
+    match bounded::read_to_string(&real, MOST_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error)),
     }
-    let mut text = String::new();
-    io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
-    Ok(Some(text))
 }
 
 /// A file's text as a program's settings.
@@ -473,5 +472,37 @@ mod tests {
         assert!(matches!(error, ConfigError::Untrusted(_)), "{error}");
         let missing = Config::load_file(Path::new("/nonexistent.toml")).unwrap_err();
         assert!(matches!(missing, ConfigError::Read { .. }), "{missing}");
+    }
+
+    /// A file of root's that somebody else put there is root's still.
+    #[test]
+    fn a_file_that_others_can_put_another_in_the_place_of_is_not_obeyed() {
+        let lab = tempfile::tempdir().unwrap();
+        let (directory, file) = (lab.path().join("d"), lab.path().join("d/x.toml"));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(&file, "").unwrap();
+        Config::load_file(&file).unwrap();
+        std::os::unix::fs::symlink("x.toml", directory.join("link")).unwrap();
+        Config::load_file(&directory.join("link")).expect("as a ConfigMap has it");
+        std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
+        for name in ["x.toml", "link"] {
+            let error = Config::load_file(&directory.join(name)).unwrap_err();
+            let expected = format!("{} can be written by others", directory.display());
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_of_a_sensible_size_is_not_read() {
+        let lab = tempfile::tempdir().unwrap();
+        let at = |name: &str| lab.path().join(name);
+        // Nobody writes to it.
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        let large = std::fs::File::create(at("large")).unwrap();
+        large.set_len(MOST_BYTES + 1).unwrap();
+        for (name, why) in [("fifo", "isn't a file"), ("large", "more than"), ("/dev/zero", "isn't a file")] {
+            let error = Config::load_file(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 }

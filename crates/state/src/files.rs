@@ -1,12 +1,15 @@
 //! Files that others read while they are written: whole or not at all, and nobody else's.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
+
+use crate::trust::{self, Flaw, Kind};
+use crate::{beneath, bounded};
 
 mod late;
 mod leftovers;
@@ -22,6 +25,15 @@ pub const MAX_FILE_SIZE: u64 = 64 * 1024;
 /// The largest record of our own: it grows with a container's mounts, and they with what a pod's
 /// author writes.
 pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
+
+/// The most names of a directory that are listed: many times what a node has volumes and containers.
+const MAX_NAMES: usize = 100_000;
+
+/// Where no link is followed, and none of `/proc`'s that isn't one.
+const HERE: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+
+/// And no way leads out of a directory.
+const BELOW: ResolveFlags = HERE.union(ResolveFlags::BENEATH);
 
 /// Why a file or directory of ours can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,9 +81,22 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory at `path`; `None` if there is none. Links on the way are followed
-    /// (`/var/run` is one), the last component must be a directory itself.
+    /// (`/var/run` is one), and all of it has to be root's; the last component must be a directory
+    /// itself.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
-        Self::open_at(rustix::fs::CWD, path, path)
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(untrusted(path, "is no directory of its own"));
+        };
+        let way = trust::way(parent, Kind::Directory).map_err(|flaw| match flaw {
+            Flaw::Writable { place, reason } => untrusted(&place, reason),
+            Flaw::Lstat { place, source } => failed("lstat", &place, source),
+            // That it can be executed is asked of programs alone.
+            Flaw::Circle | Flaw::NotExecutable(_) => failed("open", path, Errno::LOOP),
+        })?;
+        let Some(way) = way else {
+            return Ok(None);
+        };
+        Self::open_at(fs::CWD, &way.join(name), path, HERE)
     }
 
     /// Opens `path`, made with mode 0700 where it is missing, parents too.
@@ -81,7 +106,9 @@ impl Directory {
             return Ok(there);
         }
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|error| failed("mkdir", parent, error))?;
+            // Not as the caller's umask would have it.
+            let parents = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
+            parents.map_err(|error| failed("mkdir", parent, error))?;
         }
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -94,7 +121,7 @@ impl Directory {
 
     /// Opens the directory `name` in this one; `None` if there is none.
     pub fn open_directory(&self, name: &str) -> Result<Option<Self>, FileError> {
-        Self::open_at(&self.fd, Path::new(name), &self.path.join(name))
+        Self::open_at(&self.fd, Path::new(name), &self.path.join(name), BELOW)
     }
 
     /// Opens the directory `name` in this one, made with mode 0700 where it is missing.
@@ -108,16 +135,20 @@ impl Directory {
             .ok_or_else(|| failed("openat", &path, Errno::NOENT))
     }
 
-    fn open_at(at: impl AsFd, name: &Path, path: &Path) -> Result<Option<Self>, FileError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match fs::openat(at, name, flags, Mode::empty()) {
+    fn open_at(
+        at: impl AsFd,
+        name: &Path,
+        path: &Path,
+        resolve: ResolveFlags,
+    ) -> Result<Option<Self>, FileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let fd = match beneath::open(at, name, flags, resolve) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
-            // O_DIRECTORY | O_NOFOLLOW says ENOTDIR of a link as well.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 return Err(untrusted(path, "is a link or no directory"));
             }
-            Err(error) => return Err(failed("openat", path, error)),
+            Err(error) => return Err(failed("openat2", path, error)),
         };
         let stat = fs::fstat(&fd).map_err(|error| failed("fstat", path, error))?;
         trust(path, stat.st_uid, stat.st_mode)?;
@@ -152,29 +183,47 @@ impl Directory {
     ) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.path.join(name);
         // Non-blocking: a fifo in a file's place must not hold the container's start up.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = match beneath::open(&self.fd, name, flags, BELOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(untrusted(&path, "is a symbolic link")),
             // A socket can't be opened at all.
             Err(Errno::NXIO) => return Err(untrusted(&path, "is no regular file")),
-            Err(error) => return Err(failed("openat", &path, error)),
+            Err(error) => return Err(failed("openat2", &path, error)),
         };
-        let stat = fs::fstat(&fd).map_err(|error| failed("fstat", &path, error))?;
-        if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(untrusted(&path, "is no regular file"));
+        trust_file(&path, &fd)?;
+        match bounded::read_open(&File::from(fd), limit) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                Err(untrusted(&path, too_large))
+            }
+            Err(error) => Err(failed("read", &path, error)),
         }
-        trust(&path, stat.st_uid, stat.st_mode)?;
-        let mut bytes = Vec::new();
-        File::from(fd)
-            .take(limit + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| failed("read", &path, error))?;
-        if bytes.len() as u64 > limit {
-            return Err(untrusted(&path, too_large));
-        }
-        Ok(Some(bytes))
+    }
+
+    /// A file that is there to be locked, made where it is missing.
+    pub(crate) fn open_lock(&self, name: &str) -> Result<File, FileError> {
+        let path = self.path.join(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
+            .map_err(|error| failed("openat2", &path, error))?;
+        trust_file(&path, &fd)?;
+        Ok(File::from(fd))
+    }
+
+    /// The same if it is there, for a look.
+    pub(crate) fn find_lock(&self, name: &str) -> Result<Option<File>, FileError> {
+        let path = self.path.join(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = match beneath::open(&self.fd, name, flags, BELOW) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(failed("openat2", &path, error)),
+        };
+        trust_file(&path, &fd)?;
+        Ok(Some(File::from(fd)))
     }
 
     /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
@@ -202,10 +251,10 @@ impl Directory {
     /// The file, which is held as long as it is open.
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<File, FileError> {
         let path = self.path.join(name);
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("openat", &path, error))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
+            .map_err(|error| failed("openat2", &path, error))?;
         let mut file = File::from(fd);
         // A file system without locks has only the name to tell who is at it.
         let _ = temporary::hold(&file);
@@ -277,6 +326,9 @@ impl Directory {
             let entry = entry.map_err(listed)?;
             match entry.file_name().to_str() {
                 Ok("." | "..") | Err(_) => {}
+                Ok(_) if names.len() == MAX_NAMES => {
+                    return Err(untrusted(&self.path, "has more than 100,000 entries"));
+                }
                 Ok(name) => names.push(name.to_owned()),
             }
         }
@@ -291,10 +343,6 @@ impl Directory {
         })
     }
 
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
-    }
-
     fn sync(&self) -> Result<(), FileError> {
         fs::fsync(&self.fd).map_err(|error| failed("fsync", &self.path, error))
     }
@@ -305,6 +353,14 @@ fn untrusted(path: &Path, reason: &'static str) -> FileError {
         path: path.to_owned(),
         reason,
     }
+}
+
+fn trust_file(path: &Path, fd: &OwnedFd) -> Result<(), FileError> {
+    let stat = fs::fstat(fd).map_err(|error| failed("fstat", path, error))?;
+    if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(untrusted(path, "is no regular file"));
+    }
+    trust(path, stat.st_uid, stat.st_mode)
 }
 
 fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
@@ -318,107 +374,4 @@ fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
-
-    use super::*;
-
-    fn directory() -> (tempfile::TempDir, Directory) {
-        let temporary = tempfile::tempdir().unwrap();
-        let directory = Directory::create(&temporary.path().join("crust")).unwrap();
-        (temporary, directory)
-    }
-
-    #[test]
-    fn files_are_roots_alone_and_replaced_whole() {
-        let (_guard, directory) = directory();
-        assert_eq!(directory.read("a").unwrap(), None);
-        directory.write("a", b"one").unwrap();
-        directory.write("a", b"two").unwrap();
-        assert_eq!(directory.read("a").unwrap().unwrap(), b"two");
-        let mode = directory
-            .path()
-            .join("a")
-            .metadata()
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let mode = directory.path().metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        assert_eq!(
-            directory.names().unwrap(),
-            ["a"],
-            "no temporary file is left"
-        );
-    }
-
-    #[test]
-    fn what_root_would_not_have_left_there_is_refused() {
-        let (_guard, directory) = directory();
-        let path = directory.path().to_owned();
-        let file = |name: &str| path.join(name);
-        directory.write("good", b"{}").unwrap();
-        symlink("good", file("link")).unwrap();
-        directory.write("foreign", b"{}").unwrap();
-        chown(file("foreign"), Some(1000), None).unwrap();
-        directory.write("open", b"{}").unwrap();
-        std::fs::set_permissions(file("open"), PermissionsExt::from_mode(0o620)).unwrap();
-        directory.write("big", &vec![b' '; 64 * 1024 + 1]).unwrap();
-        directory.write("largest", &vec![b' '; 64 * 1024]).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), Mode::RUSR).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(file("socket")).unwrap();
-        std::fs::create_dir(file("directory")).unwrap();
-        for (name, why) in [
-            ("link", "is a symbolic link"),
-            ("foreign", "isn't owned by root"),
-            ("open", "can be written by others"),
-            ("big", "is larger than 64 KiB"),
-            ("fifo", "is no regular file"),
-            ("socket", "is no regular file"),
-            ("directory", "is no regular file"),
-        ] {
-            let error = directory.read(name).unwrap_err().to_string();
-            assert!(
-                error.contains(why) && error.contains(name),
-                "{name}: {error}"
-            );
-        }
-        assert!(directory.read("largest").is_ok());
-        symlink("directory", file("linked-directory")).unwrap();
-        let error = directory
-            .open_directory("linked-directory")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("is a link or no directory"), "{error}");
-        std::fs::set_permissions(file("directory"), PermissionsExt::from_mode(0o770)).unwrap();
-        let error = directory
-            .open_directory("directory")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("can be written by others"), "{error}");
-    }
-
-    #[test]
-    fn a_directory_comes_and_goes_whole() {
-        let (_guard, directory) = directory();
-        directory
-            .add_directory("entry", &[("a", b"1"), ("b", b"2")])
-            .unwrap();
-        let entry = directory.open_directory("entry").unwrap().unwrap();
-        assert_eq!(entry.read("b").unwrap().unwrap(), b"2");
-        let again = directory
-            .add_directory("entry", &[("a", b"9")])
-            .unwrap_err()
-            .to_string();
-        assert!(again.contains("renameat2"), "{again}");
-        assert_eq!(
-            entry.read("a").unwrap().unwrap(),
-            b"1",
-            "the entry there was kept"
-        );
-        directory.remove_directory("entry").unwrap();
-        directory.remove_directory("entry").unwrap();
-        assert_eq!(directory.names().unwrap(), Vec::<String>::new());
-    }
-}
+mod tests;

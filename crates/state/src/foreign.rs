@@ -15,6 +15,10 @@ use rustix::io::Errno;
 use staged::Temp;
 pub use staged::{Staged, put, stage_new, sweep};
 
+/// The largest such file that is read: several times what a config can come to on its way through
+/// CRI, whose messages have 16 MiB at most.
+pub const MAX_FOREIGN_SIZE: u64 = 128 * 1024 * 1024;
+
 /// Why such a file can't be read or replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignFileError {
@@ -32,6 +36,9 @@ pub enum ForeignFileError {
     /// A directory, a pipe, a device.
     #[error("{} is not a regular file; hint: give the configuration as a file", .0.display())]
     NotAFile(PathBuf),
+    /// It would be read into memory, by each program that looks at it.
+    #[error("{} has more than {MAX_FOREIGN_SIZE} bytes; hint: what is in it?", .0.display())]
+    TooLarge(PathBuf),
     /// Whose file it is follows the link; a replacement would leave its target as it is, for
     /// whoever else uses it, and turn the link into a file.
     #[error(
@@ -102,10 +109,18 @@ impl ForeignFile {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(ForeignFileError::NotAFile(path));
         }
-        let mut file = File::from(fd);
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)
+        let file = File::from(fd);
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        // All at once: grown as it is read it would take twice as much.
+        let capacity = size.min(MAX_FOREIGN_SIZE) + 1;
+        let mut bytes = Vec::with_capacity(usize::try_from(capacity).unwrap_or_default());
+        (&file)
+            .take(MAX_FOREIGN_SIZE + 1)
+            .read_to_end(&mut bytes)
             .map_err(io_call("read", &path))?;
+        if bytes.len() as u64 > MAX_FOREIGN_SIZE {
+            return Err(ForeignFileError::TooLarge(path));
+        }
         Ok(Some(Self {
             path,
             dir,
@@ -339,6 +354,17 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let error = ForeignFile::read(&path).unwrap_err();
         assert!(matches!(error, ForeignFileError::NotAFile(_)), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read_into_memory() {
+        let dir = bundle("");
+        let path = dir.path().join("config.json");
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(MAX_FOREIGN_SIZE + 1).unwrap();
+        let error = ForeignFile::read(&path).unwrap_err();
+        assert!(matches!(error, ForeignFileError::TooLarge(_)), "{error}");
+        assert!(error.to_string().contains("config.json has more than"), "{error}");
     }
 
     #[test]

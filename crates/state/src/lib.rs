@@ -12,6 +12,7 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`beneath`], [`bounded`] | opening below a directory, and reading so much and no more |
 //! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
 //! | [`foreign`] | files that others keep, replaced whole |
@@ -19,6 +20,8 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
+pub mod beneath;
+pub mod bounded;
 pub mod bundle;
 pub mod check;
 pub mod config;

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 
 use crate::deadline::Deadline;
@@ -79,11 +79,9 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = loop {
-            let fd = openat(locks.fd(), &file_name, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|error| failed("openat", &path, error))?;
-            let file = wait_for(File::from(fd), path.clone(), holder, deadline)?;
+            let file = locks.open_lock(&file_name)?;
+            let file = wait_for(file, path.clone(), holder, deadline)?;
             if !is_retired(&file, &path)? {
                 break file;
             }
@@ -100,11 +98,8 @@ impl Lock {
     pub fn glance(locks: &Directory, name: LockName) -> Result<Option<Self>, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match openat(locks.fd(), &file_name, flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(failed("openat", &path, error).into()),
+        let Some(file) = locks.find_lock(&file_name)? else {
+            return Ok(None);
         };
         let now = Deadline::after(Duration::ZERO);
         let file = wait_for(file, path.clone(), holder, now)?;
@@ -160,13 +155,14 @@ fn wait_for(
 }
 
 /// As it said of itself.
-fn holder(mut file: File) -> String {
-    let mut holder = String::new();
-    let _ = file.read_to_string(&mut holder);
-    if holder.is_empty() {
-        holder.push_str("a process that didn't name itself");
+fn holder(file: File) -> String {
+    const MOST: u64 = 64;
+    let mut name = Vec::new();
+    let _ = file.take(MOST).read_to_end(&mut name);
+    if name.is_empty() {
+        return "a process that didn't name itself".to_owned();
     }
-    holder
+    String::from_utf8_lossy(&name).into_owned()
 }
 
 #[cfg(test)]
@@ -211,6 +207,13 @@ mod tests {
         drop(glance);
         let names = locks.names().unwrap();
         assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+    }
+
+    #[test]
+    fn of_a_lock_file_no_more_is_read_than_a_process_says() {
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(temporary.path(), "x".repeat(10_000)).unwrap();
+        assert_eq!(holder(temporary.reopen().unwrap()), "x".repeat(64));
     }
 
     #[test]

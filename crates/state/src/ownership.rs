@@ -52,6 +52,18 @@ pub enum Conflict {
         /// As what it was to be mounted now.
         wanted: String,
     },
+    /// A superblock has one label for all its files, or those on the disk.
+    #[error(
+        "{holder} has it mounted with {present}, and it was to be mounted with {wanted} now; hint: pods that share a volume need the same securityContext.seLinuxOptions.level (KEP-1710)"
+    )]
+    Label {
+        /// Who has it.
+        holder: Holder,
+        /// With which.
+        present: Label,
+        /// With which it was to be mounted now.
+        wanted: Label,
+    },
     /// Two block devices on the same data: two superblocks, and a broken file system.
     #[error(
         "{holder} has the same data through device {present} (this is {wanted}); hint: stage both volumes with the same device"
@@ -64,6 +76,25 @@ pub enum Conflict {
         /// Through which it was to be mounted now.
         wanted: DeviceNumber,
     },
+}
+
+/// A superblock's SELinux label, for a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Label(Option<String>);
+
+impl Label {
+    fn of(superblock: &Superblock) -> Self {
+        Self(superblock.label().map(str::to_owned))
+    }
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(label) => write!(formatter, "the SELinux label {label}"),
+            None => formatter.write_str("no SELinux label"),
+        }
+    }
 }
 
 /// Who holds a volume, for a message.
@@ -109,6 +140,14 @@ pub fn admit(
         }
         if other_pod.is_some() && sharing == Sharing::Deny {
             return Err(Conflict::SharingDenied(holder));
+        }
+        if record.superblock.differs_in_label_alone(claim.superblock) {
+            let (present, wanted) = (Label::of(&record.superblock), Label::of(claim.superblock));
+            return Err(Conflict::Label {
+                holder,
+                present,
+                wanted,
+            });
         }
         if record.superblock != *claim.superblock {
             let (present, wanted) = (record.superblock.to_string(), claim.superblock.to_string());
@@ -248,6 +287,29 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// KEP-1710: a volume is mounted with one label at a time.
+    #[test]
+    fn another_selinux_label_is_refused_by_name() {
+        let (one, other) = ("context=u:r:t:s0:c1,c2", "context=u:r:t:s0:c3,c4");
+        let decide = |present: &[&str], wanted: &[&str]| {
+            let present = superblock(false, present);
+            let owner = owner("other", "7:1", false, present);
+            decide(false, &superblock(false, wanted), &[owner])
+        };
+        assert_eq!(decide(&[one, "discard"], &[one, "discard"]), Ok(Admission::Joins));
+        for (present, wanted, expected) in [
+            (&[one][..], &[other][..], "with the SELinux label u:r:t:s0:c1,c2, and"),
+            (&[], &[one], "with no SELinux label, and it was to be mounted with the SELinux label u"),
+            (&[one], &[], "with the SELinux label u:r:t:s0:c1,c2, and it was to be mounted with no"),
+        ] {
+            let message = decide(present, wanted).unwrap_err();
+            assert!(message.contains("pod other") && message.contains(expected), "{message}");
+            assert!(message.contains("hint: ") && message.contains("KEP-1710"), "{message}");
+        }
+        let message = decide(&[one, "discard"], &[other]).unwrap_err();
+        assert!(message.contains("can't be changed to ext4 (rw,context="), "{message}");
     }
 
     #[test]

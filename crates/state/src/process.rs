@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use rustix::fs::stat;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::bounded::{self, KERNELS_WORD};
 
 /// A process as a record names it. A pid alone may have been given to another process since; with
 /// the start time and the boot id it names this one, as far as the kernel's clock ticks (10 ms)
@@ -27,7 +30,7 @@ pub struct Process {
 impl Process {
     /// The process that has `pid` now.
     pub fn of(pid: i32) -> io::Result<Self> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+        let stat = stat_of(pid)?;
         let Some(stat) = Stat::parse(&stat) else {
             return Err(io::Error::other(format!("/proc/{pid}/stat can't be read")));
         };
@@ -72,7 +75,7 @@ impl Process {
 
     fn look(&self) -> Life {
         let pid = self.pid;
-        match std::fs::read(format!("/proc/{pid}/stat")) {
+        match stat_of(pid) {
             Ok(stat) => match Stat::parse(&stat) {
                 Some(stat) if stat.start_time != self.start_time => Life::Ended(End::Reused(pid)),
                 Some(stat) if !stat.is_of_the_living() => Life::Ended(End::Gone(pid)),
@@ -137,9 +140,13 @@ fn pid_namespace() -> Option<u64> {
     Some(stat("/proc/self/ns/pid").ok()?.st_ino)
 }
 
+fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
+    bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
+}
+
 /// Which boot of the node this is.
 pub(crate) fn boot_id() -> io::Result<String> {
-    let mut text = std::fs::read_to_string(BOOT_ID)?;
+    let mut text = bounded::read_to_string(Path::new(BOOT_ID), KERNELS_WORD)?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }

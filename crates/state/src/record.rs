@@ -43,6 +43,26 @@ pub struct Superblock {
     pub read_only: bool,
 }
 
+impl Superblock {
+    /// The SELinux label that all its files have, where it was mounted with one.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        let mut options = self.options.iter();
+        options.find_map(|option| option.strip_prefix("context="))
+    }
+
+    /// Whether it is the same but for the label.
+    #[must_use]
+    pub(crate) fn differs_in_label_alone(&self, other: &Self) -> bool {
+        let rest = |of: &Self| {
+            let mut of = of.clone();
+            of.options.retain(|option| !option.starts_with("context="));
+            of
+        };
+        self != other && rest(self) == rest(other)
+    }
+}
+
 /// What holds a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -19,6 +19,9 @@ pub struct SandboxRecord {
     pub pod_uid: String,
     /// Its first process.
     pub process: Process,
+    /// The SELinux label of its volumes' files, on a host that enforces; for volumes that come later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_label: Option<String>,
     /// Volumes that couldn't be mounted when it was made, and why. The next container's create
     /// tries again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

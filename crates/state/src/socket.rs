@@ -60,12 +60,15 @@ pub fn occupant(path: &Path) -> Result<Occupant, SocketError> {
     }
 }
 
+/// Of a table with a line for each socket of a network namespace.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
 /// Whether somebody in this network namespace listens on a stream socket that was bound to this path: who
 /// connects to find that out has systemd start the service that the socket is for. One that has got its
 /// path by a rename isn't known by that.
 #[must_use]
 pub fn is_listed(path: &Path) -> bool {
-    fs::read("/proc/net/unix").is_ok_and(|table| lists(&table, path))
+    bounded::read(Path::new("/proc/net/unix"), MOST_BYTES).is_ok_and(|table| lists(&table, path))
 }
 
 /// `Num RefCount Protocol Flags Type St Inode Path`, as `net/unix/af_unix.c` writes it.

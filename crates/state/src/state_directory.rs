@@ -390,6 +390,7 @@ mod tests {
             id,
             pod_uid,
             process,
+            mount_label: None,
             failures: vec![],
         };
         state.write_sandbox(&record).unwrap();

@@ -9,12 +9,15 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::privilege::is_roots;
+
 /// What is wrong on the way.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
     /// A part of the path can be changed by others than root.
     #[error(
-        "{} {reason}; hint: only root may own and write it, and what is above it",
+        "{} {reason}; hint: only root may own and write it, and what is above it (chown \
+         root:root, chmod go-w)",
         place.display()
     )]
     Writable {
@@ -62,11 +65,29 @@ pub enum Kind {
 /// As in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;
 
+/// Whether others may make names of their own in a directory on the way, as in `/tmp`: they can't
+/// touch those that are root's (the sticky bit), and each further step has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    Allowed,
+    Refused,
+}
+
 /// Where an absolute path leads to below `root`, every step of it root's: the last, each directory and
 /// each link on the way. Then nobody else can change it between this look and its use. Paths are as
 /// whoever has that root directory sees them.
 pub fn walk(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
-    follow(root, path, kind).map_err(|(_, flaw)| flaw)
+    follow(root, path, kind, Shared::Refused).map_err(|(_, flaw)| flaw)
+}
+
+/// Where a path of root's leads, so that nobody else can put something else of root's there. `None`
+/// where a part of it isn't there. A directory on the way may be one like `/tmp`.
+pub(crate) fn way(path: &Path, kind: Kind) -> Result<Option<PathBuf>, Flaw> {
+    match follow(Path::new("/"), path, kind, Shared::Allowed) {
+        Ok(real) => Ok(Some(real)),
+        Err((_, flaw)) if flaw.is_none() => Ok(None),
+        Err((_, flaw)) => Err(flaw),
+    }
 }
 
 /// The same for a program, which can be executed.
@@ -80,18 +101,26 @@ pub fn program(path: &Path) -> Result<PathBuf, Flaw> {
 
 /// The same for a directory of which the last parts may be missing: whoever makes them is root.
 pub fn directory(root: &Path, path: &Path) -> Result<(), Flaw> {
-    match follow(root, path, Kind::Directory) {
-        Err((here, flaw)) if flaw.is_none() => step(root, &here, Some(Kind::Directory)).map(drop),
+    let shared = Shared::Refused;
+    match follow(root, path, Kind::Directory, shared) {
+        Err((here, flaw)) if flaw.is_none() => {
+            step(root, &here, Some(Kind::Directory), shared).map(drop)
+        }
         other => other.map(drop).map_err(|(_, flaw)| flaw),
     }
 }
 
 /// With a flaw, how far it was followed.
-fn follow(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, (PathBuf, Flaw)> {
+fn follow(
+    root: &Path,
+    path: &Path,
+    kind: Kind,
+    shared: Shared,
+) -> Result<PathBuf, (PathBuf, Flaw)> {
     let mut here = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = names(path);
     let mut links = 0;
-    if let Err(flaw) = step(root, &here, None) {
+    if let Err(flaw) = step(root, &here, None, shared) {
         return Err((here, flaw));
     }
     while let Some(name) = rest.pop_front() {
@@ -101,7 +130,7 @@ fn follow(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, (PathBuf, Fla
         }
         let next = here.join(name);
         let last = rest.is_empty().then_some(kind);
-        let target = match step(root, &next, last) {
+        let target = match step(root, &next, last, shared) {
             Ok(Some(target)) => target,
             Ok(None) => {
                 here = next;
@@ -133,7 +162,12 @@ fn names(path: &Path) -> VecDeque<OsString> {
 }
 
 /// Looks at one part of the path; what it leads to, if it is a link.
-fn step(root: &Path, place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>, Flaw> {
+fn step(
+    root: &Path,
+    place: &Path,
+    last: Option<Kind>,
+    shared: Shared,
+) -> Result<Option<PathBuf>, Flaw> {
     let failed = |source| Flaw::Lstat {
         place: place.to_owned(),
         source,
@@ -144,14 +178,15 @@ fn step(root: &Path, place: &Path, last: Option<Kind>) -> Result<Option<PathBuf>
     };
     let found = root.join(place.strip_prefix("/").unwrap_or(place));
     let metadata = fs::symlink_metadata(&found).map_err(failed)?;
-    if metadata.uid() != 0 {
+    if !is_roots(metadata.uid()) {
         return Err(reason("isn't owned by root"));
     }
     if metadata.is_symlink() {
         // Its mode means nothing.
         return fs::read_link(found).map(Some).map_err(failed);
     }
-    if metadata.mode() & 0o022 != 0 {
+    let is_shared = metadata.is_dir() && metadata.mode() & 0o1000 != 0 && shared == Shared::Allowed;
+    if metadata.mode() & 0o022 != 0 && !is_shared {
         return Err(reason("can be written by others than root"));
     }
     match last {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
@@ -91,6 +92,24 @@ fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
         );
         fs::remove_file(&file).unwrap();
     }
+}
+
+/// `PATH` says where a shell would find another one of that name.
+#[test]
+fn where_the_called_program_is_is_not_asked_of_the_environment() {
+    let dir = TestDir::guarded();
+    let (directory, other) = (dir.subdir("bin"), dir.subdir("other"));
+    for program in ["runcrust", "crust-mount-hook"] {
+        fs::copy(binary(program), directory.join(program)).unwrap();
+        fs::hard_link(directory.join(program), other.join(program)).unwrap();
+    }
+    let (program, file) = (directory.join("runcrust"), dir.join("containers.conf"));
+    let mut command = Command::new(&program);
+    command.arg0("runcrust").env_clear().env("PATH", &other);
+    command.args(["install", "podman", "--config", utf8(&file)]);
+    let _ = Run::of(&mut command).success();
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(&format!("crust = [{program:?}]")), "{text}");
 }
 
 #[test]

@@ -44,24 +44,12 @@ on_each_delegate! {
         }
     }
 
-    fn a_key_twice_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let bundle = Bundle::plain(node.dir()).write();
-        let text = String::from_utf8(bundle.config_bytes()).unwrap();
-        let twice = text.replacen('{', "{\"mounts\":[],", 1);
-        let bundle = bundle.write_bytes(twice.as_bytes());
-        let refused = refusal::create(&node, &bundle);
-        let _ = refused.naming(&["config.json", "\"mounts\"", "twice"]).sentence();
-    }
-
     fn a_config_that_cannot_be_understood_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         for (text, named) in [
             (&b"{"[..], "JSON"),
             (b"", "JSON"),
             (b"[]", "object"),
-            (b"{\"mounts\":{}}", "mounts"),
-            (b"{\"mounts\":[{\"destination\":1}]}", "destination"),
             (b"{\"ociVersion\":\"\xff\"}", "UTF-8"),
         ] {
             let bundle = Bundle::plain(node.dir()).write_bytes(text);

@@ -198,6 +198,38 @@ on_each_delegate! {
         assert!(sandbox.config_bytes() != sandbox.spec().to_string().as_bytes());
     }
 
+    /// With a volume runcrust lowers what it may do itself, and the delegate has all of it again. For
+    /// root execve(2) would make that good; not so for a root that is none (noroot), nor with what is
+    /// ambient.
+    fn capabilities_are_the_callers(delegate: Delegate) {
+        let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
+        let some = "+sys_admin,+sys_chroot,+sys_ptrace,+dac_override,+chown,+fowner,+fsetid,+net_raw";
+        let setpriv = Path::new("/usr/bin/setpriv");
+        let plain = probed.bundle();
+        for settings in [
+            vec!["--bounding-set", "-net_raw,-sys_boot"],
+            vec!["--bounding-set", "-sys_ptrace"],
+            vec!["--inh-caps", "+net_raw,+kill", "--ambient-caps", "+kill"],
+            vec!["--inh-caps", some, "--ambient-caps", some, "--securebits", "+noroot,+noroot_locked"],
+            vec!["--securebits", "+no_setuid_fixup,+keep_caps_locked"],
+            vec!["--no-new-privs"],
+        ] {
+            for call in calls(&app).iter().skip(1).chain(calls(&plain).iter().take(2)) {
+                let run = |program: &Path| {
+                    let mut arguments = os(&settings);
+                    arguments.push(OsStr::new("--"));
+                    arguments.push(program.as_os_str());
+                    arguments.extend(call);
+                    probed.through("", setpriv, &arguments).without(&["ns/mnt"])
+                };
+                let theirs = run(&probed.probe.program);
+                let ours = run(probed.node.handler().path());
+                assert_eq!(theirs, ours, "{settings:?} {call:?}");
+            }
+            assert!(app.config_bytes() != app.spec().to_string().as_bytes(), "no volume was found");
+        }
+    }
+
     fn with_a_volume_the_parent_death_signal_and_the_mask_are_kept(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
         let signals: SigSet = [Signal::SIGUSR2].into_iter().collect();

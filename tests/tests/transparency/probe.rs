@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use runcrust_tests::Node;
 
 /// Lines of proc(5)'s `status` that a process has from its caller.
-const INHERITED: [&str; 20] = [
+const INHERITED: [&str; 21] = [
     "Name",
     "Umask",
     "PPid",
@@ -27,6 +27,7 @@ const INHERITED: [&str; 20] = [
     "CapInh",
     "CapPrm",
     "CapEff",
+    "CapBnd",
     "CapAmb",
     "Cpus_allowed",
     "Mems_allowed",
@@ -60,6 +61,7 @@ while IFS= read -r line; do echo "$line"; done </proc/$$/status >OUTPUT/status
 for file in FILES; do
     /bin/cat /proc/$$/$file >OUTPUT/$file
 done
+/usr/bin/setpriv --dump >OUTPUT/setpriv
 /bin/cat >OUTPUT/stdin
 echo $$ >OUTPUT/pid
 [ -z "$PROBE_EXEC" ] || exec $PROBE_EXEC
@@ -138,6 +140,10 @@ impl Probe {
             }
         }
         assert!(INHERITED.iter().all(|name| facts.contains_key(*name)));
+        // prctl(2) tells these to the process alone, and setpriv has them from it.
+        let bits = read("setpriv");
+        let bits = bits.lines().find(|line| line.starts_with("Securebits: "));
+        facts.insert("securebits".to_owned(), bits.expect("securebits").to_owned());
         for line in read("links").lines() {
             let (name, target) = line.split_once(' ').expect("a name and a target");
             // Each run has pipes of its own.

@@ -23,6 +23,7 @@ fn live(root: &Path, state_dir: &str, id: &str) {
         id: id.to_owned(),
         pod_uid: "pod".to_owned(),
         process: Process::current().unwrap(),
+        mount_label: None,
         failures: Vec::new(),
     };
     state.write_sandbox(&record).unwrap();

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crust_state::bounded::{self, KERNELS_WORD};
+
 use super::{DeviceError, DeviceNumber};
 
 /// One name for some bytes.
@@ -202,7 +204,7 @@ fn parsed<T: std::str::FromStr>(number: DeviceNumber, file: &Path) -> Result<T, 
 }
 
 fn required(number: DeviceNumber, file: &Path) -> Result<Vec<u8>, DeviceError> {
-    fs::read(file).map_err(|error| sysfs_error(number, file, error))
+    bounded::read(file, KERNELS_WORD).map_err(|error| sysfs_error(number, file, error))
 }
 
 fn optional(number: DeviceNumber, file: &Path) -> Result<Option<Vec<u8>>, DeviceError> {

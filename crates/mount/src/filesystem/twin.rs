@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crust_state::bounded::{self, KERNELS_WORD};
 use rustix::fs::OFlags;
 
 use super::error::{MountError, Refusal};
@@ -140,7 +141,7 @@ fn mounted_btrfs(list: &Path) -> io::Result<Vec<Mounted>> {
 }
 
 fn read(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
+    let text = bounded::read_to_string(file, KERNELS_WORD).ok()?;
     Some(text.trim_end().to_owned())
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crust_state::beneath;
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxAttributes,
     StatxFlags, chmodat, chownat, fstatfs, openat, statx,
@@ -10,7 +11,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::change::{self, Change, Standing};
-use crate::beneath;
 
 /// `/proc/thread-self/fd`: the mode of what an `O_PATH` descriptor refers to is changed by way of
 /// its link in there (fchmodat2 with `AT_EMPTY_PATH` is only in Linux 6.6).

@@ -339,3 +339,25 @@ fn journals_are_left_alone_in_each_file_systems_own_words() {
     let ext2 = valid(&["ro"]).without_journal_replay("ext2");
     assert_eq!(ext2, valid(&["ro"]));
 }
+
+#[test]
+fn a_label_is_one_option_whatever_is_in_it() {
+    let label = "system_u:object_r:container_file_t:s0:c1,c2";
+    let labelled = |list: &[&str]| parse(list).unwrap().with_label(label).unwrap();
+    let options = labelled(&["noatime", "discard"]).superblock_options();
+    assert_eq!(options, [format!("context={label}").as_str(), "discard"]);
+    for own in [
+        "context=\"u:r:t:s0:c3,c4\"",
+        "fscontext=u:r:t:s0",
+        "defcontext=u:r:t:s0",
+        "rootcontext=u:r:t:s0",
+    ] {
+        assert_eq!(labelled(&[own]), parse(&[own]).unwrap(), "{own}");
+    }
+    // What kubelet writes and what a container's config says come to the same.
+    let written = parse(&[format!("context=\"{label}\"")]).unwrap();
+    assert_eq!(written.superblock_options(), labelled(&[]).superblock_options());
+    let long = "x".repeat(256);
+    let error = MountOptions::default().with_label(&long).unwrap_err().to_string();
+    assert!(error.contains("context"), "{error}");
+}

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crust_state::beneath;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::{INSIDE, SubpathError};
-use crate::beneath;
 
 /// So often somebody may take away what was just found or made.
 const TRIES: usize = 16;

@@ -23,6 +23,8 @@ pub struct Host<'a> {
     pub record: &'a SandboxRecord,
     /// The program that answers for the volume (KEP-2857: `runtime-cli`).
     pub cli: &'a Path,
+    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    pub label: Option<&'a str>,
 }
 
 /// Makes sure that a volume is mounted in a sandbox: the file system is instantiated at most once
@@ -45,8 +47,13 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Looks, and changes nothing.
-    pub(super) fn of(config: &Config, volume: &Volume, sandbox: &Sandbox) -> Result<Self, Cause> {
-        let plan = MountPlan::new(config, volume.info())?;
+    pub(super) fn of(
+        config: &Config,
+        volume: &Volume,
+        sandbox: &Sandbox,
+        label: Option<&str>,
+    ) -> Result<Self, Cause> {
+        let plan = MountPlan::new(config, volume.info())?.labelled(label)?;
         let mut before = live_record(volume, &plan)?;
         let mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
         let mounted = mounted.is_some();
@@ -55,6 +62,7 @@ impl Standing {
             before.remove(UserKind::Sandbox, sandbox.id());
             before = anew_if_unused(before, &plan);
         }
+        let plan = plan.as_present(&before)?;
         // With another superblock than was staged the claim is what refuses it.
         let as_staged = mounted && before.superblock == plan.superblock;
         let is_complete = as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
@@ -78,7 +86,7 @@ pub(super) fn ensure_mounted(
         mut before,
         mounted,
         is_complete,
-    } = Standing::of(context.config, volume, host.sandbox)?;
+    } = Standing::of(context.config, volume, host.sandbox, host.label)?;
     let device = plan.device.number();
     let pod_uid = &*host.record.pod_uid;
     if is_complete {

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use crust_state::TargetPath;
+use crust_state::bounded::{self, KERNELS_WORD};
 use crust_state::record::VolumeRecord;
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
@@ -100,7 +101,7 @@ fn ext4_errors(record: &VolumeRecord) -> u64 {
         return 0;
     };
     let file = Path::new("/sys/fs/ext4").join(name).join("errors_count");
-    let count = std::fs::read_to_string(file).unwrap_or_default();
+    let count = bounded::read_to_string(&file, KERNELS_WORD).unwrap_or_default();
     count.trim_end().parse().unwrap_or(0)
 }
 

@@ -3,11 +3,10 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crust_state::record::{UserKind, VolumeRecord};
-use crust_state::{DeviceNumber, Process};
+use crust_state::{beneath, DeviceNumber, Process};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat};
 use rustix::io::Errno;
 
-use crate::beneath;
 use crate::mountinfo::{self, Mount};
 use crate::origin::{is_on, mount_id};
 

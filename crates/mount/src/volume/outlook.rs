@@ -54,18 +54,28 @@ impl From<Admission> for Access {
     }
 }
 
-/// Looks at a volume for a pod, and for its sandbox where that runs. Fails as its mount would before
+/// The pod that a volume is looked at for.
+#[derive(Debug, Clone, Copy)]
+pub struct Of<'a> {
+    /// Its uid, or what stands for one.
+    pub uid: &'a str,
+    /// Its sandbox, where that runs.
+    pub sandbox: Option<&'a Sandbox>,
+    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    pub label: Option<&'a str>,
+}
+
+/// Looks at a volume for a pod. Fails as its mount would before
 /// it asks who else has the device.
 pub fn outlook(
     context: &Context<'_>,
     target: &TargetPath,
-    pod_uid: &str,
-    sandbox: Option<&Sandbox>,
+    pod: Of<'_>,
 ) -> Result<Outlook, VolumeError> {
     let looked = || -> Result<_, Cause> {
         let volume = staged(context.crust, target)?;
-        let plan = MountPlan::new(context.config, volume.info())?;
-        let access = access(context, &volume, &plan, pod_uid, sandbox);
+        let plan = MountPlan::new(context.config, volume.info())?.labelled(pod.label)?;
+        let access = access(context, &volume, &plan, pod);
         Ok(Outlook {
             is_katas: volume.is_katas(),
             need: Need::of(context.config, volume.info(), &plan),
@@ -83,12 +93,11 @@ fn access(
     context: &Context<'_>,
     volume: &Volume,
     plan: &MountPlan,
-    pod_uid: &str,
-    sandbox: Option<&Sandbox>,
+    pod: Of<'_>,
 ) -> Result<Access, Cause> {
-    let before = match sandbox {
+    let before = match pod.sandbox {
         Some(sandbox) => {
-            let standing = Standing::of(context.config, volume, sandbox)?;
+            let standing = Standing::of(context.config, volume, sandbox, pod.label)?;
             if standing.is_complete {
                 return Ok(Access::Mounted);
             }
@@ -96,7 +105,7 @@ fn access(
         }
         None => live_record(volume, plan)?,
     };
-    let admission = owners::preview(context, volume.target(), plan, pod_uid, &before)?;
+    let admission = owners::preview(context, volume.target(), plan, pod.uid, &before)?;
     if admission == Admission::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();
         return Err(Cause::DeviceBusy { device });

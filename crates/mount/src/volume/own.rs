@@ -57,10 +57,12 @@ pub fn mount_reserved(
     locked: &Locked,
     id: &str,
     cli: &Path,
+    label: Option<&str>,
 ) -> Result<OwnedFd, VolumeError> {
     let mounted = || -> Result<_, Cause> {
-        let plan = MountPlan::new(context.config, locked.volume.info())?;
+        let plan = MountPlan::new(context.config, locked.volume.info())?.labelled(label)?;
         let mut others = live_record(&locked.volume, &plan)?;
+        let plan = plan.as_present(&others)?;
         let user = others.user(UserKind::Container, id).cloned();
         let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
         others.remove(UserKind::Container, id);
@@ -97,8 +99,9 @@ fn enter<T>(
 ) -> Result<T, VolumeError> {
     let entered = || -> Result<_, Cause> {
         let volume = &locked.volume;
-        let plan = MountPlan::new(context.config, volume.info())?;
-        let before = live_record(&locked.volume, &plan)?;
+        let plan = MountPlan::new(context.config, volume.info())?.labelled(container.label)?;
+        let before = live_record(volume, &plan)?;
+        let plan = plan.as_present(&before)?;
         let user = announced(context, &before, container, mounts)?;
         acquire(
             context,

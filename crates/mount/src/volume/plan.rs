@@ -2,7 +2,7 @@
 
 use crust_state::config::DeviceNode;
 use crust_state::info::{Access, VolumeType};
-use crust_state::record::Superblock;
+use crust_state::record::{Superblock, VolumeRecord};
 use crust_state::{
     Config, CrustDirectory, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath, Volume,
 };
@@ -10,6 +10,7 @@ use crust_state::{
 use super::error::{Cause, VolumeError};
 use crate::device::Device;
 use crate::options::{self, MountOptions};
+use crate::selinux;
 
 /// A volume that could be mounted: everything that was staged is understood and the device is
 /// there.
@@ -47,6 +48,32 @@ impl MountPlan {
             device,
             options,
         })
+    }
+}
+
+impl MountPlan {
+    /// The same with this SELinux label, where the file system can be given one and the volume's
+    /// options name none.
+    pub(super) fn labelled(mut self, label: Option<&str>) -> Result<Self, Cause> {
+        let fstype = &self.superblock.fstype;
+        let Some(label) = label else {
+            return Ok(self);
+        };
+        if selinux::takes_label(fstype) {
+            self.options = self.options.with_label(label)?;
+            self.superblock = superblock(fstype, &self.options);
+        } else {
+            tracing::warn!(%fstype, label, "this kernel's can't be given a label: mounted without it");
+        }
+        Ok(self)
+    }
+
+    /// The same for a user that wants no label: it takes the one that the volume has by now.
+    pub(super) fn as_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
+        if record.users.is_empty() || self.superblock.label().is_some() {
+            return Ok(self);
+        }
+        self.labelled(record.superblock.label())
     }
 }
 

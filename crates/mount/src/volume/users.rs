@@ -16,6 +16,8 @@ pub struct NewContainer<'a> {
     pub sandbox: &'a str,
     /// The pod, or what stands for one.
     pub pod_uid: &'a str,
+    /// The SELinux label that its volumes' files are to have, on a host that enforces.
+    pub label: Option<&'a str>,
 }
 
 /// Enters a container whose create runs, and whose volume its sandbox has.

@@ -139,7 +139,8 @@ fn tell(us: OwnedFd, word: &Word) -> io::Result<()> {
 
 /// A child is its parent's thread's, and there is one thread.
 fn children() -> Vec<Pid> {
-    let list = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), KERNELS_WORD);
+    let list = list.unwrap_or_default();
     let pids = list.split_ascii_whitespace();
     pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
         .collect()

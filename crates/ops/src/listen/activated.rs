@@ -25,6 +25,10 @@ struct Given {
 
 impl Activated {
     /// Takes them. To be called once, at first.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "socket activation is by the environment (sd_listen_fds(3)), for this pid alone"
+    )]
     pub(crate) fn take() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');

@@ -4,11 +4,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::temporary::{self, Maker, since_the_epoch};
-use super::{Directory, FileError, failed};
+use super::{BELOW, Directory, FileError, failed};
+use crate::beneath;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
@@ -74,8 +75,8 @@ impl Directory {
 
     /// `None` where it is gone by now: it was made.
     fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover>, FileError> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = fs::openat(&self.fd, &name, flags, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = beneath::open(&self.fd, &*name, flags, BELOW);
         if matches!(opened, Err(Errno::NOENT)) {
             return Ok(None);
         }

@@ -102,6 +102,7 @@ impl Node {
             id: id.into(),
             pod_uid: pod_uid.into(),
             process,
+            mount_label: None,
             failures: Vec::new(),
         };
         self.with(|context| context.state.write_sandbox(&record).unwrap());

@@ -12,11 +12,22 @@ use rustix::path::Arg;
 const TRIES: u32 = 128;
 
 /// Opens `path` below `directory`, always close-on-exec. Errors are openat2's own; EAGAIN only
-/// after [`TRIES`] of them.
-pub(crate) fn open(
+/// after 128 of them.
+pub fn open(
     directory: impl AsFd,
     path: impl Arg + Copy,
     flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    open_or_create(directory, path, flags, Mode::empty(), resolve)
+}
+
+/// The same of a file that is made, with `mode`, where `flags` say so.
+pub(crate) fn open_or_create(
+    directory: impl AsFd,
+    path: impl Arg + Copy,
+    flags: OFlags,
+    mode: Mode,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     let mut tries = 0;
@@ -25,7 +36,7 @@ pub(crate) fn open(
             directory.as_fd(),
             path,
             flags | OFlags::CLOEXEC,
-            Mode::empty(),
+            mode,
             resolve,
         );
         match opened {

@@ -1,0 +1,51 @@
+//! SELinux: a volume's files have the label that its pod's containers may use (KEP-1710, "mount with
+//! -o context"). Nothing on the volume is changed for it, and so nothing is walked.
+
+use std::path::Path;
+
+use crust_state::bounded::{self, KERNELS_WORD};
+
+/// Whether the host enforces a policy (selinuxfs; `getenforce(8)` reads the same).
+#[must_use]
+pub fn enforces() -> bool {
+    let word = bounded::read(Path::new("/sys/fs/selinux/enforce"), KERNELS_WORD);
+    word.is_ok_and(|word| word.trim_ascii() == b"1")
+}
+
+/// Whether a file system can be given a label by way of fsconfig(2). It is the security module that
+/// takes the option, whatever the file system; but btrfs before Linux 6.8 gives its new superblock the
+/// module's defaults itself, which the mount's own option then contradicts.
+pub(crate) fn takes_label(fstype: &str) -> bool {
+    let release = rustix::system::uname();
+    takes_label_on(fstype, &release.release().to_string_lossy())
+}
+
+fn takes_label_on(fstype: &str, release: &str) -> bool {
+    let numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut numbers = numbers.map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    fstype != "btrfs" || version >= (6, 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn btrfs_takes_a_label_from_linux_6_8_on() {
+        for (release, btrfs) in [
+            ("6.1.0-13-amd64", false),
+            ("6.7.12", false),
+            ("6.8.0-31-generic", true),
+            ("6.18.44", true),
+            ("7.0-rc1", true),
+            ("5.15.0", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_label_on("btrfs", release), btrfs, "{release}");
+            for fstype in ["ext4", "ext3", "xfs", "vfat"] {
+                assert!(takes_label_on(fstype, release), "{fstype} {release}");
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Values in a text that is known to be JSON: their places, whatever is in them.
+//!
+//! The text is checked once, as a whole; after that a value is found by its brackets and quotes.
+//! Nothing is built of it, and nothing recurses: how large a config is and how deep it goes costs
+//! time in proportion, and no memory.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What RFC 8259 calls white space; Rust's notion is wider.
+pub(super) const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// A value, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Json<'a>(&'a str);
+
+impl<'a> Json<'a> {
+    /// The first value of `text`; what comes after it is left alone.
+    pub(super) fn first_of(text: &'a str) -> Result<Self, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = <&RawValue>::deserialize(&mut deserializer)?;
+        Ok(Self(value.get()))
+    }
+
+    /// As it is written.
+    pub(super) const fn text(self) -> &'a str {
+        self.0
+    }
+
+    /// Whether the two are one value in one text, and not only alike.
+    pub(super) fn is(self, other: Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+
+    pub(super) fn is_null(self) -> bool {
+        self.0 == "null"
+    }
+
+    pub(super) fn is_array(self) -> bool {
+        self.0.starts_with('[')
+    }
+
+    pub(super) fn is_object(self) -> bool {
+        self.0.starts_with('{')
+    }
+
+    /// Whether it is neither an array nor an object.
+    pub(super) fn is_scalar(self) -> bool {
+        !self.is_array() && !self.is_object()
+    }
+
+    /// What is between the quotes of a string; `None` of something else.
+    pub(super) fn quoted(self) -> Option<&'a str> {
+        self.0.strip_prefix('"')?.strip_suffix('"')
+    }
+
+    /// The elements of an array; none of something else.
+    pub(super) fn elements(self) -> Elements<'a> {
+        Elements(self.0.strip_prefix('[').unwrap_or_default())
+    }
+
+    /// The members of an object; none of something else.
+    pub(super) fn members(self) -> Members<'a> {
+        Members(self.0.strip_prefix('{').unwrap_or_default())
+    }
+
+    /// Where the value is in `text`, which it borrows from.
+    pub(super) fn span(self, text: &str) -> Range<usize> {
+        // Addresses only, nothing is read through them.
+        let start = self.0.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
+        start..start.wrapping_add(self.0.len())
+    }
+}
+
+/// What is left of an array behind its bracket.
+#[derive(Debug, Clone)]
+pub(super) struct Elements<'a>(&'a str);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Json<'a>;
+
+    fn next(&mut self) -> Option<Json<'a>> {
+        next_value(&mut self.0)
+    }
+}
+
+/// What is left of an object behind its brace.
+#[derive(Debug, Clone)]
+pub(super) struct Members<'a>(&'a str);
+
+impl<'a> Iterator for Members<'a> {
+    /// The key, a string, and the value.
+    type Item = (Json<'a>, Json<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let key = next_value(&mut self.0)?;
+        Some((key, next_value(&mut self.0)?))
+    }
+}
+
+/// The value behind white space, commas and colons, up to the bracket that closes the list.
+fn next_value<'a>(rest: &mut &'a str) -> Option<Json<'a>> {
+    let text = rest.trim_start_matches([' ', '\t', '\n', '\r', ',', ':']);
+    let (value, behind) = text.split_at_checked(end_of_value(text.as_bytes()))?;
+    *rest = behind;
+    (!value.is_empty()).then_some(Json(value))
+}
+
+fn end_of_value(text: &[u8]) -> usize {
+    match text.first() {
+        Some(b'"') => end_of_string(text, 0),
+        Some(b'{' | b'[') => end_of_list(text),
+        _ => {
+            let ends = |byte: &u8| b" \t\n\r,:]}".contains(byte);
+            text.iter().position(ends).unwrap_or(text.len())
+        }
+    }
+}
+
+fn end_of_list(text: &[u8]) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => {
+                at = end_of_string(text, at);
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Behind the quote that ends the string which begins at `start`.
+fn end_of_string(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elements(text: &str) -> Vec<&str> {
+        let array = Json::first_of(text).unwrap();
+        array.elements().map(Json::text).collect()
+    }
+
+    #[test]
+    fn elements_are_found_whatever_is_in_them() {
+        let text = " [ 1 ,\"a\\\"],[\\\\\",{\"]\":[ ] , \"b\" : {}},[[],[\"[\"]]\n,null,-0.5e+7 ] ,9";
+        let expected = [
+            "1",
+            r#""a\"],[\\""#,
+            r#"{"]":[ ] , "b" : {}}"#,
+            r#"[[],["["]]"#,
+            "null",
+            "-0.5e+7",
+        ];
+        assert_eq!(elements(text), expected);
+        assert_eq!(elements("[ ]"), Vec::<&str>::new());
+        assert_eq!(elements("{\"a\":1}"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn members_are_found_in_their_order() {
+        let object = Json::first_of(r#"{"a" : [1,{"b":2}],"":"", "a":null }"#).unwrap();
+        let members = object.members();
+        let members: Vec<_> = members
+            .map(|(key, value)| (key.text(), value.text()))
+            .collect();
+        let expected = [("\"a\"", r#"[1,{"b":2}]"#), ("\"\"", "\"\""), ("\"a\"", "null")];
+        assert_eq!(members, expected);
+        assert_eq!(Json::first_of("[1]").unwrap().members().next(), None);
+    }
+
+    #[test]
+    fn depth_is_no_matter() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let text = format!("[{deep},1]");
+        assert_eq!(elements(&text), [&deep, "1"]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Documents of which there is more than one reading: with keys that stand twice, or that only some
+//! delegates take for ours. What such a document says of a volume must be the same to everybody.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt::Arguments;
+
+use super::error::Reader;
+use super::json::Json;
+use super::object::{Keys, Likeness, Object, meant};
+use super::schema::{ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, Node, SOURCE, TOP};
+use super::splice::Splices;
+use super::value::{before_nul, decoded};
+use super::{Document, DocumentError};
+
+/// What a mount may have for its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source<'a> {
+    /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, of which each reader
+    /// makes something else.
+    pub(crate) text: Option<Cow<'a, str>>,
+    /// It may be a bind mount's: then a relative path is one from the bundle.
+    pub(crate) may_bind: bool,
+}
+
+/// What the name of a key begins with that stood twice and was the one not read.
+pub(super) const UNREAD: &str = "x-runcrust-unread-";
+
+impl<'a> Document<'a> {
+    /// Looks at the source of each mount, and at those that a delegate of this kind, or one that
+    /// takes other keys for ours, may find as well; until there is an answer. What isn't well-formed
+    /// has none, and nothing is kept.
+    pub(crate) fn find_source<T>(
+        &self,
+        delegate: Reader,
+        mut look: impl FnMut(Source<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let is_odd = self.top.is_odd();
+        let ours = self.top.get(MOUNTS);
+        let mut mounts = ours.into_iter().flat_map(Json::elements);
+        let found = mounts.find_map(|mount| find_in_mount(mount, is_odd, &mut look));
+        if found.is_some() || !is_odd {
+            return found;
+        }
+        let mounts = ours.into_iter().flat_map(Json::elements);
+        let has_source: Vec<bool> = mounts.map(has_source).collect();
+        self.all.members().find_map(|(key, list)| {
+            let (at, likeness) = meant(key, TOP)?;
+            if TOP[at] != MOUNTS || ours.is_some_and(|ours| ours.is(list)) {
+                return None;
+            }
+            // Go decodes a list into the elements of the one whose place it takes: what the last
+            // one's lack they have from an earlier (golang/go#21092).
+            let is_merged = likeness == Likeness::Same && delegate == Reader::Go;
+            let mut mounts = list.elements().enumerate().filter(|(index, _)| {
+                !is_merged || has_source.get(*index).is_some_and(|has_source| !has_source)
+            });
+            mounts.find_map(|(_, mount)| find_in_mount(mount, true, &mut look))
+        })
+    }
+
+    /// The document in a form of which there is one reading, which is ours: where a key stands twice
+    /// the others get names that nobody reads. `None`: it has that form.
+    pub(crate) fn one_reading(&self) -> Result<Option<Vec<u8>>, DocumentError> {
+        let mut splices = Splices::new(self.text);
+        each_object(self.all, &mut |object, keys, place| {
+            leave_ours(object, keys, place, &mut splices)
+        })?;
+        Ok((!splices.is_empty()).then(|| splices.apply()))
+    }
+
+    /// The document with the other readings that [`one_reading`](Self::one_reading) took away.
+    pub(crate) fn all_readings(&self) -> Vec<u8> {
+        let mut splices = Splices::new(self.text);
+        let done: Result<(), Infallible> = each_object(self.all, &mut |object, _, _| {
+            for (key, _) in object.members() {
+                if key.quoted().is_some_and(|name| name.starts_with(UNREAD)) {
+                    let start = key.span(splices.text()).start + 1;
+                    splices.delete(start..start + UNREAD.len());
+                }
+            }
+            Ok(())
+        });
+        match done {
+            Ok(()) => splices.apply(),
+        }
+    }
+}
+
+/// Looks at the sources that may be found in one mount.
+fn find_in_mount<'a, T>(
+    mount: Json<'a>,
+    is_odd: bool,
+    look: &mut impl FnMut(Source<'a>) -> Option<T>,
+) -> Option<T> {
+    let object = Object::of(mount, MOUNT);
+    let is_odd = is_odd || object.is_odd();
+    let may_bind = is_odd || may_bind(&object);
+    let mut look = |text: Option<Cow<'a, str>>| look(Source { text, may_bind });
+    let mut look = |value: Json<'a>| {
+        let quoted = value.quoted()?;
+        let cut = before_nul(quoted).and_then(|cut| look(decoded(cut).ok()));
+        cut.or_else(|| look(decoded(quoted).ok()))
+    };
+    if !is_odd {
+        return object.get(SOURCE).and_then(look);
+    }
+    mount.members().find_map(|(key, value)| {
+        let (at, _) = meant(key, MOUNT)?;
+        (MOUNT[at] == SOURCE).then(|| look(value))?
+    })
+}
+
+/// Whether the delegate may bind it: by its type or its options.
+fn may_bind(mount: &Object<'_>) -> bool {
+    let is = |value: Json<'_>, word: &str| {
+        let text = value.quoted().and_then(|quoted| decoded(quoted).ok());
+        // What has half a surrogate pair or a NUL in it may be anything.
+        text.is_none_or(|text| text == word || text.contains('\0'))
+    };
+    let mut options = mount.get("options").into_iter().flat_map(Json::elements);
+    mount.get("type").is_some_and(|kind| is(kind, "bind"))
+        || options.any(|it| is(it, "bind") || is(it, "rbind"))
+}
+
+fn has_source(mount: Json<'_>) -> bool {
+    Object::of(mount, MOUNT).get(SOURCE).is_some()
+}
+
+/// Of keys that stand twice in an object, leaves the one whose value counts.
+fn leave_ours<'a>(
+    object: Json<'a>,
+    keys: Keys,
+    place: Arguments<'_>,
+    splices: &mut Splices<'a>,
+) -> Result<(), DocumentError> {
+    let read = Object::of(object, keys);
+    if !read.is_odd() {
+        return Ok(());
+    }
+    for (key, value) in object.members() {
+        let Some((at, likeness)) = meant(key, keys) else {
+            continue;
+        };
+        let (known, ours) = (keys[at], read.get_or_null(keys[at]));
+        if let Likeness::For(reader) = likeness {
+            return Err(DocumentError::Spelling {
+                place: place.to_string(),
+                key: decoded(key.quoted().unwrap_or_default()).unwrap_or_default().into(),
+                meant: known,
+                reader,
+            });
+        }
+        // Nobody but us acts on annotations, and we read all of them.
+        if known == ANNOTATIONS || ours.is_some_and(|ours| ours.is(value)) {
+            continue;
+        }
+        if value.is_object() && ours.is_some_and(Json::is_object) {
+            return Err(DocumentError::Duplicate {
+                place: place.to_string(),
+                key: known,
+            });
+        }
+        splices.insert(key.span(splices.text()).start + 1, UNREAD);
+    }
+    Ok(())
+}
+
+/// Visits all objects in which keys are read, each with those keys and its place.
+fn each_object<'a, E>(
+    document: Json<'a>,
+    visit: &mut impl FnMut(Json<'a>, Keys, Arguments<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    visit_level(document, &DOCUMENT, visit)
+}
+
+fn visit_level<'a, E>(
+    object: Json<'a>,
+    level: &Level,
+    visit: &mut impl FnMut(Json<'a>, Keys, Arguments<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    visit(object, level.keys, format_args!("{}", level.place))?;
+    let read = Object::of(object, level.keys);
+    for (key, node) in level.children {
+        let Some(value) = read.get(key) else {
+            continue;
+        };
+        let (name, keys) = match node {
+            Node::Object(level) => {
+                visit_level(value, level, visit)?;
+                continue;
+            }
+            Node::List(name, keys) => (*name, *keys),
+            Node::Array(array, keys) => (array.name(), *keys),
+        };
+        if keys.is_empty() {
+            continue;
+        }
+        for (index, element) in value.elements().enumerate() {
+            visit(element, keys, format_args!("{name}[{index}]"))?;
+        }
+    }
+    Ok(())
+}

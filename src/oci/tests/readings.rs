@@ -1,0 +1,172 @@
+//! Documents that delegates read in different ways.
+
+use super::super::{Document, DocumentError, Reader};
+
+fn document(text: &str) -> Document<'_> {
+    Document::parse(text.as_bytes()).unwrap()
+}
+
+fn one_reading(text: &str) -> Result<Option<String>, DocumentError> {
+    let one = document(text).one_reading()?;
+    Ok(one.map(|bytes| String::from_utf8(bytes).unwrap()))
+}
+
+fn sources(text: &str, delegate: Reader) -> Vec<String> {
+    let mut all = Vec::new();
+    let none: Option<()> = document(text).find_source(delegate, |source| {
+        let text = source.text.map_or("?".to_owned(), String::from);
+        all.push(if source.may_bind { text + "*" } else { text });
+        None
+    });
+    assert_eq!(none, None);
+    all
+}
+
+#[test]
+fn of_a_key_that_stands_twice_the_last_value_counts() {
+    let text = r#"{"mounts":[{"source":"/a","destination":"/x","source":"/b"}],"root":{"path":"r"},
+        "mounts":[{"source":"/c","source":null,"options":["ro"],"options":null}],
+        "root":null,"annotations":{"a":"1","b":"1"},"annotations":{"a":"2"},"annotations":{}}"#;
+    let document = document(text);
+    let mounts = document.mounts().unwrap();
+    assert_eq!(mounts.len(), 1);
+    // As in Go: null leaves a string as it was, and unsets a list.
+    assert_eq!(mounts[0].source.as_deref(), Some("/c"));
+    assert!(mounts[0].options.is_empty());
+    assert_eq!(document.root_path().unwrap(), None);
+    let annotation = |key| document.annotation(key).unwrap();
+    assert_eq!(annotation("a").as_deref(), Some("2"));
+    assert_eq!(annotation("b").as_deref(), Some("1"));
+}
+
+#[test]
+fn annotations_are_forgotten_by_null() {
+    let text = r#"{"annotations":{"a":"1"},"annotations":null,"annotations":{"b":"1"}}"#;
+    assert_eq!(document(text).annotation("a").unwrap(), None);
+    assert_eq!(document(text).annotation("b").unwrap().as_deref(), Some("1"));
+}
+
+#[test]
+fn what_is_not_read_gets_a_name_that_nobody_reads() {
+    for (text, expected) in [
+        (r#"{"mounts":[1],"x":1,"x":2}"#, None),
+        (
+            r#"{"mounts":[1], "mo\u0075nts" :[2],"mounts":[]}"#,
+            Some(r#"{"x-runcrust-unread-mounts":[1], "x-runcrust-unread-mo\u0075nts" :[2],"mounts":[]}"#),
+        ),
+        (
+            r#"{"mounts":[{"source":"/a","source":"/b","source":null}]}"#,
+            Some(
+                r#"{"mounts":[{"x-runcrust-unread-source":"/a","source":"/b","x-runcrust-unread-source":null}]}"#,
+            ),
+        ),
+        (
+            r#"{"linux":null,"linux":{"namespaces":[{"type":"pid","type":"mount"}],"namespaces":null}}"#,
+            Some(
+                r#"{"x-runcrust-unread-linux":null,"linux":{"x-runcrust-unread-namespaces":[{"type":"pid","type":"mount"}],"namespaces":null}}"#,
+            ),
+        ),
+        (
+            r#"{"linux":{"namespaces":[{"type":"pid","type":"mount"}],"resources":{"devices":[],"devices":[1]}}}"#,
+            Some(
+                r#"{"linux":{"namespaces":[{"x-runcrust-unread-type":"pid","type":"mount"}],"resources":{"x-runcrust-unread-devices":[],"devices":[1]}}}"#,
+            ),
+        ),
+        // Only we act on them, and read them all.
+        (r#"{"annotations":{"a":"1","a":"2"},"annotations":{}}"#, None),
+    ] {
+        let one = one_reading(text).unwrap();
+        assert_eq!(one.as_deref(), expected, "{text}");
+        if let Some(one) = one {
+            assert_eq!(one_reading(&one).unwrap(), None, "{one}");
+            let all = document(&one).all_readings();
+            assert_eq!(String::from_utf8(all).unwrap(), text);
+        }
+    }
+}
+
+/// Go would make one of them, and nobody else does.
+#[test]
+fn two_objects_under_one_key_are_refused() {
+    for (text, place, key) in [
+        (r#"{"linux":{},"linux":{}}"#, "the document", "linux"),
+        (r#"{"hooks":{},"hooks":[],"hooks":{}}"#, "the document", "hooks"),
+        (r#"{"root":{},"r\u006fot":{}}"#, "the document", "root"),
+        (r#"{"linux":{"resources":{},"resources":{}}}"#, "linux", "resources"),
+    ] {
+        let error = one_reading(text).unwrap_err().to_string();
+        let expected = format!("config.json: {place} has the key \"{key}\" twice, each with an object");
+        assert!(error.starts_with(&expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_key_that_ends_where_cs_strings_do_is_refused() {
+    for (text, key) in [
+        (r#"{"mounts\u0000x":[]}"#, r#""mounts\0x""#),
+        (r#"{"mounts":[{"source\u0000":"/x"}]}"#, r#""source\0""#),
+        (r#"{"linux":{"mo\u0000":1,"devices\u0000\ud800":1}}"#, r#""""#),
+    ] {
+        let error = one_reading(text).unwrap_err().to_string();
+        assert!(error.contains(&format!("has a key {key}, which delegates in C")), "{error}");
+    }
+}
+
+#[test]
+fn all_sources_that_a_delegate_may_find_are_found() {
+    let both = [Reader::Go, Reader::C];
+    for (text, go, c) in [
+        (r#"{"mounts":[{"source":"a"},{},{"source":7},null,3]}"#, &["a"][..], &["a"][..]),
+        (
+            r#"{"mounts":[{"source":"a","options":["x","rbind"]},{"source":"b","type":"bind"}]}"#,
+            &["a*", "b*"],
+            &["a*", "b*"],
+        ),
+        // Another one's mount is found behind ours.
+        (r#"{"mounts":[{"source":"a"}],"mounts":[{"source":"b"}]}"#, &["b*"], &["b*", "a*"]),
+        (r#"{"mounts":[{"source":"a"}],"mounts":null}"#, &[], &["a*"]),
+        (r#"{"mounts":[{"source":"a"}],"mounts":[]}"#, &[], &["a*"]),
+        (r#"{"mounts":[{"source":"a"}],"mounts":7}"#, &[], &["a*"]),
+        // Go's elements keep what they aren't given.
+        (
+            r#"{"mounts":[{"source":"a"},{"source":"b"},{"source":"c"}],"mounts":[{"source":"d"},{}]}"#,
+            &["d*", "b*"],
+            &["d*", "a*", "b*", "c*"],
+        ),
+        // In any case, whoever the delegate is.
+        (r#"{"Mounts":[{"source":"a"}]}"#, &["a*"], &["a*"]),
+        (
+            r#"{"mounts":[{"source":"a","Source":"b"}],"MOUNTS":[{"sourcE":"c"}]}"#,
+            &["a*", "b*", "c*"],
+            &["a*", "b*", "c*"],
+        ),
+        (r#"{"mounts\u0000x":[{"source":"a"}]}"#, &["a*"], &["a*"]),
+        (
+            r#"{"mounts":[{"source":"a\u0000b"},{"source\u0000":"c"}]}"#,
+            &["a", "a\0b", "c*"],
+            &["a", "a\0b", "c*"],
+        ),
+        (r#"{"mounts":[{"source":"\ud800"}]}"#, &["?"], &["?"]),
+        (r#"{"mounts":[{"source":"a","type":"bind\u0000"}]}"#, &["a*"], &["a*"]),
+        (r#"{"mounts":{"0":{"source":"a"}},"linux":7}"#, &[], &[]),
+    ] {
+        for (delegate, expected) in both.into_iter().zip([go, c]) {
+            assert_eq!(sources(text, delegate), expected, "{delegate:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn tens_of_thousands_of_keys_and_mounts_are_read() {
+    let many = 20_000;
+    let keys: String = (0..many).map(|n| format!("\"k{n}\":\"{n}\",")).collect();
+    let mounts = "{\"source\":\"/a\"},".repeat(many);
+    let twice = "\"mounts\":[0],".repeat(many);
+    let mounts = mounts.trim_end_matches(',');
+    let text = format!("{{{keys}{twice}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}");
+    assert_eq!(sources(&text, Reader::Go).len(), many);
+    assert_eq!(document(&text).annotation("a").unwrap().as_deref(), Some("1"));
+    let one = one_reading(&text).unwrap().unwrap();
+    assert_eq!(document(&one).mounts().unwrap().len(), many);
+    assert_eq!(document(&one).all_readings(), text.as_bytes());
+}

@@ -1,0 +1,88 @@
+//! The first look at every config: is it any of ours? It keeps nothing and looks only at the mounts'
+//! sources, so that what isn't passes in time and memory that its size bounds, whatever else is in
+//! it. What is ours is then read in full, and by one reading.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use crust_state::Config;
+use crust_state::config::SandboxMode;
+
+use super::facts::Records;
+use crate::matching::{Match, MatchError, match_source};
+use crate::oci::{Document, Reader, Source};
+use crate::role::Role;
+
+/// A config, and who will read it.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) document: &'a Document<'a>,
+    /// The bundle's directory.
+    pub(crate) bundle: &'a Path,
+    /// What kind of reader the delegate is.
+    pub(crate) delegate: Reader,
+}
+
+impl Look<'_> {
+    /// Whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
+    pub(crate) fn concern(self, config: &Config, records: &impl Records) -> Option<String> {
+        let named = self.named_by_a_mount(config, records);
+        named.or_else(|| self.pod_of_a_sandbox(config, records))
+    }
+
+    /// The volume that a mount names, by whatever reading.
+    pub(super) fn named_by_a_mount(
+        self,
+        config: &Config,
+        records: &impl Records,
+    ) -> Option<String> {
+        self.document
+            .find_source(self.delegate, |source| self.named_by(&source, config, records))
+    }
+
+    fn named_by(
+        self,
+        source: &Source<'_>,
+        config: &Config,
+        records: &impl Records,
+    ) -> Option<String> {
+        let Some(text) = &source.text else {
+            return Some("a mount".to_owned());
+        };
+        let path = bound(self.bundle, text, source.may_bind);
+        if path.starts_with(config.attach_directory()) {
+            return Some("a volume of an earlier create".to_owned());
+        }
+        match match_source(&path, config, records) {
+            Ok(None) => None,
+            Ok(Some(Match { volume, .. })) => Some(format!("volume {}", volume.volume_name())),
+            // Said in full when the config is planned.
+            Err(MatchError::Pod(_)) => Some("a volume".to_owned()),
+            Err(
+                MatchError::Entry { volume, .. }
+                | MatchError::Subpath { volume, .. }
+                | MatchError::Mounts { volume, .. }
+                | MatchError::Unstaged { volume, .. },
+            ) => Some(format!("volume {volume}")),
+        }
+    }
+
+    fn pod_of_a_sandbox(self, config: &Config, records: &impl Records) -> Option<String> {
+        let role = Role::of(|key| self.document.annotation(key));
+        let Ok(Role::Sandbox { pod_uid: Some(pod_uid) }) = role else {
+            return None;
+        };
+        let is_wanted = config.sandbox == SandboxMode::Always
+            || records.staged_for_pod(&pod_uid).map_or(true, |staged| !staged.is_empty());
+        is_wanted.then(|| format!("the sandbox of pod {pod_uid}"))
+    }
+}
+
+/// Where a mount's source is: the delegate takes a relative bind source from the bundle.
+pub(super) fn bound<'a>(bundle: &Path, source: &'a str, is_bind: bool) -> Cow<'a, Path> {
+    if is_bind && !source.starts_with('/') {
+        Cow::Owned(bundle.join(source))
+    } else {
+        Cow::Borrowed(Path::new(source))
+    }
+}

@@ -1,0 +1,136 @@
+//! A config without a volume is the delegate's own business, however odd it is.
+
+use runcrust_tests::{Bundle, Delegate, Node, Runtime, on_each_delegate};
+
+use crate::with_members;
+
+/// What a runtime makes of a config: what the container shows, or the runtime's own words.
+fn outcome(runtime: &Runtime, bundle: Bundle, text: &str) -> Result<String, String> {
+    let id = bundle.id().to_owned();
+    let bundle = bundle.write_bytes(text.as_bytes());
+    let container = runcrust_tests::Container::new(runtime, &bundle);
+    let created = container.create();
+    assert!(bundle.config_bytes() == text.as_bytes(), "the config is as it was");
+    if !created.status.success() {
+        let said = container.last_log_error().unwrap_or_default();
+        return Err(said.replace(&id, "<id>"));
+    }
+    let started = container.start();
+    if !started.status.success() {
+        return Err(container.last_log_error().unwrap_or_default().replace(&id, "<id>"));
+    }
+    Ok(container.sh("cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe"))
+}
+
+/// That runcrust makes no difference. What comes of it.
+#[track_caller]
+fn assert_passes(node: &Node, members: &str) -> Result<String, String> {
+    let delegate = node.handler().delegate();
+    let [bare, through] = [Runtime::bare(delegate), node.handler().runtime()].map(|runtime| {
+        let bundle = Bundle::plain(node.dir());
+        let text = with_members(&bundle, members);
+        outcome(&runtime, bundle, &text)
+    });
+    assert_eq!(through, bare, "{members:.200}");
+    bare
+}
+
+/// A node where volumes are staged, but none of these.
+fn node(delegate: Delegate) -> Node {
+    let node = Node::new(delegate);
+    let device = node.ext4();
+    node.stage(crate::POD, "pv-1", &device, &[]);
+    node
+}
+
+/// The mounts of a plain bundle, as they are written.
+fn mounts(node: &Node) -> String {
+    Bundle::plain(node.dir()).spec()["mounts"].to_string()
+}
+
+on_each_delegate! {
+    fn keys_that_stand_twice_pass(delegate: Delegate) {
+        let node = node(delegate);
+        let (mounts, host) = (mounts(&node), node.dir().subdir("host"));
+        let more = format!(
+            r#"{},{{"destination":"/data","type":"bind","source":{host:?},"source":"/x","source":{host:?},"options":["rbind"]}}]"#,
+            &mounts[..mounts.len() - 1]
+        );
+        for members in [
+            format!(r#""mounts":{mounts},"mounts":{more}"#),
+            format!(r#""mounts":{more},"mounts":{mounts}"#),
+            format!(r#""mounts":{mounts},"linux":{{"maskedPaths":[]}},"annotations":{{"a":"1","a":"2"}}"#),
+            format!(r#""hooks":{{"poststop":[]}},"hooks":{{}},"mounts":{mounts},"root":{{"readonly":true}}"#),
+        ] {
+            let _ = assert_passes(&node, &members);
+        }
+    }
+
+    fn keys_in_another_case_pass(delegate: Delegate) {
+        let node = node(delegate);
+        let mounts = mounts(&node);
+        let only = assert_passes(&node, &format!(r#""Mounts":{mounts}"#));
+        assert_eq!(only.is_ok(), delegate == Delegate::Runc, "{only:?}");
+        for members in [
+            format!(r#""mounts":[],"MOUNTS":{mounts}"#),
+            format!(r#""mounts":{mounts},"Annotations":{{"a":"b"}},"Hooks":{{"PreStart":[]}},"LINUX":{{}}"#),
+            format!(r#""mounts\u0000":[],"mounts":{mounts},"annotations":{{"a\u0000":"\u0000"}}"#),
+        ] {
+            let _ = assert_passes(&node, &members);
+        }
+    }
+
+    /// crun takes several of them.
+    fn values_of_other_types_pass(delegate: Delegate) {
+        let node = node(delegate);
+        let mounts = mounts(&node);
+        let and = |mount: &str| format!(r#""mounts":{},{mount}]"#, &mounts[..mounts.len() - 1]);
+        for members in [
+            r#""mounts":{}"#.to_owned(),
+            r#""mounts":7"#.to_owned(),
+            format!(r#""mounts":{mounts},"annotations":[]"#),
+            format!(r#""mounts":{mounts},"annotations":{{"a":null}}"#),
+            format!(r#""mounts":{mounts},"hooks":[]"#),
+            format!(r#""mounts":{mounts},"hooks":{{"createContainer":"x","createRuntime":{{}}}}"#),
+            and("null"),
+            and(r#"{"destination":"/data","type":"tmpfs","source":7}"#),
+            and(r#"{"destination":"/data","type":"tmpfs","source":"t","options":["rw",null]}"#),
+        ] {
+            let _ = assert_passes(&node, &members);
+        }
+    }
+
+    fn what_is_no_unicode_passes_where_it_is_no_source(delegate: Delegate) {
+        let node = node(delegate);
+        let mounts = mounts(&node);
+        let members = format!(r#""mounts":{mounts},"\ud800x":"\udfff","annotations":{{"a":"\ud800"}}"#);
+        let _ = assert_passes(&node, &members);
+    }
+
+    /// As deep as the delegate goes: Go to 10,000.
+    fn depth_passes(delegate: Delegate) {
+        let node = node(delegate);
+        let mounts = mounts(&node);
+        let depth = match delegate {
+            Delegate::Runc => 9_990,
+            Delegate::Crun => 50_000,
+        };
+        let deep = "[".repeat(depth) + &"]".repeat(depth);
+        let objects = "{\"mounts\":".repeat(depth) + "1" + &"}".repeat(depth);
+        for deep in [deep, objects] {
+            let mount = format!(
+                r#"{},{{"destination":"/data","type":"tmpfs","source":"t","x":{deep}}}]"#,
+                &mounts[..mounts.len() - 1]
+            );
+            // Below the document, the mounts and the mount there are three levels fewer.
+            let members = format!(r#""x":{deep},"mounts":{mount},"hooks":{{"x":{deep},"createContainer":[]}}"#);
+            let passed = assert_passes(&node, &members);
+            assert!(passed.is_ok(), "{passed:?}");
+        }
+        if delegate == Delegate::Runc {
+            let deeper = "[".repeat(10_001) + &"]".repeat(10_001);
+            let refused = assert_passes(&node, &format!(r#""x":{deeper},"mounts":{mounts}"#));
+            assert!(refused.unwrap_err().contains("exceeded max depth"));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Keys that stand twice, in another case, or with a NUL in them: delegates read them in different
+//! ways, and no container may be given the host's empty directory in a volume's place by one of them.
+
+use std::fs;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Delegate, Node, on_each_delegate, refusal};
+use serde_json::json;
+
+use crate::{Lists, Scene, data, with_members};
+
+/// Refused, with a sentence that names the volume and these.
+#[track_caller]
+fn assert_refused(scene: &Scene, bundle: &Bundle, named: &[&str]) {
+    let refused = refusal::create(&scene.node, bundle);
+    let _ = refused.of_volume("pv-1").naming(named).naming(&["config.json", "hint: "]).sentence();
+}
+
+on_each_delegate! {
+    /// runc would take the last list by itself, and crun of then the first.
+    fn of_two_lists_of_mounts_the_last_counts(delegate: Delegate) {
+        let scene = Scene::on(Node::with(delegate, "unstaged = \"pass\""));
+        let bundle = scene.app(|lists| {
+            format!(r#""mounts":{},"mo\u0075nts" :{}"#, lists.host(), lists.volume())
+        });
+        let text = bundle.config_bytes();
+        for _ in 0..2 {
+            scene.assert_sees(&bundle, "of-the-volume").end();
+        }
+
+        scene.sandbox.end();
+        scene.device.wait_until_free(PATIENCE);
+        let _ = scene.node.unstage(&scene.target).success();
+        fs::create_dir_all(&scene.target).unwrap();
+        scene.node.run(&scene.node.sandbox_bundle(crate::POD).write());
+        let container = scene.node.container(&bundle);
+        let _ = container.create();
+        let now = bundle.config_bytes();
+        assert!(now == text, "what was taken from other readers is back");
+    }
+
+    fn a_volume_that_only_the_first_list_has_is_one_of_crun_s(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let bundle = scene.app(|lists| {
+            format!(r#""mounts":{},"mounts":{}"#, lists.volume(), lists.host())
+        });
+        match delegate {
+            Delegate::Runc => drop(scene.assert_sees(&bundle, "of-the-host")),
+            Delegate::Crun => assert_refused(&scene, &bundle, &["twice"]),
+        }
+        for last in ["null", "[]", "7"] {
+            let bundle = scene.app(|lists| format!(r#""mounts":{},"mounts":{last}"#, lists.volume()));
+            if delegate == Delegate::Crun {
+                assert_refused(&scene, &bundle, &["twice"]);
+            }
+        }
+    }
+
+    /// Go decodes the second list into the elements of the first.
+    fn what_a_mount_lacks_and_go_takes_from_an_earlier_list_is_seen(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let bundle = scene.app(|lists| {
+            let bare = r#"{"destination":"/data","type":"bind","options":["rbind"]}"#;
+            format!(r#""mounts":{},"mounts":{}"#, lists.volume(), lists.and(bare))
+        });
+        assert_refused(&scene, &bundle, &["twice"]);
+    }
+
+    fn of_two_sources_the_last_counts(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let both = |first: &str, last: &str| data(&format!(r#"{first},"source":{last},"source":null"#));
+        let mounts = |lists: &Lists, volume_first: bool| {
+            let (target, host) = (json!(lists.target).to_string(), json!(lists.host).to_string());
+            let mount = if volume_first { both(&target, &host) } else { both(&host, &target) };
+            format!(r#""mounts":{}"#, lists.and(&mount))
+        };
+        let bundle = scene.app(|lists| mounts(lists, false));
+        let _app = scene.assert_sees(&bundle, "of-the-volume");
+        let bundle = scene.app(|lists| mounts(lists, true));
+        assert_refused(&scene, &bundle, &["twice"]);
+    }
+
+    /// Go makes one object of two, others don't.
+    fn two_objects_under_one_key_are_refused_with_a_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        for (key, member) in [
+            ("linux", r#""linux":{"devices":[]}"#),
+            ("hooks", r#""hooks":{},"hooks":{}"#),
+            ("root", r#""root":{"readonly":true}"#),
+        ] {
+            let bundle = scene.app(|lists| format!(r#""mounts":{},{member}"#, lists.volume()));
+            assert_refused(&scene, &bundle, &[&format!("{key:?} twice")]);
+        }
+        let bundle = scene.app(|lists| format!(r#""mounts":{},"linux":null"#, lists.volume()));
+        let _app = scene.assert_sees(&bundle, "of-the-volume");
+    }
+
+    fn a_key_in_another_case_that_names_a_volume_is_refused(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        for (key, members) in [
+            ("Mounts", &|lists: &Lists| format!(r#""mounts":{},"Mounts":{}"#, lists.host(), lists.volume())),
+            ("mountſ", &|lists: &Lists| format!(r#""mounts":{},"mountſ":{}"#, lists.volume(), lists.host())),
+            ("SOURCE", &|lists: &Lists| {
+                let host = json!(lists.host).to_string();
+                let mount = data(&format!("{host},\"SOURCE\":{}", json!(lists.target)));
+                format!(r#""mounts":{}"#, lists.and(&mount))
+            }),
+            ("rootFS", &|lists: &Lists| format!(r#""mounts":{},"rootFS":1"#, lists.volume())),
+            ("HOOKS", &|lists: &Lists| format!(r#""mounts":{},"HOOKS":null"#, lists.volume())),
+        ] as [(&str, &dyn Fn(&Lists) -> String); 5] {
+            let bundle = scene.app(members);
+            if key == "rootFS" {
+                let _app = scene.assert_sees(&bundle, "of-the-volume");
+            } else {
+                assert_refused(&scene, &bundle, &[&format!("{key:?}")]);
+            }
+        }
+    }
+
+    /// In C a string ends there: crun would bind the volume's directory.
+    fn what_stands_behind_a_nul_hides_no_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let source = scene.app(|lists| {
+            let target = json!(format!("{}\0x", lists.target.display()));
+            format!(r#""mounts":{}"#, lists.and(&data(&target.to_string())))
+        });
+        let list = scene.app(|lists| {
+            format!(r#""mounts\u0000x":{},"mounts":{}"#, lists.volume(), lists.host())
+        });
+        let key = scene.app(|lists| {
+            let (target, host) = (json!(lists.target), json!(lists.host));
+            let mount = data(&host.to_string()).replacen('{', &format!("{{\"source\\u0000\":{target},"), 1);
+            format!(r#""mounts":{}"#, lists.and(&mount))
+        });
+        let destination = scene.app(|lists| {
+            let mount = data(&json!(lists.target).to_string()).replace("/data", r"/data\u0000/x");
+            format!(r#""mounts":{}"#, lists.and(&mount))
+        });
+        for (bundle, named) in [
+            (source, "source has a NUL"),
+            (list, r#""mounts\0x""#),
+            (key, r#""source\0""#),
+            (destination, "destination has a NUL"),
+        ] {
+            assert_refused(&scene, &bundle, &[named]);
+        }
+    }
+
+    fn a_sandbox_s_config_has_one_reading_too(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(crate::POD, "pv-1", &device, &[]);
+        let bundle = node.sandbox_bundle(crate::POD);
+        let mounts = bundle.spec()["mounts"].to_string();
+        let twice = format!(r#""mounts":[],"mounts":{mounts},"hooks":null,"hooks":{{"poststop":null,"poststop":[]}}"#);
+        let text = with_members(&bundle, &twice);
+        let bundle = bundle.write_bytes(text.as_bytes());
+        let sandbox = node.run(&bundle);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("ls /data"), "lost+found");
+
+        let bundle = node.sandbox_bundle(crate::POD);
+        let text = with_members(&bundle, &format!(r#""mounts":{mounts},"Hooks":{{}}"#));
+        let refused = refusal::create(&node, &bundle.write_bytes(text.as_bytes()));
+        let _ = refused.naming(&["config.json", "\"Hooks\"", crate::POD]).sentence();
+    }
+}

@@ -1,0 +1,106 @@
+//! Nothing that a caller's environment says decides anything: what it names is neither run, nor read,
+//! nor written to.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Container, Delegate, Node, Run, on_each_delegate};
+
+use crate::POD;
+
+/// Programs that somebody who mounts might call by name, or ask for.
+const PROGRAMS: [&str; 16] = [
+    "runcrust", "crust-mount-hook", "runc", "crun", "mount", "umount", "fsck", "fsck.ext4", "e2fsck",
+    "mkfs.ext4", "resize2fs", "xfs_growfs", "blkid", "modprobe", "systemctl", "sh",
+];
+
+/// An environment in which each word leads somewhere else.
+struct Trap {
+    bin: PathBuf,
+    sprung: PathBuf,
+    empty: PathBuf,
+    elsewhere: PathBuf,
+}
+
+impl Trap {
+    fn set(node: &Node) -> Self {
+        let bin = node.dir().subdir("bin");
+        let sprung = node.dir().join("sprung");
+        let trap = format!("#!/bin/sh\necho \"$0 $*\" >>{}\nexit 1\n", utf8(&sprung));
+        for program in PROGRAMS {
+            fs::write(bin.join(program), &trap).unwrap();
+            fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let elsewhere = node.dir().join("elsewhere.toml");
+        fs::write(&elsewhere, "no_such_key = 1").unwrap();
+        Self { bin, sprung, empty: node.dir().subdir("empty"), elsewhere }
+    }
+
+    /// The command, in that environment.
+    fn around(&self, mut command: Command) -> Command {
+        command.env("PATH", &self.bin);
+        for name in ["TMPDIR", "HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUNCRUST_ROOT", "CRUST_ROOT"] {
+            command.env(name, &self.empty);
+        }
+        for name in ["RUNCRUST_CONFIG", "RUNCRUST_CONFIG_FILE", "CRUST_CONFIG"] {
+            command.env(name, &self.elsewhere);
+        }
+        for name in ["DELEGATE", "RUNCRUST_DELEGATE", "RUNCRUST_HOOK"] {
+            command.env(name, self.bin.join("runc"));
+        }
+        command.env("RUST_LOG", "trace");
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, command: Command) -> Run {
+        Run::of(&mut self.around(command)).success()
+    }
+
+    #[track_caller]
+    fn create(&self, container: &Container) {
+        let created = container.create_with(self.around(container.create_command())).success();
+        assert_eq!((&*created.stdout, &*created.stderr), ("", ""));
+        let _ = self.run(container.command(&["start", container.id()]));
+    }
+
+    #[track_caller]
+    fn assert_unsprung(&self) {
+        let sprung = fs::read_to_string(&self.sprung).unwrap_or_default();
+        assert_eq!(sprung, "", "programs by their names alone");
+        assert_eq!(fs::read_dir(&self.empty).unwrap().count(), 0, "files where the caller says");
+    }
+}
+
+on_each_delegate! {
+    fn an_environment_of_traps_changes_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let trap = Trap::set(&node);
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        let path = utf8(&target);
+        let crust = |arguments: &[&str]| {
+            let mut command = node.handler().command();
+            command.arg("crust").args(arguments);
+            trap.run(command)
+        };
+        let _ = crust(&["stage", path, "--device", utf8(device.path()), "--fstype", "ext4", "--fs-group", "2000"]);
+        let sandbox = node.container(&node.sandbox_bundle(POD).write());
+        trap.create(&sandbox);
+        let bundle = node.app_bundle(&sandbox).bind(target.join("sub"), "/data", &[]).write();
+        let app = node.container(&bundle);
+        trap.create(&app);
+        assert_eq!(app.sh("stat -c %g /data"), "2000");
+        let _ = crust(&["stats", path]);
+        let _ = crust(&["list"]);
+        let _ = crust(&["explain", utf8(bundle.path())]);
+        for container in [app, sandbox] {
+            let _ = trap.run(container.command(&["delete", "--force", container.id()]));
+        }
+        let _ = crust(&["unstage", path]);
+        trap.assert_unsprung();
+    }
+}

@@ -1,0 +1,252 @@
+//! What of root's capabilities runcrust and its hooks have while they work: what they need, and no
+//! more. What the delegate has is also the suite `transparency`'s.
+
+mod environment;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{
+    Bundle, Container, Delegate, Node, Run, Runtime, comes_true, interrupt, on_each_delegate,
+    process,
+};
+use serde_json::json;
+
+const POD: &str = "11111111-2222-3333-4444-555555555555";
+
+/// The sets of a process, in the order of [`sets`].
+const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+
+/// Their numbers (`include/uapi/linux/capability.h`).
+const NUMBERS: [(&str, u32); 12] = [
+    ("CHOWN", 0),
+    ("DAC_OVERRIDE", 1),
+    ("DAC_READ_SEARCH", 2),
+    ("FOWNER", 3),
+    ("FSETID", 4),
+    ("SETGID", 6),
+    ("SETUID", 7),
+    ("SYS_CHROOT", 18),
+    ("SYS_PTRACE", 19),
+    ("SYS_ADMIN", 21),
+    ("SYS_RESOURCE", 24),
+    ("SETFCAP", 31),
+];
+
+/// What a step needs, by the documentation, as far as this machine has it.
+fn needed(step: &str) -> String {
+    let design = include_str!("../../../docs/design.md");
+    let (_, table) = design.split_once("\n| capability").expect("a table");
+    let mut rows = table.lines().map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    let heading = rows.next().expect("a heading");
+    let column = heading.iter().position(|cell| *cell == step).expect("a column");
+    let mut mask = 0;
+    // The heading began before its first bar.
+    for row in rows.skip(1).take_while(|row| row.len() > column + 1) {
+        let (name, number) = NUMBERS.iter().find(|it| row[1] == format!("`{}`", it.0)).expect("known");
+        assert!(matches!(row[column + 1], "" | "yes"), "{name}: {row:?}");
+        mask |= u64::from(row[column + 1] == "yes") << number;
+    }
+    let own = u64::from_str_radix(&process::status("self", "CapBnd"), 16).expect("a mask");
+    format!("{:016x}", mask & own)
+}
+
+fn sets(pid: impl std::fmt::Display + Copy) -> [String; 5] {
+    SETS.map(|set| process::status(pid, set))
+}
+
+/// Waits until a process whose command line names `what` of this node has these sets.
+#[track_caller]
+fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
+    let mut seen = Vec::new();
+    let has = comes_true(PATIENCE, || {
+        let name = node.handler().name();
+        let named = process::with_command_line(|line| {
+            let mut words = line.split('\0');
+            words.next().is_some_and(|program| program.ends_with(what[0]))
+                && what[1..].iter().all(|word| line.split('\0').any(|other| other == *word))
+                && line.contains(name)
+        });
+        seen = named.into_iter().map(sets).collect();
+        seen.contains(expected)
+    });
+    assert!(has, "{what:?} should have {expected:?}, and has {seen:?}");
+}
+
+/// Nothing else is in any set: not for what would be executed either.
+fn all_of(needed: String) -> [String; 5] {
+    let none = "0".repeat(16);
+    [none.clone(), needed.clone(), needed.clone(), needed, none]
+}
+
+/// Holds the lock of a staged volume, which every step waits for.
+fn hold(node: &Node, target: &std::path::Path) -> Flock<File> {
+    let lock = File::open(node.lock_of(target)).expect("a lock");
+    Flock::lock(lock, FlockArg::LockExclusive).expect("flock")
+}
+
+/// A hook of a bundle's, as the delegate runs it.
+fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
+    let hooks = bundle.config()["hooks"][list].clone();
+    let hook = hooks.as_array().and_then(|hooks| hooks.last()).expect("a hook");
+    let arguments = hook["args"].as_array().expect("arguments");
+    let mut command = Command::new(hook["path"].as_str().expect("a path"));
+    command.args(arguments[1..].iter().map(|argument| argument.as_str().expect("a string")));
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the hook");
+    let state = json!({"ociVersion": "1.0.2", "id": bundle.id(), "pid": pid, "bundle": bundle.path()});
+    let mut stdin = child.stdin.take().expect("its input");
+    stdin.write_all(state.to_string().as_bytes()).expect("it reads");
+    child
+}
+
+on_each_delegate! {
+    fn the_sandbox_s_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let held = hold(&node, &target);
+        let bundle = node.sandbox_bundle(POD).write();
+        let sandbox = node.container(&bundle);
+        let mut create = sandbox.spawn(sandbox.create_command());
+        assert_has(&node, &["crust-mount-hook", "sandbox"], &all_of(needed("sandbox")));
+        drop(held);
+        assert!(create.wait().expect("waitpid").success());
+    }
+
+    fn runcrust_can_do_no_more_than_it_needs_while_it_mounts(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let held = hold(&node, &target);
+        let app = node.container(&bundle);
+        let mut create = app.spawn(app.create_command());
+        let mut expected = sets("self");
+        expected[2] = needed("create");
+        assert_has(&node, &[node.handler().name(), "create"], &expected);
+        drop(held);
+        assert!(create.wait().expect("waitpid").success());
+    }
+
+    fn the_hooks_that_record_have_what_they_need_and_no_more(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.run(&bundle);
+        for (list, verb) in [("createRuntime", "publish"), ("poststop", "release")] {
+            let held = hold(&node, &target);
+            let mut hook = spawn_hook(&bundle, list, app.pid());
+            assert_has(&node, &["crust-mount-hook", verb], &all_of(needed(verb)));
+            drop(held);
+            let _ = hook.wait().expect("waitpid");
+        }
+    }
+
+    fn a_container_s_own_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
+        let node = Node::with(delegate, "mount_mode = \"hook\"");
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/mnt", &[]).write();
+        let app = node.container(&bundle);
+        let held_up = interrupt::all_held_up_at(&app.create_command(), "fsopen", Duration::from_secs(3));
+        let mut create = app.spawn(held_up);
+        assert_has(&node, &["crust-mount-hook", "mount"], &all_of(needed("mount")));
+        let _ = create.kill();
+        let _ = create.wait();
+    }
+
+    /// Whether the image gives it all that there is, or what containerd does.
+    fn a_container_has_the_capabilities_that_the_bare_delegate_gives_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let host = node.dir().subdir("host");
+        let kinds: [fn(Bundle) -> Bundle; 3] = [
+            |bundle| bundle,
+            Bundle::all_capabilities,
+            |bundle| bundle.user(1000, 1000, &[2000]),
+        ];
+        for change in kinds {
+            let bare = change(node.app_bundle(&sandbox).bind(&host, "/data", &[])).write();
+            let bare = Container::running(&Runtime::bare(delegate), &bare);
+            let ours = node.run(&change(node.app_bundle(&sandbox).bind(&target, "/data", &[])).write());
+            let facts = |app: &Container| {
+                let lines = ["NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups"];
+                (sets(app.pid()), lines.map(|line| process::status(app.pid(), line)))
+            };
+            assert_eq!(facts(&ours), facts(&bare));
+        }
+    }
+
+    /// Nothing is lowered that would have to be raised again.
+    fn where_there_is_no_volume_no_capability_is_touched(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let idle = node.dir().join(delegate.name());
+        fs::copy("/bin/true", &idle).unwrap();
+        node.handler().delegate_to(&idle);
+        let calls = |bundle: &Bundle| {
+            let file = bundle.path().join("calls");
+            let app = node.container(bundle);
+            let _ = Run::of(&mut interrupt::traced(&app.create_command(), "capset,prctl", &file)).success();
+            let calls = fs::read_to_string(file).unwrap();
+            calls.lines().filter(|line| line.contains("cap") || line.contains("CAP")).count()
+        };
+        let host = node.dir().subdir("host");
+        for bundle in [
+            Bundle::plain(node.dir()).bind(&host, "/data", &[]),
+            node.app_bundle(&sandbox).bind(&host, "/data", &[]),
+            node.sandbox_bundle("another-pod"),
+        ] {
+            assert_eq!(calls(&bundle.write()), 0);
+        }
+        // Down and up again.
+        let with = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        assert_eq!(calls(&with), 2);
+    }
+
+    /// A rootfs and a volume of others' files, a bundle of another's, and a caller that hasn't all.
+    fn a_caller_with_less_than_all_has_its_volumes(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            fs::create_dir(root.join("others")).unwrap();
+            std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
+        });
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "3000"]);
+        for without in ["-sys_resource,-sys_boot,-net_raw", "-sys_ptrace", "-setfcap,-sys_module"] {
+            let through = |mut command: Command| {
+                let mut limited = Command::new("/usr/bin/setpriv");
+                limited.args(["--bounding-set", without, "--"]);
+                limited.arg(command.get_program()).args(command.get_args());
+                limited.env_clear().current_dir(command.get_current_dir().expect("a directory"));
+                command.env_clear();
+                limited
+            };
+            let sandbox = node.container(&node.sandbox_bundle(POD).write());
+            let _ = sandbox.create_with(through(sandbox.create_command())).success();
+            let _ = sandbox.start().success();
+            let bundle = node.app_bundle(&sandbox).bind(target.join("others/new"), "/data", &[]);
+            let app = node.container(&bundle.write());
+            let created = app.create_with(through(app.create_command()));
+            let _ = created.success();
+            let _ = app.start().success();
+            assert_eq!(app.sh("stat -c %g /data"), "3000", "{without}");
+            app.end();
+            sandbox.end();
+            device.wait_until_free(PATIENCE);
+        }
+    }
+}
