@@ -20,10 +20,16 @@ impl<'a> Pod<'a> {
     /// A pod with a volume on the device, staged with these options, and a running sandbox.
     #[track_caller]
     pub fn new(node: &'a Node, uid: &str, device: &LoopDevice, options: &[&str]) -> Self {
+        Self::of(node, uid, node.stage(uid, "pv-1", device, options))
+    }
+
+    /// A pod of a volume that is staged already, as `pv-1`, and a running sandbox.
+    #[track_caller]
+    pub fn of(node: &'a Node, uid: &str, target: PathBuf) -> Self {
         Self {
-            target: node.stage(uid, "pv-1", device, options),
             sandbox: node.sandbox(uid),
             uid: uid.to_owned(),
+            target,
             node,
         }
     }

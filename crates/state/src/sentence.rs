@@ -2,8 +2,12 @@
 
 use std::error::Error;
 
+/// Of causes: what somebody else wrote, a path or an annotation, has no end of its own.
+const LONGEST: usize = 8 * 1024;
+
 /// `what: why: why; hint: next step`, on one line. A cause that the text before it already ends
-/// with isn't said again, and hints come last whoever gives them: callers look for the cause.
+/// with isn't said again, and hints come last whoever gives them: callers look for the cause. Of
+/// causes longer than 8 KiB the start and the end are told.
 #[must_use]
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     const HINT: &str = "hint: ";
@@ -24,6 +28,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
             join(&mut hints, "; ", hint);
         }
     }
+    let causes = without_the_middle(causes);
     if hints.is_empty() {
         causes
     } else {
@@ -36,6 +41,18 @@ fn join(text: &mut String, separator: &str, more: &str) {
         text.push_str(separator);
     }
     text.push_str(more);
+}
+
+/// Which volume it is stands at the start, and why at the end.
+fn without_the_middle(text: String) -> String {
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let (half, length) = (LONGEST / 2, text.len());
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let start = (0..=half).rfind(is_boundary).unwrap_or_default();
+    let end = (length - half..length).find(is_boundary).unwrap_or(length);
+    format!("{}…{}", &text[..start], &text[end..])
 }
 
 /// Runs of control characters, and the blanks around them, become one blank.
@@ -95,5 +112,20 @@ mod tests {
         ] {
             assert_eq!(said(chain), expected);
         }
+    }
+
+    #[test]
+    fn of_what_has_no_end_the_start_and_the_end_are_told() {
+        let long: &'static str = "ü".repeat(1 << 20).leak();
+        let told = said(&["volume v", long, "ENAMETOOLONG; hint: a shorter one"]);
+        assert!(told.starts_with("volume v: ü"), "{told}");
+        assert!(told.contains("ü…ü"), "{told}");
+        assert!(
+            told.ends_with("ü: ENAMETOOLONG; hint: a shorter one"),
+            "{told}"
+        );
+        assert!(told.len() < LONGEST + 100, "{}", told.len());
+        let whole = &long[..LONGEST];
+        assert_eq!(said(&[whole]), whole);
     }
 }

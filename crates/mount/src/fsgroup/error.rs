@@ -72,7 +72,10 @@ fn hint(errno: Errno) -> &'static str {
             "; hint: the file system is read-only: mounted so, or by itself after an error (dmesg)"
         }
         Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
-        Errno::UCLEAN | Errno::BADMSG => "; hint: the file system is corrupt; run fsck",
+        // No link is followed: it is a directory that holds one that it is in.
+        Errno::UCLEAN | Errno::BADMSG | Errno::LOOP => {
+            "; hint: the file system is corrupt; run fsck"
+        }
         Errno::IO => "; hint: see the kernel's log (dmesg) for the device's errors",
         Errno::MFILE => "; hint: the walk needs about 70 descriptors (ulimit -n)",
         _ => "",

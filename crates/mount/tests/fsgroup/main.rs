@@ -4,6 +4,7 @@
     reason = "tests run tools and set their scenes by path"
 )]
 
+mod hostile;
 mod subvolumes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,14 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crust_mount::filesystem::{Request, instantiate};
 use crust_mount::fsgroup::{Counts, FsGroupError, Outcome, apply};
 use crust_mount::options;
 use crust_state::{Deadline, FsGroupChangePolicy};
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, makedev, mknodat, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, run, set_mode};
 
@@ -361,36 +361,4 @@ fn a_detached_mount_takes_it_through_its_path_descriptor_and_read_only_is_an_err
         sentence.starts_with("fsGroup: fchownat(\"lost+found\"): EROFS; hint: "),
         "{sentence}"
     );
-}
-
-/// The attack on a walk by path: a directory becomes a link out of the volume under its feet.
-#[test]
-fn an_entry_that_turns_into_a_link_out_of_the_volume_leads_nowhere() {
-    let (tree, outside) = (Tree::new(), Tree::new());
-    let victim = outside.file("file", 0o600);
-    tree.directory("a", 0o755);
-    tree.file("a/file", 0o644);
-    let (entry, link) = (tree.root().join("a"), tree.root().join("b"));
-    symlink(outside.root(), &link).expect("a link");
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let exchange = RenameFlags::EXCHANGE;
-                rustix::fs::renameat_with(CWD, &entry, CWD, &link, exchange).expect("a swap");
-            }
-        });
-        let results: Vec<_> = (0..2000_u32)
-            .map(|n| try_apply(tree.open(), GROUP + n % 2))
-            .collect();
-        stop.store(true, Ordering::Relaxed);
-        for result in results {
-            // Losing the race is allowed, as an error; winning it is not.
-            if let Err(error) = result {
-                assert!(matches!(error, FsGroupError::Restless { .. }), "{error}");
-            }
-        }
-    });
-    assert_eq!(group_and_mode(&victim), (0, 0o600));
-    assert_eq!(group_and_mode(outside.root()).0, 0);
 }

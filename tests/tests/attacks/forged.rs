@@ -1,0 +1,265 @@
+//! What claims to be kubelet's, containerd's or runcrust's own word, and isn't.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Bundle, Node, Pod, Run, binary, on_each_delegate, refusal};
+use serde_json::json;
+
+use super::{OTHER_POD, POD, assert_not_on_the_host};
+
+const USER: u32 = 65534;
+const KIND: &str = "io.kubernetes.cri.container-type";
+const UID: &str = "io.kubernetes.cri.sandbox-uid";
+
+/// What somebody makes of one of runcrust's directories; a copy of it stands at the second path.
+type Trick = fn(&Path, &Path);
+
+/// Each with a word of the reason.
+const DIRECTORIES: [(&str, Trick); 4] = [
+    ("link", |directory, copy| {
+        fs::remove_dir_all(directory).unwrap();
+        symlink(copy, directory).unwrap();
+    }),
+    ("isn't owned by root", |directory, _| {
+        chown(directory, Some(USER), None).unwrap()
+    }),
+    ("written by others", |directory, _| mode(directory, 0o1777)),
+    ("written by others", |directory, _| mode(directory, 0o770)),
+];
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = Run::of(Command::new("cp").arg("-a").args([from, to])).success();
+}
+
+/// What is below a directory and itself, with owner and mode.
+fn owned(directory: &Path, found: &mut Vec<(PathBuf, u32, u32)>) {
+    let info = fs::symlink_metadata(directory).unwrap();
+    found.push((directory.to_owned(), info.uid(), info.mode() & 0o7777));
+    if info.is_dir() {
+        for entry in fs::read_dir(directory).unwrap() {
+            owned(&entry.unwrap().path(), found);
+        }
+    }
+}
+
+/// A command of a user without rights.
+fn by_somebody(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    let user = USER.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    command.arg(program).current_dir("/");
+    command
+}
+
+/// With the umask of a careless caller.
+fn careless(command: &Command) -> Command {
+    let mut careless = Command::new("sh");
+    careless.args(["-c", "umask 0; exec \"$@\"", "sh"]);
+    careless.arg(command.get_program()).args(command.get_args());
+    careless.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
+    careless
+}
+
+on_each_delegate! {
+    /// It would get the other pod's volumes, and their devices.
+    fn an_app_that_calls_itself_another_pods_sandbox(delegate: Delegate) {
+        let node = Node::with(delegate, "sandbox = \"always\"");
+        let device = node.ext4();
+        let target = node.stage(OTHER_POD, "pv-1", &device, &[]);
+        let mine = node.sandbox(POD);
+        let forged = || node.app_bundle(&mine).annotation(KIND, "sandbox").annotation(UID, OTHER_POD);
+        let refused = refusal::create(&node, &forged().write()).of_volume("pv-1");
+        let _ = refused.naming(&["isn't the pod's own"]).sentence();
+        let refused = refusal::create(&node, &forged().bind(&target, "/data", &[]).write());
+        let _ = refused.of_volume("pv-1").sentence();
+        assert!(device.is_free());
+        assert_not_on_the_host(&device);
+    }
+
+    /// There is no such mark: what is asked is whose the sources are.
+    fn marks_of_an_earlier_rewrite_hide_no_volume(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let pod = Pod::new(&node, POD, &device, &[]);
+        // What a rewritten config has, taken from one.
+        let real = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
+        let app = node.run(&real);
+        let _ = app.sh("echo the volume > /data/file");
+        let hooks = real.config()["hooks"].clone();
+        assert!(hooks["createRuntime"][0]["path"].is_string(), "{hooks}");
+        let forged = || {
+            let mut bundle = node.app_bundle(&pod.sandbox);
+            bundle.spec_mut()["hooks"] = hooks.clone();
+            for key in ["runcrust", "runcrust.io/rewritten", "io.runcrust.crust", "crust"] {
+                bundle = bundle.annotation(key, "true");
+            }
+            bundle.spec_mut()["process"]["env"].as_array_mut().unwrap().push("RUNCRUST=done".into());
+            bundle
+        };
+        let marked = node.run(&forged().bind(&pod.target, "/data", &[]).write());
+        assert_eq!(marked.sh("cat /data/file"), "the volume");
+        // The place that only a rewrite names.
+        let attach = node.handler().state_dir().join("attach/0");
+        let refused = refusal::create(&node, &forged().bind(&attach, "/data", &[]).write());
+        let _ = refused.naming(&["no record is left"]).sentence();
+        // And beside them another pod's volume is another pod's.
+        let stolen = node.stage(OTHER_POD, "pv-2", &other, &[]);
+        let refused = refusal::create(&node, &forged().bind(&stolen, "/data", &[]).write());
+        let _ = refused.of_volume("pv-2").naming(&[OTHER_POD]).sentence();
+        assert!(other.is_free());
+        end([marked, app]);
+    }
+
+    fn directories_that_are_links_or_that_others_can_write(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        for directory in [node.handler().crust_root(), node.handler().state_dir()] {
+            let aside = node.dir().join("aside");
+            copy(&directory, &aside);
+            for (reason, trick) in DIRECTORIES {
+                trick(&directory, &aside);
+                for bundle in [
+                    node.app_bundle(&sandbox).bind(&target, "/data", &[]),
+                    node.sandbox_bundle(POD),
+                    Bundle::plain(node.dir()).bind(&target, "/data", &[]),
+                ] {
+                    let bundle = bundle.write();
+                    let container = node.container(&bundle);
+                    let config = bundle.config_bytes();
+                    let _ = container.create().failure();
+                    assert_eq!(container.state(), None);
+                    let sentence = container.last_log_error().unwrap();
+                    for word in [reason, utf8(&directory)] {
+                        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+                    }
+                    assert!(bundle.config_bytes() == config, "config.json was changed");
+                }
+                // As it was.
+                if directory.is_symlink() {
+                    fs::remove_file(&directory).unwrap();
+                } else {
+                    fs::remove_dir_all(&directory).unwrap();
+                }
+                copy(&aside, &directory);
+            }
+            fs::remove_dir_all(aside).unwrap();
+        }
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing was made on the host");
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+    }
+
+    /// Whatever the umask of those who call it.
+    fn somebody_on_the_node_sees_and_changes_nothing(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        fs::set_permissions(node.handler().configuration(), Permissions::from_mode(0o644)).unwrap();
+        let device = node.ext4();
+        let target = node.target(POD, "pv-1");
+        let mut stage = node.handler().command();
+        stage.args(["crust", "stage", utf8(&target), "--device", utf8(device.path()), "--fstype", "ext4"]);
+        let _ = Run::of(&mut careless(&stage)).success();
+        let made = |bundle: &Bundle| {
+            let container = node.container(bundle);
+            let _ = container.create_with(careless(&container.create_command())).success();
+            let _ = container.start().success();
+            container
+        };
+        let sandbox = made(&node.sandbox_bundle(POD).write());
+        let app = made(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let roots = [node.handler().crust_root(), node.handler().state_dir(), node.log_path()];
+        let all = || {
+            let mut all = Vec::new();
+            roots.iter().for_each(|root| owned(root, &mut all));
+            all.sort();
+            all
+        };
+        let before = all();
+        for (path, uid, mode) in &before {
+            assert!(*uid == 0 && mode & 0o077 == 0, "{}: {uid}, {mode:o}", path.display());
+        }
+        assert!(before.iter().any(|(path, ..)| path.starts_with(node.entry(&target))));
+
+        // What he may execute is a program like any other: it has his rights.
+        let own = node.dir().subdir("bin").join(node.handler().name());
+        fs::copy(binary("runcrust"), &own).unwrap();
+        mode(&own, 0o755);
+        let (target, device) = (utf8(&target), utf8(device.path()));
+        for arguments in [
+            &["list"][..],
+            &["inspect", target],
+            &["gc"],
+            &["stats", target],
+            &["resize", target, "0", "0"],
+            &["unstage", target],
+            &["stage", target, "--device", device, "--fstype", "ext4"],
+            &["publish", target, "--sandbox", sandbox.id()],
+        ] {
+            let run = Run::of(by_somebody(&own).arg("crust").args(arguments)).failure();
+            let known = run.stderr.contains("Permission denied") || run.stderr.contains("root");
+            assert!(known && run.stdout.is_empty(), "{run}");
+        }
+        assert_eq!(all(), before);
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+    }
+
+    /// containerd passes on what a pod's author writes, if it is told to.
+    fn annotations_without_an_end(delegate: Delegate) {
+        const LONGEST: usize = 10 * 1024;
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let pod = Pod::new(&node, POD, &device, &[]);
+        let endless = "x\n".repeat(1 << 19);
+        let bundle = || node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]);
+        for key in [KIND, "io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.ContainerType"] {
+            let refused = refusal::create(&node, &bundle().annotation(key, &endless).write());
+            let sentence = refused.naming(&["config.json"]).sentence();
+            assert!(sentence.len() < LONGEST, "{} bytes of {key}", sentence.len());
+        }
+        // What nobody asks for says nothing.
+        let app = node.run(&bundle().annotation(UID, &endless).annotation(&endless, &endless).write());
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        end([app]);
+    }
+
+    fn ids_that_are_paths_name_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let records = node.records();
+        let long = "a".repeat(5000);
+        for id in ["../../evil", "a/b", "/evil", "a\nb", "a b\u{1b}", &long] {
+            for bundle in [
+                Bundle::plain(node.dir()).bind(&target, "/data", &[]),
+                node.sandbox_bundle(POD),
+            ] {
+                let bundle = bundle.write();
+                let config = bundle.config();
+                let mut create = node.handler().command();
+                create.arg("--root").arg(bundle.runtime_root()).arg("--log").arg(bundle.path().join("log"));
+                create.arg("create").arg("--bundle").arg(bundle.path()).arg(id);
+                let run = Run::of(&mut create).failure();
+                assert!(run.stderr.len() < 2 * id.len() + 2000, "{run}");
+                fs::remove_dir_all(bundle.path()).unwrap();
+                assert_ne!(config, json!(null));
+            }
+            assert!(device.is_free(), "{id:?}");
+            assert_not_on_the_host(&device);
+        }
+        let left = node.records();
+        let users = left.iter().filter(|record| !record.starts_with("run/bundles"));
+        assert!(users.eq(records.iter().filter(|record| !record.starts_with("run/bundles"))), "{left:?}");
+        let _ = node.unstage(&target).success();
+        assert_eq!(node.records(), Vec::<PathBuf>::new());
+    }
+}

@@ -1,0 +1,108 @@
+//! fsGroup, which root applies to whatever a container has left.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::{Outside, many};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Node, Pod, on_each_delegate};
+
+use super::{OTHER_POD, POD, inside, while_swapped};
+
+const NAMES: usize = 100_000;
+/// Of two files, so that it is the names that count; an ext4 takes 65,000 of one.
+const FILES: usize = 2;
+const LINKS: usize = 3_000;
+
+/// Links that lead round, to each other, out of the volume, and to nothing.
+fn links(root: &Path, outside: &Path) {
+    let at = |number: usize| root.join(format!("link-{number}"));
+    for number in 0..LINKS {
+        let target = match number % 5 {
+            0 => at(number).file_name().unwrap().into(),
+            1 => at(number + 1).file_name().unwrap().into(),
+            2 => at(number - 1).file_name().unwrap().into(),
+            3 => outside.join("directory"),
+            _ => Path::new("../../../../../../..").join(outside.strip_prefix("/").unwrap()),
+        };
+        symlink(target, at(number)).unwrap();
+    }
+    symlink(".", root.join("0/here")).unwrap();
+    symlink("../..", root.join("0/above")).unwrap();
+}
+
+/// The entries below a directory that haven't the group.
+fn without(root: &Path, group: u32) -> Vec<String> {
+    let mut without = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let info = fs::symlink_metadata(&path).unwrap();
+            if info.gid() != group {
+                without.push(path.display().to_string());
+            }
+            if info.is_dir() {
+                directories.push(path);
+            }
+        }
+    }
+    without
+}
+
+on_each_delegate! {
+    fn a_directory_of_a_hundred_thousand_names_and_links_that_lead_everywhere(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let outside = Outside::new(node.dir());
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            many(root, 1, NAMES, FILES);
+            links(root, &node.dir().join("outside"));
+        });
+        let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
+        let app = pod.app();
+        assert_eq!(app.sh("ls /data/0 | wc -l"), (NAMES + 2).to_string());
+        pod.end([app]);
+        device.wait_until_free(PATIENCE);
+        let without = with_mounted(device.path(), |root| without(root, 2000));
+        assert_eq!(without, <[String; 0]>::default());
+        outside.assert_unchanged();
+    }
+
+    /// The second pod's walk goes through what the first one's containers write at the same time.
+    fn a_directory_that_is_swapped_for_a_link_while_another_pods_walk_enters_it(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let outside = Outside::new(node.dir());
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            many(root, 10, 20, 20);
+            fs::create_dir(root.join("one")).unwrap();
+            fs::write(root.join("one/file"), "").unwrap();
+            fs::create_dir(root.join("one/directory")).unwrap();
+            symlink(node.dir().join("outside"), root.join("other")).unwrap();
+        });
+        let first = Pod::new(&node, POD, &device, &[]);
+        let holder = first.app();
+        let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
+        while_swapped(&one, &other, || {
+            for group in 2000..2012 {
+                let group: &str = &u32::to_string(&group);
+                let second = Pod::new(&node, OTHER_POD, &device, &["--fs-group", group]);
+                if second.has(&device) {
+                    let seen = second.app().sh("stat -c %g /data /data/0/0 /data/9/19");
+                    assert_eq!(seen, [group; 3].join("\n"));
+                } else {
+                    let sentence = second.refused();
+                    assert!(sentence.contains("is replaced faster"), "{sentence}");
+                }
+                second.end([]);
+                let _ = node.unstage(&second.target).success();
+            }
+        });
+        end([holder]);
+        outside.assert_unchanged();
+    }
+}

@@ -1,0 +1,205 @@
+//! Devices whose bytes somebody has made up. The host's kernel reads them (docs/limitations.md); what
+//! is runcrust's is that such a device is one volume's failure, told as that.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use runcrust_tests::container::end;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::process::kill_and_wait;
+use runcrust_tests::tree::Outside;
+use runcrust_tests::volume::{fsck, mkfs, with_mounted};
+use runcrust_tests::{
+    Bundle, Container, Delegate, LoopDevice, Node, Pod, on_each_delegate, refusal, wait_until,
+};
+
+use super::damage::{self, Damage, debugfs};
+use super::{OTHER_POD, POD, assert_not_on_the_host};
+
+/// A pod has a volume for each, and a sound one.
+fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
+    let node = Node::new(delegate);
+    let sound = node.ext4();
+    let good = node.stage(POD, "sound", &sound, &[]);
+    let bad: Vec<_> = damages
+        .iter()
+        .map(|damage| {
+            let device = node.made(damage.fstype);
+            (damage.to)(&device);
+            let target = node.stage(POD, damage.name, &device, &["--fs-group", "2000"]);
+            (damage.name, device, target)
+        })
+        .collect();
+    let sandbox = node.sandbox(POD);
+    for (name, device, target) in &bad {
+        assert!(device.mounts_of(sandbox.pid()).is_empty(), "{name}");
+        let bundle = node.app_bundle(&sandbox).bind(target, "/data", &[]);
+        let refused = refusal::create(&node, &bundle.write()).of_volume(name);
+        let _ = refused.naming(&[utf8(device.path()), "hint: "]).sentence();
+        assert!(device.is_free(), "{name}");
+        assert_not_on_the_host(device);
+    }
+    let app = node.app(&sandbox, &good, "/data");
+    assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+    end([app, sandbox]);
+    sound.wait_until_free(PATIENCE);
+    fsck("ext4", sound.path());
+    let targets: Vec<&Path> = bad.iter().map(|(_, _, target)| target.as_path()).collect();
+    node.put_away(&[&targets[..], &[&good]].concat());
+}
+
+/// An ext4 without checksums, so that its bytes can be changed.
+fn unguarded(node: &Node, arguments: &[&str]) -> LoopDevice {
+    let device = node.ext4();
+    mkfs("ext4", device.path(), arguments);
+    device
+}
+
+/// A number as in an inode (`new_encode_dev`).
+fn encoded(number: &str) -> u32 {
+    let (major, minor) = number.split_once(':').expect("major:minor");
+    let [major, minor]: [u32; 2] = [major, minor].map(|number| number.parse().expect("a number"));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+on_each_delegate! {
+    fn a_corrupt_superblock(delegate: Delegate) {
+        each_is_refused_alone(delegate, damage::SUPERBLOCKS);
+    }
+
+    fn a_corrupt_journal(delegate: Delegate) {
+        each_is_refused_alone(delegate, damage::JOURNALS);
+    }
+
+    fn a_corrupt_root_inode(delegate: Delegate) {
+        each_is_refused_alone(delegate, damage::ROOTS);
+    }
+
+    /// The kernel would write the one's journal to the other's device.
+    fn an_ext4_that_names_another_pods_device_as_its_journal(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let victim = node.ext4();
+        with_mounted(victim.path(), |root| fs::write(root.join("file"), "the victim's").unwrap());
+        let device = unguarded(&node, &["-O", "^has_journal"]);
+        let journal = format!("set_super_value journal_dev {}", encoded(victim.number()));
+        let _ = debugfs(&device, &["feature has_journal", &journal]);
+        let attacker = Pod::new(&node, POD, &device, &[]);
+        let before = fs::read(victim.file()).unwrap();
+        let _ = attacker.refused();
+        assert!(fs::read(victim.file()).unwrap() == before, "the victim's device was written to");
+
+        let holder = Pod::new(&node, OTHER_POD, &victim, &[]);
+        let app = holder.app();
+        let _ = attacker.refused();
+        assert_eq!(app.sh("cat /data/file; sync -f /data"), "the victim's");
+        holder.end([app]);
+        victim.wait_until_free(PATIENCE);
+        fsck("ext4", victim.path());
+    }
+
+    /// Multiple mount protection: the superblock says for how long a mount has to wait and see.
+    fn an_ext4_that_makes_its_mount_wait_for_hours(delegate: Delegate) {
+        const FSCONFIG: &str = "431 ";
+        let node = Node::new(delegate);
+        let (device, sound) = (unguarded(&node, &["-O", "mmp,^metadata_csum"]), node.ext4());
+        let block = damage::value(&device, "MMP block number:") * damage::block_size(&device);
+        // Its sequence number says that it is in use.
+        damage::write(&device, block + 4, &[1, 2, 3, 0]);
+        damage::write(&device, block + 112, &u16::MAX.to_le_bytes());
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let container = node.container(&bundle);
+        let mut create = container.spawn(container.create_command());
+        let pid = create.id().cast_signed();
+        wait_until("the kernel to wait", PATIENCE, || {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            call.starts_with(FSCONFIG)
+        });
+
+        let other = Pod::new(&node, OTHER_POD, &sound, &[]);
+        let app = other.app();
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        other.end([app]);
+        let _ = node.unstage(&other.target).success();
+        let _ = node.handler().crust(&["list"]).success();
+
+        // As containerd does when kubelet waits no longer.
+        kill_and_wait(pid);
+        let _ = create.wait();
+        device.wait_until_free(PATIENCE);
+        let _ = node.unstage(&target).success();
+    }
+
+    /// The kernel's readdir gives EIO for them, since Linux 5.4.
+    fn a_name_with_slashes_in_a_directory(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let outside = Outside::new(node.dir());
+        let device = unguarded(&node, &["-O", "^metadata_csum,^dir_index"]);
+        let far = format!("{}{}", "../".repeat(8), node.dir().join("outside/file").display());
+        let name = "A".repeat(far.len());
+        with_mounted(device.path(), |root| fs::write(root.join(&name), "").unwrap());
+        let image = fs::read(device.file()).unwrap();
+        let places = image.windows(name.len()).enumerate();
+        let places = places.filter(|(_, bytes)| *bytes == name.as_bytes());
+        let places: Vec<_> = places.map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "the name is in the image");
+        for at in places {
+            damage::write(&device, at as u64, far.as_bytes());
+        }
+        let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
+        let sentence = pod.refused();
+        for word in ["fsGroup: getdents64(", "EIO", "hint: "] {
+            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+        }
+        outside.assert_unchanged();
+    }
+
+    fn a_directory_that_holds_what_it_is_in(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _ = debugfs(&device, &["mkdir one", "mkdir one/two", "link <2> one/two/up", "link one one/two/again"]);
+        let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
+        let sentence = pod.refused();
+        for word in ["fsGroup: ", "one/two/", "ELOOP", "hint: the file system is corrupt"] {
+            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+        }
+    }
+
+    /// No `nodev` keeps them from being opened, as in an ordinary mount: the container's device
+    /// rules do.
+    fn device_nodes_in_the_image_open_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let of = |device: &LoopDevice| {
+            let (major, minor) = device.number().split_once(':').unwrap();
+            makedev(major.parse().unwrap(), minor.parse().unwrap())
+        };
+        with_mounted(device.path(), |root| {
+            let mode = Mode::from_bits_truncate(0o666);
+            for (name, kind, number) in [
+                ("own", SFlag::S_IFBLK, of(&device)),
+                ("other", SFlag::S_IFBLK, of(&other)),
+                ("memory", SFlag::S_IFCHR, makedev(1, 1)),
+                ("log", SFlag::S_IFCHR, makedev(1, 11)),
+                ("zero", SFlag::S_IFCHR, makedev(1, 5)),
+            ] {
+                mknod(&root.join(name), kind, mode, number).unwrap();
+            }
+        });
+        let pod = Pod::new(&node, POD, &device, &[]);
+        let holder = Pod::new(&node, OTHER_POD, &other, &[]);
+        let read = |app: &Container, name: &str| {
+            app.exec(&["/bin/dd", &format!("if=/data/{name}"), "of=/dev/null", "bs=512", "count=1"])
+        };
+        let bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]);
+        for app in [pod.app(), node.run(&bundle.all_capabilities().write())] {
+            for name in ["own", "other", "memory", "log"] {
+                let refused = read(&app, name).failure();
+                assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
+            }
+            let _ = read(&app, "zero").success();
+        }
+        holder.end([holder.app()]);
+    }
+}

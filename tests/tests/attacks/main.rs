@@ -1,0 +1,56 @@
+//! What somebody would try who writes a pod's spec and its containers' images and files, who wrote the
+//! bytes on its device, or who has an account on the node. docs/testing.md has the list.
+
+mod damage;
+mod devices;
+mod forged;
+mod fsgroup;
+mod images;
+mod places;
+mod subpath;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use runcrust_tests::{Container, LoopDevice, refusal};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+const POD: &str = "11111111-2222-3333-4444-555555555555";
+const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
+
+/// A place in a running container, as a path on the host.
+fn inside(container: &Container, path: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root{path}", container.pid()))
+}
+
+/// Does `work` while two names change places again and again; mostly they are as they were.
+fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    let swap = || renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("a swap");
+    thread::scope(|scope| {
+        let _end = End(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                swap();
+                swap();
+                // A lookup takes as long as so many of them.
+                (0..20).for_each(|_| thread::yield_now());
+            }
+        });
+        work()
+    })
+}
+
+/// The device is mounted nowhere on the host.
+#[track_caller]
+fn assert_not_on_the_host(device: &LoopDevice) {
+    assert_eq!(refusal::mounted(device, None), <[String; 0]>::default());
+}

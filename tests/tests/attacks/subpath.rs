@@ -1,0 +1,209 @@
+//! subPaths that lead out of their volume, by what a container of the pod has put there.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use runcrust_tests::container::end;
+use runcrust_tests::node::utf8;
+use runcrust_tests::tree::Outside;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Container, Node, Pod, Run, on_each_delegate, refusal};
+
+use super::{inside, while_swapped};
+
+/// Each with a word of the reason for which it isn't given out.
+const LINKS: [(&str, &str, &str); 14] = [
+    ("absolute", "/etc", "leads out"),
+    ("the root", "/", "leads out"),
+    ("its own place", "/.crust", "leads out"),
+    ("climbs", "../../../../../../etc", "leads out"),
+    ("climbs and comes back", "../volume/directory", "leads out"),
+    ("above", "..", "leads out"),
+    ("a descriptor", "/proc/self/fd/3", "leads out"),
+    ("descriptors", "/proc/self/fd", "leads out"),
+    ("a process's root", "/proc/self/root", "leads out"),
+    ("the first process", "/proc/1/root/etc", "leads out"),
+    ("round", "round", "symbolic links"),
+    ("there", "and back", "symbolic links"),
+    ("and back", "there", "symbolic links"),
+    ("nowhere", "no such directory", "doesn't exist"),
+];
+
+fn hostile(root: &Path) {
+    fs::create_dir(root.join("directory")).unwrap();
+    fs::write(root.join("file"), "a file").unwrap();
+    for (name, target, _) in LINKS {
+        symlink(target, root.join(name)).unwrap();
+    }
+    let mode = Mode::from_bits_truncate(0o666);
+    for (name, kind, number) in [
+        ("pipe", SFlag::S_IFIFO, 0),
+        ("null", SFlag::S_IFCHR, makedev(1, 3)),
+        ("disk", SFlag::S_IFBLK, makedev(7, 0)),
+    ] {
+        mknod(&root.join(name), kind, mode, number).unwrap();
+    }
+    drop(UnixListener::bind(root.join("socket")).unwrap());
+}
+
+/// The mounts of the volume in a container that was created.
+fn views(container: &Container, device: &runcrust_tests::LoopDevice) -> usize {
+    device.mounts_of(container.pid()).len()
+}
+
+on_each_delegate! {
+    fn what_leads_out_or_is_no_directory_is_refused_and_tells_nothing_of_the_host(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), hostile);
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let try_it = |subpath: &str, reason: &str| {
+            let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);
+            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
+            refused.naming(&[&format!("subPath {subpath:?}: "), reason]).sentence()
+        };
+        for (name, target, reason) in LINKS {
+            for subpath in [name.to_owned(), format!("{name}/below")] {
+                let sentence = try_it(&subpath, reason);
+                let told = target.len() > 2 && sentence.contains(target);
+                assert!(!told || target == name, "it tells where the link leads: {sentence}");
+            }
+        }
+        for (name, reason) in [
+            ("pipe", "is a named pipe"),
+            ("socket", "is a socket"),
+            ("null", "is a character device"),
+            ("disk", "is a block device"),
+            ("file/below", "isn't a directory"),
+            ("pipe/below", "isn't a directory"),
+        ] {
+            let _ = try_it(name, reason);
+        }
+        let root = with_names(&pod, &node);
+        let mut expected: Vec<&str> = LINKS.iter().map(|(name, ..)| *name).collect();
+        expected.extend(["directory", "disk", "file", "lost+found", "null", "pipe", "socket"]);
+        expected.sort_unstable();
+        assert_eq!(root, expected, "nothing was made");
+    }
+
+    /// The kernel, and not the pod's author, says what a path with `..` means; it is the volume then,
+    /// or fails.
+    fn a_source_with_dots_is_the_volume_or_nothing(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| fs::write(root.join("mark"), "the volume's").unwrap());
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        fs::create_dir(pod.target.join("sub")).unwrap();
+        let target = utf8(&pod.target);
+        for source in [
+            format!("{target}/sub/.."),
+            format!("{target}/../mount"),
+            format!("{}//./pv-1/mount/./", utf8(pod.target.ancestors().nth(2).unwrap())),
+        ] {
+            let app = node.app(&pod.sandbox, Path::new(&source), "/data");
+            assert_eq!(app.sh("cat /data/mark"), "the volume's", "{source}");
+            end([app]);
+        }
+        for source in [format!("{target}/gone/.."), format!("{target}/gone/../../../other/mount")] {
+            let bundle = node.app_bundle(&pod.sandbox).bind(&source, "/data", &[]).write();
+            let app = node.container(&bundle);
+            let _ = app.create().failure();
+            assert_eq!(app.state(), None, "{source}");
+        }
+        assert_eq!(fs::read_dir(&pod.target).unwrap().count(), 1, "nothing was made on the host");
+    }
+
+    fn a_directory_that_is_swapped_for_a_link_while_it_is_resolved(delegate: Delegate) {
+        const VIEWS: usize = 30;
+        let node = Node::new(delegate);
+        let outside = Outside::new(node.dir());
+        let device = node.ext4();
+        with_mounted(device.path(), |root| {
+            fs::create_dir_all(root.join("one/directory")).unwrap();
+            symlink(node.dir().join("outside"), root.join("other")).unwrap();
+        });
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let holder = pod.app();
+        // A link that is followed in the sandbox leads here.
+        let trap = inside(&pod.sandbox, utf8(&node.dir().join("outside")));
+        assert!(!trap.exists(), "the sandbox has a tree of its own");
+        let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
+        while_swapped(&one, &other, || {
+            for round in 0..8 {
+                let mut bundle = node.app_bundle(&pod.sandbox);
+                for view in 0..VIEWS {
+                    // Found, and made, by turns.
+                    let subpath = match view % 2 {
+                        0 => "one/directory".to_owned(),
+                        _ => format!("one/directory/{round}-{view}"),
+                    };
+                    bundle = bundle.bind(pod.target.join(subpath), &format!("/data{view}"), &[]);
+                }
+                let app = node.container(&bundle.write());
+                if app.create().status.success() {
+                    assert_eq!(views(&app, &device), VIEWS, "each of them is of the volume");
+                } else {
+                    let sentence = app.last_log_error().unwrap();
+                    let known = ["leads out of the volume", "is replaced faster", "EAGAIN"];
+                    assert!(known.iter().any(|known| sentence.contains(known)), "{sentence}");
+                }
+                let _ = app.delete_force();
+            }
+        });
+        outside.assert_unchanged();
+    }
+
+    fn what_is_mounted_in_the_volume_is_not_entered(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        with_mounted(device.path(), |root| fs::create_dir(root.join("nested")).unwrap());
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        // As somebody can who has the sandbox's privileges.
+        let entry = node.entry(&pod.target);
+        let place = Path::new("/.crust").join(entry.file_name().unwrap()).join("nested");
+        let mut nsenter = Command::new("nsenter");
+        nsenter.arg(format!("--target={}", pod.sandbox.pid())).arg("--mount");
+        nsenter.args(["/bin/mount", "-t", "tmpfs", "none"]).arg(&place);
+        let _ = Run::of(&mut nsenter).success();
+        let _ = pod.sandbox.sh(&format!("touch {}/not-the-volumes", place.display()));
+        for subpath in ["nested", "nested/below"] {
+            let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);
+            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
+            let _ = refused.naming(&["leads out of the volume"]).sentence();
+        }
+        assert_eq!(pod.app().sh("ls /data/nested"), "", "its own directory");
+    }
+
+    /// A name can be anything but a line of its own in somebody's log.
+    fn a_name_of_several_lines_is_one_line_in_an_error(delegate: Delegate) {
+        let node = Node::logging(delegate);
+        let device = node.ext4();
+        let name = "a\nb\u{1b}[2J\r{\"level\":\"error\",\"msg\":\"forged\"}\u{9b}31m";
+        with_mounted(device.path(), |root| symlink("/etc", root.join(name)).unwrap());
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        for destination in ["/data", "/da\nta\u{1b}[2J"] {
+            let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(name), destination, &[]);
+            let _ = refusal::create(&node, &bundle.write()).of_volume("pv-1").sentence();
+        }
+        // It can be had, too.
+        let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("new\nline\u{1b}[2J"), "/data", &[]);
+        let _ = node.run(&bundle.write());
+        let log = node.log();
+        assert!(log.lines().all(|line| line.starts_with("20")), "each line begins with its time: {log}");
+        assert!(!log.contains(['\u{1b}', '\u{9b}']), "{log:?}");
+    }
+}
+
+/// What stands in the volume's root.
+fn with_names(pod: &Pod<'_>, node: &Node) -> Vec<String> {
+    let app = node.app(&pod.sandbox, &pod.target, "/data");
+    let listed = app.sh("ls -1a /data");
+    let names = listed.lines().filter(|name| !matches!(*name, "." | ".."));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort_unstable();
+    names
+}
