@@ -46,7 +46,7 @@ pub(crate) fn examine(
             vec![delegate::check_only(argv0.as_ref())]
         })),
     }
-    checks.push(Check::new("handler", || handler::check()));
+    checks.push(Check::new("handler", handler::check));
     checks.push(Check::new("crust_ops", || vec![crust_ops::check()]));
     patience::answers(checks)
 }
@@ -59,7 +59,7 @@ fn configured(config: &Arc<Config>) -> Vec<Check> {
     };
     vec![
         of("file systems", |config| vec![file_systems::check(config)]),
-        of("delegate", |config| delegate::check(config)),
+        of("delegate", delegate::check),
         of("hook", |config| vec![hook::check(config)]),
         of("crust directory", |config| {
             vec![check::directory("crust directory", &config.crust_root)]

@@ -5,6 +5,7 @@
 
 // A program's library: who reads its documentation sees the private rooms too.
 #![allow(rustdoc::private_intra_doc_links)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod delegate;
 mod doctor;

@@ -36,7 +36,11 @@ pub(crate) fn keep_rules(
         Box::new(File::open(&update.resources).ok()?)
     };
     let mut given = Vec::new();
-    input.by_ref().take(MOST_BYTES).read_to_end(&mut given).ok()?;
+    input
+        .by_ref()
+        .take(MOST_BYTES)
+        .read_to_end(&mut given)
+        .ok()?;
     // What came by standard input is gone from there, understood or not.
     let resources = with_rules(&given, rules).unwrap_or(given);
     // It must outlive the exec.

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-#[expect(clippy::disallowed_methods, reason = "cargo's own word to a build script")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cargo's own word to a build script"
+)]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = protox::compile(

@@ -1,5 +1,7 @@
 //! Every seed goes through its target: so does what fuzzing found, once it lies among the seeds.
 
+#![allow(clippy::disallowed_methods, reason = "the seeds are ours")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -32,7 +32,7 @@ pub(crate) struct Sandbox {
     /// The root file system on the host: where `/.crust` is before the container pivots into it.
     pub(crate) rootfs: PathBuf,
     /// The SELinux label that the volumes' files are to have.
-    pub(crate) mount_label: Option<String>,
+    pub(crate) label: Option<String>,
     /// What is staged for the pod.
     pub(crate) volumes: Vec<TargetPath>,
 }
@@ -44,8 +44,8 @@ pub(crate) struct Mount {
     pub(crate) cli: PathBuf,
     /// The root file system on the host.
     pub(crate) rootfs: PathBuf,
-    /// As [`Sandbox::mount_label`].
-    pub(crate) mount_label: Option<String>,
+    /// As [`Sandbox::label`].
+    pub(crate) label: Option<String>,
     /// In order.
     pub(crate) mounts: Vec<HookedMount>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
         let (mut verb, mut config) = (None, None);
-        let (mut pod_uid, mut cli, mut rootfs, mut mount_label) = (None, None, None, None);
+        let (mut pod_uid, mut cli, mut rootfs, mut label) = (None, None, None, None);
         let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
         while let Some(argument) = parser.next()? {
             match argument {
@@ -69,7 +69,7 @@ impl Arguments {
                 Long("pod-uid") => pod_uid = Some(parser.value()?.string()?),
                 Long("cli") => cli = Some(PathBuf::from(parser.value()?)),
                 Long("rootfs") => rootfs = Some(PathBuf::from(parser.value()?)),
-                Long("mount-label") => mount_label = Some(parser.value()?.string()?),
+                Long("mount-label") => label = Some(parser.value()?.string()?),
                 Long("volume") => volumes.push(TargetPath::new(parser.value()?)?),
                 Long("mount") => mounts
                     .push(serde_json::from_str(&parser.value()?.string()?).context("--mount")?),
@@ -82,13 +82,13 @@ impl Arguments {
                 pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
                 cli: cli.context("sandbox: --cli is missing")?,
                 rootfs: rootfs.context("sandbox: --rootfs is missing")?,
-                mount_label,
+                label,
                 volumes,
             }),
             Some("mount") => Verb::Mount(Mount {
                 cli: cli.context("mount: --cli is missing")?,
                 rootfs: rootfs.context("mount: --rootfs is missing")?,
-                mount_label,
+                label,
                 mounts,
             }),
             Some("publish") => Verb::Publish { volumes },
@@ -121,12 +121,12 @@ mod tests {
             .map(|path| TargetPath::new(path).unwrap())
             .into();
         let (pod_uid, cli, rootfs) = ("u".into(), "/r".into(), "/f".into());
-        let mount_label = Some("u:object_r:t:s0:c1,c2".into());
+        let label = Some("u:object_r:t:s0:c1,c2".into());
         let verb = Verb::Sandbox(Sandbox {
             pod_uid,
             cli,
             rootfs,
-            mount_label,
+            label,
             volumes,
         });
         let expected = Arguments {

@@ -50,7 +50,7 @@ fn taken<'m>(
     mounts: impl Iterator<Item = &'m HookedMount>,
 ) -> Result<Vec<DetachedMount>> {
     let locked = lock(context, target)?;
-    let label = told.mount_label.as_deref();
+    let label = told.label.as_deref();
     let volume = mount_reserved(context, &locked, &container.id, &told.cli, label)?;
     let views = mounts.map(|mount| View {
         subpath: &mount.subpath,

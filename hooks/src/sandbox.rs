@@ -27,7 +27,7 @@ pub(crate) fn run(
         id: container.id.clone(),
         pod_uid: told.pod_uid.clone(),
         process,
-        mount_label: told.mount_label.clone(),
+        mount_label: told.label.clone(),
         failures: Vec::new(),
     };
     context.state.write_sandbox(&record)?;
@@ -36,7 +36,7 @@ pub(crate) fn run(
             sandbox: &sandbox,
             record: &record,
             cli: &told.cli,
-            label: told.mount_label.as_deref(),
+            label: told.label.as_deref(),
         };
         if let Err(message) = mount(context, target, host) {
             tracing::warn!(sandbox = container.id, "{message}");

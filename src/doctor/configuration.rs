@@ -13,22 +13,23 @@ pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsStrin
     match config {
         Err(error) => Finding::failed(WHAT, error)
             .or_else("containers stop, and don't start, until it is corrected"),
-        Ok(config) => Finding::pass(
-            WHAT,
-            match &config.source {
-                Some(file) => file.display().to_string(),
-                None => {
-                    let files = Config::files(argv0).map(|file| file.display().to_string());
-                    let files: Vec<String> = files.collect();
-                    format!("the defaults: there is no {}", files.join(", nor "))
-                }
-            },
-        ),
+        Ok(config) => Finding::pass(WHAT, source(config, argv0)),
     }
+}
+
+fn source(config: &Config, argv0: Option<&OsString>) -> String {
+    if let Some(file) = &config.source {
+        return file.display().to_string();
+    }
+    let files = Config::files(argv0).map(|file| file.display().to_string());
+    let files: Vec<String> = files.collect();
+    format!("the defaults: there is no {}", files.join(", nor "))
 }
 
 #[cfg(test)]
 mod tests {
+    use crust_state::trust::Flaw;
+
     use super::*;
 
     #[test]
@@ -49,7 +50,8 @@ mod tests {
             reason: "can be written by others than root",
         };
         let line = line(Err(ConfigError::Untrusted(flaw)));
-        let expected = "FAIL  configuration: /etc/runcrust can be written by others than root; hint: ";
+        let expected =
+            "FAIL  configuration: /etc/runcrust can be written by others than root; hint: ";
         assert!(line.starts_with(expected), "{line}");
         assert!(line.contains("(chown root:root, chmod go-w)"), "{line}");
     }

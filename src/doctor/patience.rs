@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn what_hangs_is_told_and_holds_nothing_up() {
-        let (hold, held) = channel::<()>();
+        let (hold, endless) = channel::<()>();
         let checks = vec![
             Check::new("hangs", move || {
-                let _ = held.recv();
+                let _ = endless.recv();
                 Vec::new()
             }),
             Check::new("fine", || vec![Finding::pass("fine", "all")]),

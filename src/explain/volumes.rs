@@ -1,7 +1,8 @@
 //! The volumes of a plan, looked at.
 
 use crust_mount::volume::{Access, Context, Of, Outlook, outlook};
-use crust_state::{TargetPath, sentence};
+use crust_state::info::AccessMode;
+use crust_state::{FsGroupChangePolicy, TargetPath, sentence};
 
 use super::shown;
 use super::told::{AccessTold, Layout, StagedTold, VolumeTold};
@@ -41,8 +42,8 @@ impl From<Outlook> for StagedTold {
             options: outlook.superblock.options,
             read_only: outlook.superblock.read_only,
             fs_group,
-            fs_group_change_policy: policy.map(|policy| policy.as_str()),
-            access_mode: outlook.info.access_mode.map(|mode| mode.as_str()),
+            fs_group_change_policy: policy.map(FsGroupChangePolicy::as_str),
+            access_mode: outlook.info.access_mode.map(AccessMode::as_str),
             device_node: outlook.need.device_node,
             access,
             users: outlook.users,

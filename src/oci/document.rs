@@ -278,7 +278,12 @@ fn mount(index: usize, value: Json<'_>) -> Result<Mount<'_>, DocumentError> {
     let options = match mount.get("options") {
         Some(options) => elements(options, format_args!("mounts[{index}].options"))?
             .into_iter()
-            .map(|option| string(option, format_args!("an element of mounts[{index}].options")))
+            .map(|option| {
+                string(
+                    option,
+                    format_args!("an element of mounts[{index}].options"),
+                )
+            })
             .collect::<Result<_, _>>()?,
         None => Vec::new(),
     };

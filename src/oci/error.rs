@@ -53,7 +53,8 @@ pub(crate) enum DocumentError {
     /// A string with a NUL character in it.
     #[error(
         "config.json: {place} has a NUL character, and of what comes after it {} read nothing; \
-         hint: remove it", Reader::C
+         hint: remove it",
+        Reader::C
     )]
     Nul {
         /// The JSON path.

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn elements_are_found_whatever_is_in_them() {
-        let text = " [ 1 ,\"a\\\"],[\\\\\",{\"]\":[ ] , \"b\" : {}},[[],[\"[\"]]\n,null,-0.5e+7 ] ,9";
+        let text =
+            " [ 1 ,\"a\\\"],[\\\\\",{\"]\":[ ] , \"b\" : {}},[[],[\"[\"]]\n,null,-0.5e+7 ] ,9";
         let expected = [
             "1",
             r#""a\"],[\\""#,
@@ -184,7 +185,11 @@ mod tests {
         let members: Vec<_> = members
             .map(|(key, value)| (key.text(), value.text()))
             .collect();
-        let expected = [("\"a\"", r#"[1,{"b":2}]"#), ("\"\"", "\"\""), ("\"a\"", "null")];
+        let expected = [
+            ("\"a\"", r#"[1,{"b":2}]"#),
+            ("\"\"", "\"\""),
+            ("\"a\"", "null"),
+        ];
         assert_eq!(members, expected);
         assert_eq!(Json::first_of("[1]").unwrap().members().next(), None);
     }

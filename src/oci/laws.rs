@@ -1,5 +1,10 @@
 //! What holds of every document of which there is one reading: it is ours.
 
+#![expect(
+    clippy::option_option,
+    reason = "the outer one: whether it has its type; the inner: whether it is there"
+)]
+
 mod go;
 
 use serde_json::{Map, Value};
@@ -140,10 +145,10 @@ fn text_at(value: &Value, keys: &[&str], key: &str) -> Option<Option<String>> {
 
 fn list<T>(value: &Value, keys: &[&str], element: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     let (last, keys) = keys.split_last()?;
-    let Some(list) = object(value, keys)?.and_then(|object| given(object, last)) else {
+    let Some(found) = object(value, keys)?.and_then(|object| given(object, last)) else {
         return Some(Vec::new());
     };
-    list.as_array()?.iter().map(element).collect()
+    found.as_array()?.iter().map(element).collect()
 }
 
 fn mount(value: &Value) -> Option<Mount> {

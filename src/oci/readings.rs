@@ -146,7 +146,9 @@ fn leave_ours<'a>(
         if let Likeness::For(reader) = likeness {
             return Err(DocumentError::Spelling {
                 place: place.to_string(),
-                key: decoded(key.quoted().unwrap_or_default()).unwrap_or_default().into(),
+                key: decoded(key.quoted().unwrap_or_default())
+                    .unwrap_or_default()
+                    .into(),
                 meant: known,
                 reader,
             });

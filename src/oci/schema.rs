@@ -107,7 +107,10 @@ pub(super) const DOCUMENT: Level = Level {
                 place: "hooks",
                 keys: HOOKS,
                 children: &[
-                    ("createRuntime", Node::Array(ArrayPath::CreateRuntimeHooks, &[])),
+                    (
+                        "createRuntime",
+                        Node::Array(ArrayPath::CreateRuntimeHooks, &[]),
+                    ),
                     (
                         "createContainer",
                         Node::Array(ArrayPath::CreateContainerHooks, &[]),

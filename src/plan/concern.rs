@@ -36,8 +36,9 @@ impl Look<'_> {
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
-        self.document
-            .find_source(self.delegate, |source| self.named_by(&source, config, records))
+        self.document.find_source(self.delegate, |source| {
+            self.named_by(&source, config, records)
+        })
     }
 
     fn named_by(
@@ -69,11 +70,16 @@ impl Look<'_> {
 
     fn pod_of_a_sandbox(self, config: &Config, records: &impl Records) -> Option<String> {
         let role = Role::of(|key| self.document.annotation(key));
-        let Ok(Role::Sandbox { pod_uid: Some(pod_uid) }) = role else {
+        let Ok(Role::Sandbox {
+            pod_uid: Some(pod_uid),
+        }) = role
+        else {
             return None;
         };
         let is_wanted = config.sandbox == SandboxMode::Always
-            || records.staged_for_pod(&pod_uid).map_or(true, |staged| !staged.is_empty());
+            || records
+                .staged_for_pod(&pod_uid)
+                .map_or(true, |staged| !staged.is_empty());
         is_wanted.then(|| format!("the sandbox of pod {pod_uid}"))
     }
 }

@@ -31,11 +31,15 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
     let config = Config::default();
     let concerns = |delegate| {
         let bundle = Path::new(BUNDLE);
-        let look = Look { document, bundle, delegate };
+        let look = Look {
+            document,
+            bundle,
+            delegate,
+        };
         look.concern(&config, &node).is_some()
     };
     let ours = document.mounts().unwrap_or_default();
-    if ours.iter().any(|mount| of_a_volume(&mount)) {
+    if ours.iter().any(of_a_volume) {
         assert!(concerns(Reader::Go) && concerns(Reader::C));
     }
     let gos = to_go(document.text().as_bytes()).unwrap_or_default();
@@ -68,7 +72,7 @@ pub(crate) fn hold(document: &Document<'_>) {
         };
         let of_volumes: Vec<usize> = mounts
             .iter()
-            .filter(of_a_volume)
+            .filter(|mount| of_a_volume(mount))
             .map(|it| it.index)
             .collect();
         match plan(facts, &config, &node) {
@@ -87,7 +91,7 @@ pub(crate) fn hold(document: &Document<'_>) {
 }
 
 /// As the kernel would see a mount's source, were there no links.
-fn of_a_volume(mount: &&Mount<'_>) -> bool {
+fn of_a_volume(mount: &Mount<'_>) -> bool {
     let is_bind = |word: &str| word == "bind" || word == "rbind";
     let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));
     let source = mount.source.as_deref().unwrap_or_default();
@@ -147,12 +151,12 @@ fn is_what_was_asked_for(planned: &PlannedMount, mount: &Mount<'_>) {
 impl AllStaged {
     fn for_these(mounts: &[Mount<'_>], namespaces: &[Namespace<'_>]) -> Self {
         let sources = mounts.iter().filter_map(|mount| mount.source.as_deref());
-        let targets = sources.filter_map(|source| TargetPath::new(source).ok());
+        let mut targets = sources.filter_map(|source| TargetPath::new(source).ok());
         let uid = |target: TargetPath| Some(target.pod_uid()?.to_str()?.to_owned());
         let paths = namespaces.iter().filter_map(|it| it.path.as_deref());
         let mut pids = paths.filter_map(|path| path.split('/').nth(2)?.parse().ok());
         Self {
-            pod_uid: targets.filter_map(uid).next().unwrap_or_default(),
+            pod_uid: targets.find_map(uid).unwrap_or_default(),
             pid: pids.next().unwrap_or(1),
         }
     }

@@ -23,7 +23,12 @@ pub(super) fn check(
     let rootfs = facts.bundle.join(rootfs.as_deref().unwrap_or_default());
     let place = |mount: &Mount<'_>| node.within(&rootfs, Path::new(&*mount.destination));
     let places: Vec<PathBuf> = facts.mounts.iter().map(place).collect();
-    let tree = Tree::of(facts.mounts, &places, planned, root.is_some_and(|it| is_shared(&it)));
+    let tree = Tree::of(
+        facts.mounts,
+        &places,
+        planned,
+        root.is_some_and(|it| is_shared(&it)),
+    );
     for mount in planned {
         let volume = mount.found.volume.volume_name();
         if said(&mount.options).is_some_and(is_shared) {

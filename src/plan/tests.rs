@@ -103,6 +103,7 @@ impl Records for Table {
 fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> {
     let table = Table {
         staged: vec![TARGET, "/k/pods/uid-2/volumes/kubernetes.io~csi/pv-2/mount"],
+        enforces: false,
     };
     let document = Document::parse(config.as_bytes()).unwrap();
     let (mounts, namespaces) = (document.mounts().unwrap(), document.namespaces().unwrap());
@@ -210,6 +211,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
             pod_uid: UID.into(),
             volumes,
             devices: true,
+            label: None,
         }))
     );
     let none = planned(&config("/etc", ""), role("uid-3"), &Config::default());
@@ -222,6 +224,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         pod_uid: "uid-3".into(),
         volumes: vec![],
         devices: false,
+        label: None,
     };
     assert_eq!(
         planned(&config("/etc", ""), role("uid-3"), &always),
@@ -306,6 +309,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
         };
         let table = Table {
             staged: vec![TARGET],
+            enforces: false,
         };
         plan(facts, &Config::default(), &table).map_err(|error| error.to_string())
     };
@@ -481,6 +485,7 @@ fn where_hooks_mount_a_sandbox_is_only_recorded() {
 fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
     let table = Table {
         staged: vec![TARGET],
+        enforces: false,
     };
     for (source, refused) in [("/etc", false), (TARGET, true)] {
         let text = config(source, "");
@@ -514,6 +519,7 @@ fn a_relative_bind_source_is_the_bundles() {
     };
     let table = Table {
         staged: vec![TARGET],
+        enforces: false,
     };
     let plan = plan(facts, &Config::default(), &table);
     assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");

@@ -250,8 +250,8 @@ fn without_nothing(mut value: Value) -> Value {
         "linux",
     ] {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
-        let parent = parent.split('.').filter(|key| !key.is_empty());
-        let parent = parent.fold(Some(&mut value), |place, key| place?.get_mut(key));
+        let mut parent = parent.split('.').filter(|key| !key.is_empty());
+        let parent = parent.try_fold(&mut value, |place, key| place.get_mut(key));
         let Some(Value::Object(parent)) = parent else {
             continue;
         };

@@ -63,6 +63,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         }),
         way,
         ids: None,
+        label: None,
         mounts: vec![mount],
     }
 }
@@ -83,6 +84,7 @@ fn sandbox_plan() -> SandboxPlan {
         pod_uid: "uid-1".into(),
         volumes: vec![target()],
         devices: true,
+        label: None,
     }
 }
 

@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::Failure;
 use super::answer::{Answer, Form, Report};
 use super::table::Table;
+use crate::delegate::Delegate;
 use crate::explain::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
     StagedTold, VolumeTold, explain,
 };
-use crate::delegate::Delegate;
 use crate::invocation::{Flavour, Globals, Start, Verb};
 use crate::start::Job;
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use crust_mount::volume::{Context, Overview, State, overviews};
+use crust_state::TargetPath;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};
@@ -86,7 +87,7 @@ pub(super) fn object(volume: &Overview) -> Value {
     let users: Vec<Value> = volume.users.iter().map(users::object).collect();
     let info = volume.info();
     json!({
-        "volume": volume.target().map(|target| target.volume_name()),
+        "volume": volume.target().map(TargetPath::volume_name),
         "pod_uid": pod(volume),
         "target_path": volume.target().map(shown),
         "digest": volume.found.digest.to_string(),

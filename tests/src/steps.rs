@@ -117,9 +117,9 @@ fn run<F: FnMut(&Step) -> bool + Send>(
     command: &Command,
     spawn: impl Fn(Command) -> Child + Send + Sync,
 ) -> Ended {
-    let gated = gated(command);
-    let traced = std::thread::scope(|scope| scope.spawn(|| tracer.run(spawn(gated))).join());
-    traced.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let child = || spawn(gated(command));
+    let ended = std::thread::scope(|scope| scope.spawn(|| tracer.run(&child())).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_state::foreign::{ForeignFile, put, sweep};
+use crust_state::bounded;
+use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
 
 use crate::error::HandlerError;
 use crate::node::Node;
@@ -42,7 +43,8 @@ pub fn plan_copies(node: &Node, directory: &Path) -> Result<Vec<Copy>, HandlerEr
 }
 
 fn plan(node: &Node, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
-    let bytes = std::fs::read(source).map_err(|error| HandlerError::call("open", source, error))?;
+    let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
+    let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
     // A link of that name may lead to a package's file: it is replaced, not what it leads to.
     let place = node.find(path.parent().unwrap_or(path));
     let place = place.join(path.file_name().unwrap_or_default());

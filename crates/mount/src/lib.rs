@@ -29,6 +29,8 @@
 //!
 //! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod attach;
 pub mod bare;
 pub mod capabilities;

@@ -203,7 +203,11 @@ impl MountOptions {
     /// has no quotes, whatever commas are in it.
     pub fn with_label(&self, label: &str) -> Result<Self, OptionsError> {
         let mut options = self.clone();
-        if !options.fs_options.iter().any(|it| LABELS.contains(&it.key())) {
+        if !options
+            .fs_options
+            .iter()
+            .any(|it| LABELS.contains(&it.key()))
+        {
             check_length("context", Some(label))?;
             options.fs_options.push(FsOption::Value {
                 key: "context".to_owned(),

@@ -178,7 +178,10 @@ mod tests {
         let kept = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN]);
         assert_eq!(needed(Step::Create, &able), Some(kept));
         assert_eq!(needed(Step::Publish, &able), Some(set(&[CAP_SYS_ADMIN])));
-        assert_eq!(needed(Step::Create, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])), None);
+        assert_eq!(
+            needed(Step::Create, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])),
+            None
+        );
         assert_eq!(needed(Step::Release, &set(&[CAP_NET_RAW])), Some(set(&[])));
     }
 

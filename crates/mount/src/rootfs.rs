@@ -15,8 +15,8 @@ use crate::attach::{self, ONTO, ViewsError};
 use crate::errno::Name;
 use crate::mountinfo::{self, Mount, MountInfoError};
 use crate::options::{self, OptionsError};
-use crate::view::{DetachedMount, View};
 use crate::sys;
+use crate::view::{DetachedMount, View};
 
 /// Why a volume can't be mounted in the container.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crust_state::sandbox::SandboxRecord;
-use crust_state::{beneath, DeviceNumber, Digest};
+use crust_state::{DeviceNumber, Digest, beneath};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 pub use error::SubpathError;
 
-
 /// What to do about a subPath that isn't there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {

@@ -9,7 +9,6 @@ use std::path::{Component, Path, PathBuf};
 use crust_state::beneath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, readlinkat};
 
-
 /// As in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;
 

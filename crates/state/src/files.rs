@@ -107,7 +107,10 @@ impl Directory {
         }
         if let Some(parent) = path.parent() {
             // Not as the caller's umask would have it.
-            let parents = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
+            let parents = std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent);
             parents.map_err(|error| failed("mkdir", parent, error))?;
         }
         match std::fs::DirBuilder::new().mode(0o700).create(path) {

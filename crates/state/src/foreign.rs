@@ -364,7 +364,10 @@ mod tests {
         file.set_len(MAX_FOREIGN_SIZE + 1).unwrap();
         let error = ForeignFile::read(&path).unwrap_err();
         assert!(matches!(error, ForeignFileError::TooLarge(_)), "{error}");
-        assert!(error.to_string().contains("config.json has more than"), "{error}");
+        assert!(
+            error.to_string().contains("config.json has more than"),
+            "{error}"
+        );
     }
 
     #[test]

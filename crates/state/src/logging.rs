@@ -28,7 +28,9 @@ pub fn start(path: Option<&Path>) {
 fn open(path: &Path) -> Option<File> {
     let real = match trust::way(path, Kind::File).ok()? {
         Some(real) => real,
-        None => trust::way(path.parent()?, Kind::Directory).ok()??.join(path.file_name()?),
+        None => trust::way(path.parent()?, Kind::Directory)
+            .ok()??
+            .join(path.file_name()?),
     };
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();

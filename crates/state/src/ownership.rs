@@ -298,18 +298,42 @@ mod tests {
             let owner = owner("other", "7:1", false, present);
             decide(false, &superblock(false, wanted), &[owner])
         };
-        assert_eq!(decide(&[one, "discard"], &[one, "discard"]), Ok(Admission::Joins));
+        assert_eq!(
+            decide(&[one, "discard"], &[one, "discard"]),
+            Ok(Admission::Joins)
+        );
         for (present, wanted, expected) in [
-            (&[one][..], &[other][..], "with the SELinux label u:r:t:s0:c1,c2, and"),
-            (&[], &[one], "with no SELinux label, and it was to be mounted with the SELinux label u"),
-            (&[one], &[], "with the SELinux label u:r:t:s0:c1,c2, and it was to be mounted with no"),
+            (
+                &[one][..],
+                &[other][..],
+                "with the SELinux label u:r:t:s0:c1,c2, and",
+            ),
+            (
+                &[],
+                &[one],
+                "with no SELinux label, and it was to be mounted with the SELinux label u",
+            ),
+            (
+                &[one],
+                &[],
+                "with the SELinux label u:r:t:s0:c1,c2, and it was to be mounted with no",
+            ),
         ] {
             let message = decide(present, wanted).unwrap_err();
-            assert!(message.contains("pod other") && message.contains(expected), "{message}");
-            assert!(message.contains("hint: ") && message.contains("KEP-1710"), "{message}");
+            assert!(
+                message.contains("pod other") && message.contains(expected),
+                "{message}"
+            );
+            assert!(
+                message.contains("hint: ") && message.contains("KEP-1710"),
+                "{message}"
+            );
         }
         let message = decide(&[one, "discard"], &[other]).unwrap_err();
-        assert!(message.contains("can't be changed to ext4 (rw,context="), "{message}");
+        assert!(
+            message.contains("can't be changed to ext4 (rw,context="),
+            "{message}"
+        );
     }
 
     #[test]

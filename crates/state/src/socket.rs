@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::bounded;
+
 /// It can't be told who is there.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} {}: {source}", path.display())]

@@ -38,15 +38,13 @@ pub(super) fn ask(program: &Path) -> Said {
 /// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
 fn read(text: &str) -> Said {
     let mut words = text.split_ascii_whitespace();
-    match (words.next(), words.next(), words.next()) {
-        (Some(name), Some("version" | "version:"), Some(version)) => {
-            Said::Version(name.to_owned(), version.to_owned())
-        }
-        _ => {
-            let line = text.lines().next().unwrap_or_default();
-            Said::Nothing(format!("answers {line:?}"))
-        }
+    if let (Some(name), Some("version" | "version:"), Some(version)) =
+        (words.next(), words.next(), words.next())
+    {
+        return Said::Version(name.to_owned(), version.to_owned());
     }
+    let line = text.lines().next().unwrap_or_default();
+    Said::Nothing(format!("answers {line:?}"))
 }
 
 #[expect(

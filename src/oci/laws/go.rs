@@ -28,6 +28,10 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
 }
 
 impl Place<'_> {
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "what each of a visitor's methods ends with"
+    )]
     fn set<E>(self, value: impl Into<Value>) -> Result<(), E> {
         *self.0 = value.into();
         Ok(())

@@ -43,7 +43,10 @@ fn of_a_key_that_stands_twice_the_last_value_counts() {
 fn annotations_are_forgotten_by_null() {
     let text = r#"{"annotations":{"a":"1"},"annotations":null,"annotations":{"b":"1"}}"#;
     assert_eq!(document(text).annotation("a").unwrap(), None);
-    assert_eq!(document(text).annotation("b").unwrap().as_deref(), Some("1"));
+    assert_eq!(
+        document(text).annotation("b").unwrap().as_deref(),
+        Some("1")
+    );
 }
 
 #[test]
@@ -52,7 +55,9 @@ fn what_is_not_read_gets_a_name_that_nobody_reads() {
         (r#"{"mounts":[1],"x":1,"x":2}"#, None),
         (
             r#"{"mounts":[1], "mo\u0075nts" :[2],"mounts":[]}"#,
-            Some(r#"{"x-runcrust-unread-mounts":[1], "x-runcrust-unread-mo\u0075nts" :[2],"mounts":[]}"#),
+            Some(
+                r#"{"x-runcrust-unread-mounts":[1], "x-runcrust-unread-mo\u0075nts" :[2],"mounts":[]}"#,
+            ),
         ),
         (
             r#"{"mounts":[{"source":"/a","source":"/b","source":null}]}"#,
@@ -73,7 +78,10 @@ fn what_is_not_read_gets_a_name_that_nobody_reads() {
             ),
         ),
         // Only we act on them, and read them all.
-        (r#"{"annotations":{"a":"1","a":"2"},"annotations":{}}"#, None),
+        (
+            r#"{"annotations":{"a":"1","a":"2"},"annotations":{}}"#,
+            None,
+        ),
     ] {
         let one = one_reading(text).unwrap();
         assert_eq!(one.as_deref(), expected, "{text}");
@@ -90,12 +98,21 @@ fn what_is_not_read_gets_a_name_that_nobody_reads() {
 fn two_objects_under_one_key_are_refused() {
     for (text, place, key) in [
         (r#"{"linux":{},"linux":{}}"#, "the document", "linux"),
-        (r#"{"hooks":{},"hooks":[],"hooks":{}}"#, "the document", "hooks"),
+        (
+            r#"{"hooks":{},"hooks":[],"hooks":{}}"#,
+            "the document",
+            "hooks",
+        ),
         (r#"{"root":{},"r\u006fot":{}}"#, "the document", "root"),
-        (r#"{"linux":{"resources":{},"resources":{}}}"#, "linux", "resources"),
+        (
+            r#"{"linux":{"resources":{},"resources":{}}}"#,
+            "linux",
+            "resources",
+        ),
     ] {
         let error = one_reading(text).unwrap_err().to_string();
-        let expected = format!("config.json: {place} has the key \"{key}\" twice, each with an object");
+        let expected =
+            format!("config.json: {place} has the key \"{key}\" twice, each with an object");
         assert!(error.starts_with(&expected), "{text}: {error}");
     }
 }
@@ -105,10 +122,16 @@ fn a_key_that_ends_where_cs_strings_do_is_refused() {
     for (text, key) in [
         (r#"{"mounts\u0000x":[]}"#, r#""mounts\0x""#),
         (r#"{"mounts":[{"source\u0000":"/x"}]}"#, r#""source\0""#),
-        (r#"{"linux":{"mo\u0000":1,"devices\u0000\ud800":1}}"#, r#""""#),
+        (
+            r#"{"linux":{"mo\u0000":1,"devices\u0000\ud800":1}}"#,
+            r#""""#,
+        ),
     ] {
         let error = one_reading(text).unwrap_err().to_string();
-        assert!(error.contains(&format!("has a key {key}, which delegates in C")), "{error}");
+        assert!(
+            error.contains(&format!("has a key {key}, which delegates in C")),
+            "{error}"
+        );
     }
 }
 
@@ -116,14 +139,22 @@ fn a_key_that_ends_where_cs_strings_do_is_refused() {
 fn all_sources_that_a_delegate_may_find_are_found() {
     let both = [Reader::Go, Reader::C];
     for (text, go, c) in [
-        (r#"{"mounts":[{"source":"a"},{},{"source":7},null,3]}"#, &["a"][..], &["a"][..]),
+        (
+            r#"{"mounts":[{"source":"a"},{},{"source":7},null,3]}"#,
+            &["a"][..],
+            &["a"][..],
+        ),
         (
             r#"{"mounts":[{"source":"a","options":["x","rbind"]},{"source":"b","type":"bind"}]}"#,
             &["a*", "b*"],
             &["a*", "b*"],
         ),
         // Another one's mount is found behind ours.
-        (r#"{"mounts":[{"source":"a"}],"mounts":[{"source":"b"}]}"#, &["b*"], &["b*", "a*"]),
+        (
+            r#"{"mounts":[{"source":"a"}],"mounts":[{"source":"b"}]}"#,
+            &["b*"],
+            &["b*", "a*"],
+        ),
         (r#"{"mounts":[{"source":"a"}],"mounts":null}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":[]}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":7}"#, &[], &["a*"]),
@@ -147,7 +178,11 @@ fn all_sources_that_a_delegate_may_find_are_found() {
             &["a", "a\0b", "c*"],
         ),
         (r#"{"mounts":[{"source":"\ud800"}]}"#, &["?"], &["?"]),
-        (r#"{"mounts":[{"source":"a","type":"bind\u0000"}]}"#, &["a*"], &["a*"]),
+        (
+            r#"{"mounts":[{"source":"a","type":"bind\u0000"}]}"#,
+            &["a*"],
+            &["a*"],
+        ),
         (r#"{"mounts":{"0":{"source":"a"}},"linux":7}"#, &[], &[]),
     ] {
         for (delegate, expected) in both.into_iter().zip([go, c]) {
@@ -159,13 +194,18 @@ fn all_sources_that_a_delegate_may_find_are_found() {
 #[test]
 fn tens_of_thousands_of_keys_and_mounts_are_read() {
     let many = 20_000;
-    let keys: String = (0..many).map(|n| format!("\"k{n}\":\"{n}\",")).collect();
+    let keys: Vec<String> = (0..many).map(|n| format!("\"k{n}\":\"{n}\",")).collect();
+    let keys = keys.concat();
     let mounts = "{\"source\":\"/a\"},".repeat(many);
     let twice = "\"mounts\":[0],".repeat(many);
     let mounts = mounts.trim_end_matches(',');
-    let text = format!("{{{keys}{twice}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}");
+    let text =
+        format!("{{{keys}{twice}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}");
     assert_eq!(sources(&text, Reader::Go).len(), many);
-    assert_eq!(document(&text).annotation("a").unwrap().as_deref(), Some("1"));
+    assert_eq!(
+        document(&text).annotation("a").unwrap().as_deref(),
+        Some("1")
+    );
     let one = one_reading(&text).unwrap().unwrap();
     assert_eq!(document(&one).mounts().unwrap().len(), many);
     assert_eq!(document(&one).all_readings(), text.as_bytes());

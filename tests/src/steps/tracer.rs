@@ -75,7 +75,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
 
     /// Until the command itself has ended. Who lives on is traced until this thread ends.
     #[track_caller]
-    pub(super) fn run(mut self, child: Child) -> Ended {
+    pub(super) fn run(mut self, child: &Child) -> Ended {
         let root = Pid::from_raw(child.id().cast_signed());
         let watchdog = Watchdog::over(root);
         self.begin(root);
@@ -176,7 +176,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         tracee.call = None;
         let before = std::mem::replace(&mut tracee.program, now.clone());
         if let Some(program) = before.or(now) {
-            self.made(pid, program, "execve");
+            self.made(pid, &program, "execve");
         }
     }
 
@@ -194,17 +194,17 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         let program = tracee.program.clone();
         // What failed has changed nothing.
         if let (Some(call), Some(program), true) = (call, program, returned(&registers) >= 0) {
-            self.made(pid, program, call);
+            self.made(pid, &program, call);
         }
     }
 
-    fn made(&mut self, pid: Pid, program: String, call: &'static str) {
+    fn made(&mut self, pid: Pid, program: &str, call: &'static str) {
         if self.killed {
             return;
         }
-        let nth = self.made.entry((program.clone(), call)).or_default();
+        let nth = self.made.entry((program.to_owned(), call)).or_default();
         *nth += 1;
-        let step = Step::new(&program, call, *nth);
+        let step = Step::new(program, call, *nth);
         if (self.wanted)(&step) {
             kill(pid, Signal::SIGKILL).expect("it is stopped");
             self.killed = true;

@@ -10,14 +10,20 @@ fn outcome(runtime: &Runtime, bundle: Bundle, text: &str) -> Result<String, Stri
     let bundle = bundle.write_bytes(text.as_bytes());
     let container = runcrust_tests::Container::new(runtime, &bundle);
     let created = container.create();
-    assert!(bundle.config_bytes() == text.as_bytes(), "the config is as it was");
+    assert!(
+        bundle.config_bytes() == text.as_bytes(),
+        "the config is as it was"
+    );
     if !created.status.success() {
         let said = container.last_log_error().unwrap_or_default();
         return Err(said.replace(&id, "<id>"));
     }
     let started = container.start();
     if !started.status.success() {
-        return Err(container.last_log_error().unwrap_or_default().replace(&id, "<id>"));
+        return Err(container
+            .last_log_error()
+            .unwrap_or_default()
+            .replace(&id, "<id>"));
     }
     Ok(container.sh("cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe"))
 }

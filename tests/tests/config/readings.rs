@@ -13,7 +13,11 @@ use crate::{Lists, Scene, data, with_members};
 #[track_caller]
 fn assert_refused(scene: &Scene, bundle: &Bundle, named: &[&str]) {
     let refused = refusal::create(&scene.node, bundle);
-    let _ = refused.of_volume("pv-1").naming(named).naming(&["config.json", "hint: "]).sentence();
+    let _ = refused
+        .of_volume("pv-1")
+        .naming(named)
+        .naming(&["config.json", "hint: "])
+        .sentence();
 }
 
 on_each_delegate! {

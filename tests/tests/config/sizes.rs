@@ -30,20 +30,64 @@ fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
 fn large() -> Vec<(&'static str, String)> {
     let size = 20_000_000;
     vec![
-        ("one annotation", format!(r#""annotations":{{"a":"{}"}}"#, "x".repeat(size))),
-        ("annotations", format!(r#""annotations":{{{}}}"#, many(size, |n| format!("\"k{n}\":\"{n}\"")))),
+        (
+            "one annotation",
+            format!(r#""annotations":{{"a":"{}"}}"#, "x".repeat(size)),
+        ),
+        (
+            "annotations",
+            format!(
+                r#""annotations":{{{}}}"#,
+                many(size, |n| format!("\"k{n}\":\"{n}\""))
+            ),
+        ),
         ("unknown keys", many(size, |n| format!("\"k{n}\":0"))),
-        ("mounts that say nothing", format!(r#""mounts":[{}]"#, many(size, |_| "{}".to_owned()))),
+        (
+            "mounts that say nothing",
+            format!(r#""mounts":[{}]"#, many(size, |_| "{}".to_owned())),
+        ),
         (
             "mounts",
-            format!(r#""mounts":[{}]"#, many(size, |n| format!(r#"{{"destination":"/{n}","type":"tmpfs","source":"tmpfs"}}"#))),
+            format!(
+                r#""mounts":[{}]"#,
+                many(size, |n| format!(
+                    r#"{{"destination":"/{n}","type":"tmpfs","source":"tmpfs"}}"#
+                ))
+            ),
         ),
-        ("a mount's options", format!(r#""mounts":[{{"source":"x","options":[{}]}}]"#, many(size, |_| "\"\"".to_owned()))),
-        ("lists of mounts", many(size, |_| r#""mounts":[0]"#.to_owned())),
-        ("lists of mounts in any case", many(size, |_| r#""Mounts":[{"source":"x"}]"#.to_owned())),
-        ("hooks", format!(r#""hooks":{{"createContainer":[{}]}}"#, many(size, |_| "{}".to_owned()))),
-        ("sources", format!(r#""mounts":[{{{}}}]"#, many(size, |_| r#""source":"x""#.to_owned()))),
-        ("depth", format!(r#""x":{}{}"#, "[".repeat(size / 2), "]".repeat(size / 2))),
+        (
+            "a mount's options",
+            format!(
+                r#""mounts":[{{"source":"x","options":[{}]}}]"#,
+                many(size, |_| "\"\"".to_owned())
+            ),
+        ),
+        (
+            "lists of mounts",
+            many(size, |_| r#""mounts":[0]"#.to_owned()),
+        ),
+        (
+            "lists of mounts in any case",
+            many(size, |_| r#""Mounts":[{"source":"x"}]"#.to_owned()),
+        ),
+        (
+            "hooks",
+            format!(
+                r#""hooks":{{"createContainer":[{}]}}"#,
+                many(size, |_| "{}".to_owned())
+            ),
+        ),
+        (
+            "sources",
+            format!(
+                r#""mounts":[{{{}}}]"#,
+                many(size, |_| r#""source":"x""#.to_owned())
+            ),
+        ),
+        (
+            "depth",
+            format!(r#""x":{}{}"#, "[".repeat(size / 2), "]".repeat(size / 2)),
+        ),
     ]
 }
 
@@ -66,7 +110,12 @@ fn twenty_megabytes_pass_in_three_times_the_memory() {
         let limit = 3 * text.len() / 1024;
         let mut command = Command::new("/bin/sh");
         let script = format!("ulimit -d {limit}; exec \"$0\" create --bundle \"$1\" id");
-        command.args(["-ec", &script, utf8(node.handler().path()), utf8(bundle.path())]);
+        command.args([
+            "-ec",
+            &script,
+            utf8(node.handler().path()),
+            utf8(bundle.path()),
+        ]);
         let run = Run::of(&mut command).success();
         assert_eq!(run.stdout, "passed\n", "{what}: {run}");
     }

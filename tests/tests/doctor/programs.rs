@@ -37,7 +37,11 @@ fn a_configuration_that_cannot_be_read() {
     let file = node.handler().configuration();
     fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
     let told = doctor(&node);
-    let found = told.assert("configuration", "fail", "can be written by others than root");
+    let found = told.assert(
+        "configuration",
+        "fail",
+        "can be written by others than root",
+    );
     assert!(
         found.fix.as_ref().unwrap().contains("chown root:root"),
         "{found:?}"

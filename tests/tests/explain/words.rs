@@ -91,12 +91,13 @@ fn a_bundle_is_a_directory_however_it_is_given() {
     ));
     assert_eq!(told["config"], "other.json");
 
-    let none = error(explained(parent, &[name]));
-    assert_eq!(none.0, "NOT_FOUND");
+    let missing = error(explained(parent, &[name]));
+    assert_eq!(missing.0, "NOT_FOUND");
     assert!(
-        none.1
+        missing
+            .1
             .contains("config.json: there is no such file; hint: "),
-        "{none:?}"
+        "{missing:?}"
     );
     let missing = error(explained(parent, &["no-such-bundle"]));
     assert_eq!(missing.0, "NOT_FOUND");

@@ -7,14 +7,28 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Container, Delegate, Node, Run, on_each_delegate};
+use runcrust_tests::{Container, Node, Run, on_each_delegate};
 
 use crate::POD;
 
 /// Programs that somebody who mounts might call by name, or ask for.
 const PROGRAMS: [&str; 16] = [
-    "runcrust", "crust-mount-hook", "runc", "crun", "mount", "umount", "fsck", "fsck.ext4", "e2fsck",
-    "mkfs.ext4", "resize2fs", "xfs_growfs", "blkid", "modprobe", "systemctl", "sh",
+    "runcrust",
+    "crust-mount-hook",
+    "runc",
+    "crun",
+    "mount",
+    "umount",
+    "fsck",
+    "fsck.ext4",
+    "e2fsck",
+    "mkfs.ext4",
+    "resize2fs",
+    "xfs_growfs",
+    "blkid",
+    "modprobe",
+    "systemctl",
+    "sh",
 ];
 
 /// An environment in which each word leads somewhere else.
@@ -36,13 +50,25 @@ impl Trap {
         }
         let elsewhere = node.dir().join("elsewhere.toml");
         fs::write(&elsewhere, "no_such_key = 1").unwrap();
-        Self { bin, sprung, empty: node.dir().subdir("empty"), elsewhere }
+        Self {
+            bin,
+            sprung,
+            empty: node.dir().subdir("empty"),
+            elsewhere,
+        }
     }
 
     /// The command, in that environment.
     fn around(&self, mut command: Command) -> Command {
         command.env("PATH", &self.bin);
-        for name in ["TMPDIR", "HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUNCRUST_ROOT", "CRUST_ROOT"] {
+        for name in [
+            "TMPDIR",
+            "HOME",
+            "XDG_RUNTIME_DIR",
+            "XDG_CONFIG_HOME",
+            "RUNCRUST_ROOT",
+            "CRUST_ROOT",
+        ] {
             command.env(name, &self.empty);
         }
         for name in ["RUNCRUST_CONFIG", "RUNCRUST_CONFIG_FILE", "CRUST_CONFIG"] {
@@ -62,7 +88,9 @@ impl Trap {
 
     #[track_caller]
     fn create(&self, container: &Container) {
-        let created = container.create_with(self.around(container.create_command())).success();
+        let created = container
+            .create_with(self.around(container.create_command()))
+            .success();
         assert_eq!((&*created.stdout, &*created.stderr), ("", ""));
         let _ = self.run(container.command(&["start", container.id()]));
     }
@@ -71,7 +99,11 @@ impl Trap {
     fn assert_unsprung(&self) {
         let sprung = fs::read_to_string(&self.sprung).unwrap_or_default();
         assert_eq!(sprung, "", "programs by their names alone");
-        assert_eq!(fs::read_dir(&self.empty).unwrap().count(), 0, "files where the caller says");
+        assert_eq!(
+            fs::read_dir(&self.empty).unwrap().count(),
+            0,
+            "files where the caller says"
+        );
     }
 }
 

@@ -12,8 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, Run, Runtime, comes_true, interrupt, on_each_delegate,
-    process,
+    Bundle, Container, Node, Run, Runtime, comes_true, interrupt, on_each_delegate, process,
 };
 use serde_json::json;
 
@@ -42,13 +41,21 @@ const NUMBERS: [(&str, u32); 12] = [
 fn needed(step: &str) -> String {
     let design = include_str!("../../../docs/design.md");
     let (_, table) = design.split_once("\n| capability").expect("a table");
-    let mut rows = table.lines().map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    let mut rows = table
+        .lines()
+        .map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
     let heading = rows.next().expect("a heading");
-    let column = heading.iter().position(|cell| *cell == step).expect("a column");
+    let column = heading
+        .iter()
+        .position(|cell| *cell == step)
+        .expect("a column");
     let mut mask = 0;
     // The heading began before its first bar.
     for row in rows.skip(1).take_while(|row| row.len() > column + 1) {
-        let (name, number) = NUMBERS.iter().find(|it| row[1] == format!("`{}`", it.0)).expect("known");
+        let (name, number) = NUMBERS
+            .iter()
+            .find(|it| row[1] == format!("`{}`", it.0))
+            .expect("known");
         assert!(matches!(row[column + 1], "" | "yes"), "{name}: {row:?}");
         mask |= u64::from(row[column + 1] == "yes") << number;
     }
@@ -68,8 +75,12 @@ fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
         let name = node.handler().name();
         let named = process::with_command_line(|line| {
             let mut words = line.split('\0');
-            words.next().is_some_and(|program| program.ends_with(what[0]))
-                && what[1..].iter().all(|word| line.split('\0').any(|other| other == *word))
+            words
+                .next()
+                .is_some_and(|program| program.ends_with(what[0]))
+                && what[1..]
+                    .iter()
+                    .all(|word| line.split('\0').any(|other| other == *word))
                 && line.contains(name)
         });
         seen = named.into_iter().map(sets).collect();
@@ -93,14 +104,28 @@ fn hold(node: &Node, target: &std::path::Path) -> Flock<File> {
 /// A hook of a bundle's, as the delegate runs it.
 fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
     let hooks = bundle.config()["hooks"][list].clone();
-    let hook = hooks.as_array().and_then(|hooks| hooks.last()).expect("a hook");
+    let hook = hooks
+        .as_array()
+        .and_then(|hooks| hooks.last())
+        .expect("a hook");
     let arguments = hook["args"].as_array().expect("arguments");
     let mut command = Command::new(hook["path"].as_str().expect("a path"));
-    command.args(arguments[1..].iter().map(|argument| argument.as_str().expect("a string")));
-    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the hook");
-    let state = json!({"ociVersion": "1.0.2", "id": bundle.id(), "pid": pid, "bundle": bundle.path()});
+    command.args(
+        arguments[1..]
+            .iter()
+            .map(|argument| argument.as_str().expect("a string")),
+    );
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the hook");
+    let state =
+        json!({"ociVersion": "1.0.2", "id": bundle.id(), "pid": pid, "bundle": bundle.path()});
     let mut stdin = child.stdin.take().expect("its input");
-    stdin.write_all(state.to_string().as_bytes()).expect("it reads");
+    stdin
+        .write_all(state.to_string().as_bytes())
+        .expect("it reads");
     child
 }
 

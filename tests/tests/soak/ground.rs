@@ -7,7 +7,7 @@ use runcrust_tests::{Delegate, Node, Ops};
 
 use crate::census::Memory;
 
-/// A node with a crust_ops that cleans up every second.
+/// A node with a `crust_ops` that cleans up every second.
 pub(crate) struct Ground {
     pub(crate) ops: Ops,
     pub(crate) node: Node,

@@ -74,7 +74,7 @@ impl<'a> Lane<'a> {
         [0, 1].map(|index| {
             let target = node.target(uid, &format!("pv-{index}"));
             let mut request = stage_request(&target, &self.volumes[index].device);
-            request.volume_supplemental_group = "2000".to_owned();
+            "2000".clone_into(&mut request.volume_supplemental_group);
             ops.stage(request).expect("RuntimeStageVolume");
             target
         })

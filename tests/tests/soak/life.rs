@@ -1,6 +1,7 @@
 //! One pod's life: a sandbox and two containers that write, one of which, or whoever makes them, may be
 //! killed; and its end.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -80,7 +81,7 @@ impl<'l, 'g> Life<'l, 'g> {
             all.reverse();
         }
         for (index, container) in all.into_iter().enumerate() {
-            self.ended(index, container);
+            self.ended(index, &container);
         }
     }
 
@@ -91,7 +92,7 @@ impl<'l, 'g> Life<'l, 'g> {
         for ((place, target), volume) in PLACES.iter().zip(self.targets).zip(&self.lane.volumes) {
             let below = ["", "two"][app];
             bundle = bundle.bind(target.join(below), &format!("/{place}"), &[]);
-            script += &format!("work {place} {}\n", volume.written[app]);
+            let _ = writeln!(script, "work {place} {}", volume.written[app]);
         }
         script += "echo > /tmp/done\nexec sleep 2147483647";
         bundle.script(&script).write()
@@ -186,19 +187,19 @@ impl<'l, 'g> Life<'l, 'g> {
     /// What an app had on the disk when it said so is there for ever.
     fn note_written(&mut self, app: usize, container: &Container) {
         for (place, volume) in PLACES.iter().zip(&mut self.lane.volumes) {
-            let said = fs::read_to_string(in_root(container, &format!("tmp/{place}")));
+            let said = fs::read_to_string(in_root(container, format!("tmp/{place}")));
             let said = said.ok().and_then(|text| text.trim().parse().ok());
             volume.written[app] = volume.written[app].max(said.unwrap_or(0));
         }
     }
 
     /// Ended as containerd does, but that the hook may be killed that releases it.
-    fn ended(&mut self, index: usize, container: Container) {
+    fn ended(&mut self, index: usize, container: &Container) {
         container.stop();
         if self.kill == Kill::Release && index == self.victim {
             let delete = container.command(&["delete", container.id()]);
             let nth = 1 + self.lane.random.below(12);
-            let ended = killed_at(&container, &delete, "crust-mount-hook", nth);
+            let ended = killed_at(container, &delete, "crust-mount-hook", nth);
             if ended.killed {
                 self.lane.tally.count(self.kill);
             }
@@ -208,7 +209,7 @@ impl<'l, 'g> Life<'l, 'g> {
         wait_until("a container's processes to end", PATIENCE, || {
             left().is_empty()
         });
-        remove_bundle(&container);
+        remove_bundle(container);
     }
 }
 

@@ -143,7 +143,10 @@ impl Probe {
         // prctl(2) tells these to the process alone, and setpriv has them from it.
         let bits = read("setpriv");
         let bits = bits.lines().find(|line| line.starts_with("Securebits: "));
-        facts.insert("securebits".to_owned(), bits.expect("securebits").to_owned());
+        facts.insert(
+            "securebits".to_owned(),
+            bits.expect("securebits").to_owned(),
+        );
         for line in read("links").lines() {
             let (name, target) = line.split_once(' ').expect("a name and a target");
             // Each run has pipes of its own.

@@ -356,8 +356,14 @@ fn a_label_is_one_option_whatever_is_in_it() {
     }
     // What kubelet writes and what a container's config says come to the same.
     let written = parse(&[format!("context=\"{label}\"")]).unwrap();
-    assert_eq!(written.superblock_options(), labelled(&[]).superblock_options());
+    assert_eq!(
+        written.superblock_options(),
+        labelled(&[]).superblock_options()
+    );
     let long = "x".repeat(256);
-    let error = MountOptions::default().with_label(&long).unwrap_err().to_string();
+    let error = MountOptions::default()
+        .with_label(&long)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("context"), "{error}");
 }

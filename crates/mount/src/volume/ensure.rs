@@ -62,7 +62,7 @@ impl Standing {
             before.remove(UserKind::Sandbox, sandbox.id());
             before = anew_if_unused(before, &plan);
         }
-        let plan = plan.as_present(&before)?;
+        let plan = plan.like_present(&before)?;
         // With another superblock than was staged the claim is what refuses it.
         let as_staged = mounted && before.superblock == plan.superblock;
         let is_complete = as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();

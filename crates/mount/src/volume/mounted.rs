@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crust_state::record::{UserKind, VolumeRecord};
-use crust_state::{beneath, DeviceNumber, Process};
+use crust_state::{DeviceNumber, Process, beneath};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat};
 use rustix::io::Errno;
 

@@ -62,7 +62,7 @@ pub fn mount_reserved(
     let mounted = || -> Result<_, Cause> {
         let plan = MountPlan::new(context.config, locked.volume.info())?.labelled(label)?;
         let mut others = live_record(&locked.volume, &plan)?;
-        let plan = plan.as_present(&others)?;
+        let plan = plan.like_present(&others)?;
         let user = others.user(UserKind::Container, id).cloned();
         let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
         others.remove(UserKind::Container, id);
@@ -101,7 +101,7 @@ fn enter<T>(
         let volume = &locked.volume;
         let plan = MountPlan::new(context.config, volume.info())?.labelled(container.label)?;
         let before = live_record(volume, &plan)?;
-        let plan = plan.as_present(&before)?;
+        let plan = plan.like_present(&before)?;
         let user = announced(context, &before, container, mounts)?;
         acquire(
             context,

@@ -69,7 +69,7 @@ impl MountPlan {
     }
 
     /// The same for a user that wants no label: it takes the one that the volume has by now.
-    pub(super) fn as_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
+    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
         if record.users.is_empty() || self.superblock.label().is_some() {
             return Ok(self);
         }

@@ -176,7 +176,7 @@ impl<'a> Pass<'a> {
         };
         lock.map_err(|error| match error {
             LockError::Held { holder, .. } => format!("its lock is held by {holder}"),
-            error => error.to_string(),
+            error @ LockError::File(_) => error.to_string(),
         })
     }
 

@@ -77,17 +77,12 @@ fn a_hard_link_to_a_setuid_file_gives_its_mode_to_no_other() {
 fn directories_of_two_names_each_end_with_the_deadline() {
     const LEVELS: usize = 30;
     let image = Image::ext4(&[]);
-    let mut script = String::new();
-    let mut directory = "/d".to_owned();
-    for _ in 0..LEVELS {
-        script += &format!(
-            "mkdir {directory}\nlink {directory} {}e\n",
-            directory.trim_end_matches('d')
-        );
-        directory += "/d";
-    }
+    let script = (0..LEVELS).map(|depth| {
+        let parent = "/d".repeat(depth);
+        format!("mkdir {parent}/d\nlink {parent}/d {parent}/e\n")
+    });
     let commands = image.directory().join("commands");
-    fs::write(&commands, script).expect("a script");
+    fs::write(&commands, script.collect::<Vec<_>>().concat()).expect("a script");
     run(Command::new("debugfs")
         .arg("-wf")
         .arg(commands)

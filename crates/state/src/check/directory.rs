@@ -42,7 +42,7 @@ fn look(path: &Path) -> Result<Seen<'_>, FileError> {
     let there = Directory::open(path)?;
     let metadata = std::fs::metadata(path).ok().filter(|_| there.is_some());
     let existing = path.ancestors().find(|path| path.exists());
-    let kind = existing.and_then(|path| Some(i64::from(statfs(path).ok()?.f_type)));
+    let kind = existing.and_then(|path| Some(statfs(path).ok()?.f_type));
     Ok(Seen {
         path,
         mode: metadata.map(|it| it.mode() & 0o7777),

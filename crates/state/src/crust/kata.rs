@@ -70,12 +70,12 @@ impl KataDirectory {
             None => Vec::new(),
         };
         let targets = names.iter().filter_map(|name| target(name));
-        Ok(targets.filter_map(|target| self.found(target)).collect())
+        Ok(targets.filter_map(|target| self.found(&target)).collect())
     }
 
-    fn found(&self, target: TargetPath) -> Option<Found> {
-        let place = self.root.path().join(name(&target)?);
-        let (info, entries) = match self.exactly(&target) {
+    fn found(&self, target: &TargetPath) -> Option<Found> {
+        let place = self.root.path().join(name(target)?);
+        let (info, entries) = match self.exactly(target) {
             Ok(entry) => {
                 let entry = entry?;
                 let info = entry.info().map(|info| MountInfo {

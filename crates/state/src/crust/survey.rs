@@ -52,9 +52,8 @@ impl Found {
     /// than `crust_ops` may stage without that, and it can't be told from its digest.
     #[must_use]
     pub fn is_nameless(&self) -> bool {
-        let source = match &self.info {
-            Err(EntryError::Info { source, .. }) => source,
-            _ => return false,
+        let Err(EntryError::Info { source, .. }) = &self.info else {
+            return false;
         };
         matches!(source, InfoError::Missing(TARGET_PATH))
     }

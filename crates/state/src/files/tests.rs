@@ -89,9 +89,17 @@ fn a_way_that_others_can_change_is_not_gone() {
     Directory::create(&at("a/b/crust")).unwrap();
     let error = || Directory::open(&at("a/b/crust")).unwrap_err().to_string();
     mode("a", 0o777);
-    assert!(error().contains("/a can be written by others than root"), "{}", error());
+    assert!(
+        error().contains("/a can be written by others than root"),
+        "{}",
+        error()
+    );
     mode("a", 0o775);
-    assert!(error().contains("/a can be written by others than root"), "{}", error());
+    assert!(
+        error().contains("/a can be written by others than root"),
+        "{}",
+        error()
+    );
     // They can't rename what is root's there.
     mode("a", 0o1777);
     assert!(Directory::open(&at("a/b/crust")).unwrap().is_some());
@@ -118,8 +126,15 @@ fn directories_on_the_way_are_made_for_root_alone() {
     let made = Directory::create(&lab.path().join("a/b/crust"));
     rustix::process::umask(before);
     made.unwrap();
-    let mode = |name: &str| lab.path().join(name).metadata().unwrap().permissions().mode();
-    let modes = ["a", "a/b", "a/b/crust"].map(|name| mode(name) & 0o777);
+    let mode_of = |name: &str| {
+        lab.path()
+            .join(name)
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    let modes = ["a", "a/b", "a/b/crust"].map(|name| mode_of(name) & 0o777);
     assert_eq!(modes, [0o755, 0o755, 0o700]);
 }
 

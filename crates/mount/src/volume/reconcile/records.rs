@@ -146,14 +146,14 @@ impl Pass<'_> {
             Ok((leftovers, errors)) => {
                 self.settle_leftovers(leftovers);
                 for error in errors {
-                    self.unlisted(&error);
+                    unlisted(&error);
                 }
             }
-            Err(error) => self.unlisted(&error),
+            Err(error) => unlisted(&error),
         }
         match self.context.state.leftovers() {
             Ok(leftovers) => self.settle_leftovers(leftovers),
-            Err(error) => self.unlisted(&error),
+            Err(error) => unlisted(&error),
         }
     }
 
@@ -170,11 +170,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Its error names it.
-    fn unlisted(&mut self, error: &FileError) {
-        tracing::warn!("{error}");
-    }
-
     fn bundle(&self, name: Digest) -> Thing {
         let directory = self.context.config.state_dir.join("bundles");
         Thing::Bundle(directory.join(format!("{name}.json")))
@@ -183,4 +178,9 @@ impl Pass<'_> {
     fn directory(&self, name: &str) -> Thing {
         Thing::Directory(self.context.config.state_dir.join(name))
     }
+}
+
+/// Its error names it.
+fn unlisted(error: &FileError) {
+    tracing::warn!("{error}");
 }

@@ -43,13 +43,9 @@ fn seen() -> Seen {
     }
 }
 
-fn users<const N: usize>(users: [(&str, Life); N]) -> Option<Vec<(User, Life)>> {
-    Some(
-        users
-            .into_iter()
-            .map(|(id, life)| (user(id), life))
-            .collect(),
-    )
+fn users<const N: usize>(users: [(&str, Life); N]) -> Vec<(User, Life)> {
+    let users = users.into_iter();
+    users.map(|(id, life)| (user(id), life)).collect()
 }
 
 /// `-` is removed and `?` left; a user by its id.
@@ -90,7 +86,7 @@ fn whoever_lives_is_not_told_and_whoever_cannot_be_looked_at_stays() {
         (users([]), &["-record"]),
     ] {
         let seen = Seen {
-            users: given,
+            users: Some(given),
             cli: Some(("/cli".into(), true)),
             ..seen()
         };
@@ -155,7 +151,7 @@ fn a_runtime_cli_that_no_record_goes_with_is_removed_where_it_is_ours_and_the_de
 #[test]
 fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
     let gone = Seen {
-        users: users([("a", DEAD)]),
+        users: Some(users([("a", DEAD)])),
         target: Target::Gone,
         devices: Some(Devices::Free),
         ..seen()
@@ -174,14 +170,14 @@ fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
         ),
         (
             Seen {
-                users: users([("a", Life::Lives)]),
+                users: Some(users([("a", Life::Lives)])),
                 ..gone.clone()
             },
             &[],
         ),
         (
             Seen {
-                users: users([("a", unknown())]),
+                users: Some(users([("a", unknown())])),
                 ..gone.clone()
             },
             &["?a"],
@@ -268,14 +264,14 @@ fn half_an_entry_goes_unless_somebody_has_it_or_its_pod_may_come_back() {
     for (but, expected) in [
         (
             Seen {
-                users: users([("a", DEAD)]),
+                users: Some(users([("a", DEAD)])),
                 ..half.clone()
             },
             &["-a", "-half"][..],
         ),
         (
             Seen {
-                users: users([("a", Life::Lives)]),
+                users: Some(users([("a", Life::Lives)])),
                 ..half.clone()
             },
             &[],
