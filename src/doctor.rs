@@ -11,6 +11,7 @@ mod hook;
 mod kernel;
 mod kubelet;
 mod leftovers;
+mod log;
 mod mount_api;
 mod patience;
 mod propagation;
@@ -68,6 +69,7 @@ fn configured(config: &Arc<Config>) -> Vec<Check> {
             vec![check::directory("state directory", &config.state_dir)]
         }),
         of("leftovers", |config| vec![leftovers::check(config)]),
+        of("log", |config| vec![log::check(config)]),
         of("kubelet's directories", |config| {
             vec![kubelet::check(config)]
         }),

@@ -500,11 +500,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
         let large = std::fs::File::create(at("large")).unwrap();
         large.set_len(MOST_BYTES + 1).unwrap();
-        for (name, why) in [
-            ("fifo", "isn't a file"),
-            ("large", "more than"),
-            ("/dev/zero", "isn't a file"),
-        ] {
+        for (name, why) in [("fifo", "isn't a file"), ("large", "more than")] {
             let error = Config::load_file(&at(name)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }

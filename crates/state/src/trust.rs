@@ -60,6 +60,8 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
+    /// A directory that a group may write, too, as `/var/log` is on Ubuntu (`root:syslog`, 0775).
+    Logs,
 }
 
 /// As in `path_resolution(7)`.
@@ -186,12 +188,19 @@ fn step(
         return fs::read_link(found).map(Some).map_err(failed);
     }
     let is_shared = metadata.is_dir() && metadata.mode() & 0o1000 != 0 && shared == Shared::Allowed;
-    if metadata.mode() & 0o022 != 0 && !is_shared {
+    let others = if last == Some(Kind::Logs) {
+        0o002
+    } else {
+        0o022
+    };
+    if metadata.mode() & others != 0 && !is_shared {
         return Err(reason("can be written by others than root"));
     }
     match last {
         Some(Kind::File) if !metadata.is_file() => Err(reason("isn't a file")),
-        Some(Kind::Directory) if !metadata.is_dir() => Err(reason("isn't a directory")),
+        Some(Kind::Directory | Kind::Logs) if !metadata.is_dir() => {
+            Err(reason("isn't a directory"))
+        }
         _ => Ok(None),
     }
 }

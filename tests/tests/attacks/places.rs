@@ -12,10 +12,13 @@ use runcrust_tests::{
 
 use super::POD;
 
-/// A rootfs whose links lead to a directory of the host's, which the container doesn't have.
+/// A rootfs whose links lead to a directory of the host's; the container has another of that name.
 fn treacherous(bundle: Bundle, outside: &Path) -> Bundle {
     let bundle = bundle.write();
     let rootfs = bundle.rootfs();
+    for own in [outside, Path::new("/etc")] {
+        fs::create_dir_all(rootfs.join(own.strip_prefix("/").unwrap())).unwrap();
+    }
     let up = "../".repeat(12);
     let far = format!("{up}{}", utf8(outside).trim_start_matches('/'));
     for (name, target) in [
@@ -45,15 +48,15 @@ on_each_delegate! {
         let pod = Pod::new(&node, POD, &device, &[]);
         let watcher = MountWatcher::start(device.path());
         let bundle = node.app_bundle(&pod.sandbox)
-            .bind(&pod.target, "/data/below", &[])
             .bind(&pod.target, "/climbs", &[])
+            .bind(&pod.target, "/data/below", &[])
             .bind(&pod.target, "/../../../../up", &[])
             .bind(&pod.target, "/tmp/../config", &[]);
         let etc = fs::read_dir("/etc").unwrap().count();
         let app = node.run(&treacherous(bundle, &outside));
         let _ = app.sh("echo x > /up/file; cat /etc/file /climbs/file /data/below/file");
         let below = outside.join("below");
-        assert_eq!(places(&app, &device), [utf8(&below), utf8(&outside), "/up", "/etc"]);
+        assert_eq!(places(&app, &device), [utf8(&outside), utf8(&below), "/up", "/etc"]);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "the host's own directory");
         assert_eq!(fs::read_dir("/etc").unwrap().count(), etc);
         watcher.assert_never_mounted();
@@ -68,10 +71,6 @@ on_each_delegate! {
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
         let bundle = treacherous(bundle, &outside);
         let watcher = MountWatcher::start(device.path());
-        let container = node.container(&bundle);
-        let _ = container.create().failure();
-        let own = bundle.rootfs().join(outside.strip_prefix("/").unwrap());
-        fs::create_dir_all(&own).unwrap();
         let container = node.run(&bundle);
         assert_eq!(places(&container, &device), [utf8(&outside)]);
         let _ = container.sh("echo x > /data/file");

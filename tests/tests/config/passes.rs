@@ -25,7 +25,10 @@ fn outcome(runtime: &Runtime, bundle: Bundle, text: &str) -> Result<String, Stri
             .unwrap_or_default()
             .replace(&id, "<id>"));
     }
-    Ok(container.sh("cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe"))
+    // Without mounts there is no /proc, and crun executes nothing.
+    let look = "cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe";
+    let run = container.exec(&["/bin/sh", "-c", look]);
+    Ok(format!("{}: {}", run.status, run.stdout))
 }
 
 /// That runcrust makes no difference. What comes of it.

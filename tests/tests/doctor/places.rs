@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount, umount};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Delegate, Node, mounts, process, wait_until};
 
 use crate::scene::{Told, doctor, doctor_by, in_order};
@@ -109,6 +109,22 @@ fn control_groups_that_crun_refuses() {
         "what is hidden doesn't count"
     );
     with_cgroups(&runc, &[]).assert("cgroups", "fail", "none are mounted");
+}
+
+#[test]
+fn a_log_that_is_not_written() {
+    let node = in_order(Delegate::Runc);
+    doctor(&node).assert("log", "pass", "none");
+    let logs = node.dir().subdir("logs");
+    let log = logs.join("log");
+    let node = Node::in_order(Delegate::Runc, &format!("log = {log:?}"));
+    doctor(&node).assert("log", "pass", utf8(&log));
+    assert!(!log.exists(), "a look makes nothing");
+    fs::set_permissions(&logs, Permissions::from_mode(0o777)).unwrap();
+    let told = doctor(&node);
+    told.assert("log", "warn", "nothing is logged: ");
+    told.assert("log", "warn", "can be written by others");
+    assert!(told.succeeded, "{told:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// All of them, in their order; where the configuration can be read.
-pub(crate) const CHECKS: [&str; 16] = [
+pub(crate) const CHECKS: [&str; 17] = [
     "kernel",
     "mount API",
     "user",
@@ -20,6 +20,7 @@ pub(crate) const CHECKS: [&str; 16] = [
     "crust directory",
     "state directory",
     "leftovers",
+    "log",
     "kubelet's directories",
     "propagation",
     "handler",
