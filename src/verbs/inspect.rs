@@ -83,7 +83,7 @@ fn mount_info(info: &MountInfo) -> Value {
 }
 
 fn limits(limits: Limits) -> Value {
-    json!({"min_bytes": limits.min(), "max_bytes": limits.max()})
+    json!({"min_bytes": limits.min(), "max_bytes": limits.max().unwrap_or_default()})
 }
 
 fn user(seen: &SeenUser) -> Value {

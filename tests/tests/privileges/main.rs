@@ -13,6 +13,7 @@ use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, Container, Node, Run, Runtime, comes_true, interrupt, on_each_delegate, process,
+    wait_until,
 };
 use serde_json::json;
 
@@ -206,6 +207,10 @@ on_each_delegate! {
             let bare = Container::running(&Runtime::bare(delegate), &bare);
             let ours = node.run(&change(node.app_bundle(&sandbox).bind(&target, "/data", &[])).write());
             let facts = |app: &Container| {
+                // Asleep it has done with its execve, which is seen before its capabilities are.
+                wait_until("its program to sleep", PATIENCE, || {
+                    process::status(app.pid(), "State").starts_with('S')
+                });
                 let lines = ["NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups"];
                 (sets(app.pid()), lines.map(|line| process::status(app.pid(), line)))
             };

@@ -66,8 +66,9 @@ on_each_delegate! {
         assert_collected(&node, &["bundle", "owner", "record", "sandbox", "user"]);
         assert_eq!(fs::read_dir(owners(&node)).unwrap().count(), 0);
         next_works(&node, POD, &target);
-        next_works(&node, OTHER_POD, &target);
-        node.put_away(&[&target]);
+        let others = node.stage(OTHER_POD, "pv-1", &device, &[]);
+        next_works(&node, OTHER_POD, &others);
+        node.put_away(&[&target, &others]);
     }
 
     /// The number of a device is another's after the next boot.
