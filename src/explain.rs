@@ -56,7 +56,8 @@ impl Explanation {
     }
 
     fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
-        let written = Document::parse(config)?;
+        let text = String::from_utf8_lossy(config);
+        let written = Document::at_first(&text)?;
         let Some(who) = job.concern(&written)? else {
             self.role = Some(role_of(&written));
             // What can't be told of them is the delegate's business.

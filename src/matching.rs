@@ -2,7 +2,8 @@
 
 mod subpath;
 
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::path::{Component, Path, PathBuf};
 
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::Place;
@@ -108,12 +109,12 @@ pub(crate) fn match_source(
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    if !source.is_absolute() {
+    let Some(source) = short(source).filter(|source| source.is_absolute()) else {
         return Ok(None);
-    }
-    let given = TargetPath::new(source).ok();
+    };
+    let given = TargetPath::new(&*source).ok();
     // containerd and CRI-O resolve sources, others don't: a link must not lead past the match.
-    let resolved = node.resolved(source);
+    let resolved = node.resolved(&source);
     let spellings = [
         given.as_ref(),
         resolved
@@ -141,6 +142,27 @@ pub(crate) fn match_source(
         }
     }
     Ok(None)
+}
+
+/// The longest path that the kernel takes (`PATH_MAX`, with its NUL).
+const LONGEST: usize = 4095;
+
+/// A source that somebody can mount: a longer one only runc can, which takes the dots out of a
+/// relative one.
+fn short(source: &Path) -> Option<Cow<'_, Path>> {
+    let is_short = |path: &Path| path.as_os_str().len() <= LONGEST;
+    if is_short(source) {
+        return Some(Cow::Borrowed(source));
+    }
+    let mut clean = PathBuf::new();
+    for component in source.components() {
+        match component {
+            Component::ParentDir => _ = clean.pop(),
+            Component::CurDir => {}
+            other => clean.push(other),
+        }
+    }
+    is_short(&clean).then_some(Cow::Owned(clean))
 }
 
 fn match_path(

@@ -42,7 +42,8 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         // The delegate has its own words for that.
         return Ok(None);
     };
-    let Some(who) = job.concern(&Document::parse(file.bytes())?)? else {
+    let text = String::from_utf8_lossy(file.bytes());
+    let Some(who) = job.concern(&Document::at_first(&text)?)? else {
         return Ok(None);
     };
     privileges::lowered(Step::Create, || job.make_ready(&file, &who))?

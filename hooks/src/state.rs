@@ -22,8 +22,8 @@ const MOST_BYTES: u64 = 6 * (16 << 20) + (1 << 20);
 impl ContainerState {
     /// Nothing is kept but what is needed.
     pub(crate) fn read() -> Result<Self> {
-        let mut stdin = std::io::stdin().take(MOST_BYTES);
-        let state = serde_json::from_reader(BufReader::new(&mut stdin));
+        let mut stdin = std::io::stdin().lock();
+        let state = serde_json::from_reader(BufReader::new((&mut stdin).take(MOST_BYTES)));
         // Whatever it was: whoever writes to a pipe that nobody reads dies of SIGPIPE.
         std::io::copy(&mut stdin, &mut std::io::sink()).context("read state from stdin")?;
         state.context("the state on stdin")

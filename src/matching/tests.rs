@@ -222,3 +222,15 @@ fn it_is_told_how_a_source_led_to_its_volume() {
         )
     );
 }
+
+/// `PATH_MAX`; but runc takes the dots out of a relative source, and mounts what is left.
+#[test]
+fn a_source_that_nobody_can_mount_is_none() {
+    let deep = |depth| format!("{MOUNT}{}", "/a".repeat(depth));
+    assert_eq!(matched(&[MOUNT], &deep(2000)).unwrap().0, MOUNT);
+    assert_eq!(matched(&[MOUNT], &deep(2100)), None);
+    assert_eq!(matched(&[MOUNT], &deep(10_000_000)), None);
+    let dots = format!("{MOUNT}{}/sub", "/./a/..".repeat(1000));
+    let expected = (MOUNT.to_owned(), "sub".to_owned());
+    assert_eq!(matched(&[MOUNT], &dots), Some(expected));
+}

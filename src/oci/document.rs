@@ -52,13 +52,15 @@ pub(crate) struct Namespace<'a> {
 }
 
 /// A configuration, borrowed from the bytes it was read from. Of a key that stands twice the last
-/// value counts; what other readers make of it is told by [`sources`](Self::sources) and taken from
-/// them by [`one_reading`](Self::one_reading).
+/// value counts; what other readers make of it is told by [`find_source`](Self::find_source) and taken
+/// from them by [`one_reading`](Self::one_reading).
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
     pub(super) all: Json<'a>,
     pub(super) top: Object<'a>,
+    /// It was no UTF-8: in each reader's text the bytes that aren't are something else.
+    pub(super) is_lossy: bool,
 }
 
 impl<'a> Document<'a> {
@@ -66,9 +68,24 @@ impl<'a> Document<'a> {
     /// One pass, which looks into nothing below the top level.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DocumentError> {
         let text = std::str::from_utf8(bytes).map_err(DocumentError::Encoding)?;
+        Self::of(text, false)
+    }
+
+    /// The same of bytes that may be no UTF-8, which Go takes, for
+    /// [`find_source`](Self::find_source): what comes of it is [`parse`](Self::parse)d, or not read.
+    pub(crate) fn at_first(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
+        Self::of(text, matches!(text, Cow::Owned(_)))
+    }
+
+    fn of(text: &'a str, is_lossy: bool) -> Result<Self, DocumentError> {
         let all = Json::first_of(text).map_err(DocumentError::Syntax)?;
         let top = Object::read(all, TOP, format_args!("the document"))?;
-        Ok(Self { text, all, top })
+        Ok(Self {
+            text,
+            all,
+            top,
+            is_lossy,
+        })
     }
 
     /// Whether a mount has this source and this destination, as far as it has them.

@@ -87,6 +87,15 @@ pub(crate) enum DocumentError {
         /// The key.
         key: &'static str,
     },
+    /// Names that would be taken for those which keys get here.
+    #[error(
+        "config.json: has keys twice, and names that begin with \"{name}\"; hint: give each key \
+         once"
+    )]
+    Reserved {
+        /// With what they begin.
+        name: &'static str,
+    },
     /// A list that is longer than any of use.
     #[error("config.json: {place} has more than {most} elements")]
     TooMany {

@@ -16,8 +16,8 @@ use super::{Document, DocumentError};
 /// What a mount may have for its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source<'a> {
-    /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, of which each reader
-    /// makes something else.
+    /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, or is no UTF-8, of
+    /// which each reader makes something else.
     pub(crate) text: Option<Cow<'a, str>>,
     /// It may be a bind mount's: then a relative path is one from the bundle.
     pub(crate) may_bind: bool,
@@ -35,6 +35,11 @@ impl<'a> Document<'a> {
         delegate: Reader,
         mut look: impl FnMut(Source<'a>) -> Option<T>,
     ) -> Option<T> {
+        let is_legible = |text: &Cow<'_, str>| !self.is_lossy || !text.contains('\u{fffd}');
+        let mut look = |mut source: Source<'a>| {
+            source.text = source.text.filter(is_legible);
+            look(source)
+        };
         let is_odd = self.top.is_odd();
         let ours = self.top.get(MOUNTS);
         let mut mounts = ours.into_iter().flat_map(Json::elements);
@@ -66,7 +71,13 @@ impl<'a> Document<'a> {
         each_object(self.all, &mut |object, keys, place| {
             leave_ours(object, keys, place, &mut splices)
         })?;
-        Ok((!splices.is_empty()).then(|| splices.apply()))
+        if splices.is_empty() {
+            return Ok(None);
+        }
+        if self.text.contains(UNREAD) {
+            return Err(DocumentError::Reserved { name: UNREAD });
+        }
+        Ok(Some(splices.apply()))
     }
 
     /// The document with the other readings that [`one_reading`](Self::one_reading) took away.

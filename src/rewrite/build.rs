@@ -79,6 +79,7 @@ impl Rewrite {
             sources: self.sources,
             added: self.added,
             removed: self.removed,
+            unread: false,
         };
         Ok((text, record))
     }

@@ -58,7 +58,8 @@ impl<'a> Bundle<'a> {
         let again = self.brought_back()?;
         let file = again.as_ref().unwrap_or(self.file);
         let name = BundleRecord::name(&self.made.config);
-        let (text, record) = rewrite.apply(document, self.made.clone())?;
+        let (text, mut record) = rewrite.apply(document, self.made.clone())?;
+        record.unread = document.text().as_bytes() != self.text();
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
@@ -107,6 +108,9 @@ pub(crate) fn original(
         );
     };
     let text = document.apply(&rewrite::undo(document, &record, config)?)?;
+    if !record.unread {
+        return Ok((record, text));
+    }
     let text = Document::parse(&text)?.all_readings();
     Ok((record, text))
 }

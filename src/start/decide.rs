@@ -34,7 +34,7 @@ pub(crate) fn one_reading<'t>(text: &'t [u8], who: &str) -> Result<Cow<'t, [u8]>
             text.len()
         );
     }
-    let one = Document::parse(text)?.one_reading();
+    let one = Document::parse(text).and_then(|document| document.one_reading());
     let one = one.with_context(|| who.to_owned())?;
     Ok(one.map_or(Cow::Borrowed(text), Cow::Owned))
 }

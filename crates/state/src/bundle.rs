@@ -28,6 +28,9 @@ pub struct BundleRecord {
     /// Mounts that were taken out, by their index before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RemovedMount>,
+    /// Keys that stood twice were given names that nobody reads.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
 }
 
 /// Containers by [`BundleRecord::container`], the last one last: a bundle may be created under

@@ -136,12 +136,12 @@ impl TargetPath {
 
     /// This path and its parents, nearest first, each with what remains of the path below it.
     pub fn ancestors(&self) -> impl Iterator<Item = (TargetPath, &Path)> {
+        // By their lengths: compared name by name a deep path would cost its depth squared.
         self.as_path().ancestors().map(|ancestor| {
-            let rest = self
-                .as_path()
-                .strip_prefix(ancestor)
-                .unwrap_or(Path::new(""));
-            (Self(ancestor.as_os_str().as_bytes().to_vec()), rest)
+            let parent = ancestor.as_os_str().as_bytes();
+            let rest = &self.0[parent.len()..];
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            (Self(parent.to_vec()), Path::new(OsStr::from_bytes(rest)))
         })
     }
 

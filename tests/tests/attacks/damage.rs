@@ -23,7 +23,7 @@ macro_rules! damages {
     };
 }
 
-// The first of each type has the right checksum: whoever makes up a device can do that.
+// Those of debugfs and xfs_db have the right checksum: whoever makes up a device can do that.
 damages! { SUPERBLOCKS:
     "ext4-too-many-blocks" "ext4" d => debugfs(d, &["set_super_value blocks_count 0xfffffff"]);
     "ext4-no-inodes" "ext4" d => debugfs(d, &["set_super_value inodes_per_group 0"]);

@@ -132,8 +132,9 @@ on_each_delegate! {
         let trap = inside(&pod.sandbox, utf8(&node.dir().join("outside")));
         assert!(!trap.exists(), "the sandbox has a tree of its own");
         let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
+        let (mut created, mut refused) = (0, 0);
         while_swapped(&one, &other, || {
-            for round in 0..8 {
+            for round in 0..100 {
                 let mut bundle = node.app_bundle(&pod.sandbox);
                 for view in 0..VIEWS {
                     // Found, and made, by turns.
@@ -145,15 +146,21 @@ on_each_delegate! {
                 }
                 let app = node.container(&bundle.write());
                 if app.create().status.success() {
+                    created += 1;
                     assert_eq!(views(&app, &device), VIEWS, "each of them is of the volume");
                 } else {
+                    refused += 1;
                     let sentence = app.last_log_error().unwrap();
                     let known = ["leads out of the volume", "is replaced faster", "EAGAIN"];
                     assert!(known.iter().any(|known| sentence.contains(known)), "{sentence}");
                 }
                 let _ = app.delete_force();
+                if round >= 7 && created > 0 && refused > 0 {
+                    break;
+                }
             }
         });
+        assert!(created > 0 && refused > 0, "it raced: {created} created, {refused} refused");
         outside.assert_unchanged();
     }
 

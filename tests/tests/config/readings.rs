@@ -155,6 +155,22 @@ on_each_delegate! {
         }
     }
 
+    /// Go reads it, and each reader in another way.
+    fn what_is_no_utf8_is_refused_with_a_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        for source in [json!(scene.target), json!(scene.host)] {
+            let bundle = scene.app(|lists| {
+                let other = data("\"/odd\u{7f}\"").replace("/data", "/other");
+                format!(r#""mounts":{}"#, lists.and(&format!("{other},{}", data(&source.to_string()))))
+            });
+            let text = bundle.config_bytes();
+            let odd = text.into_iter().map(|byte| if byte == 0x7f { 0xff } else { byte });
+            fs::write(bundle.config_path(), odd.collect::<Vec<_>>()).unwrap();
+            let refused = refusal::create(&scene.node, &bundle);
+            let _ = refused.naming(&["a mount: config.json isn't UTF-8"]).sentence();
+        }
+    }
+
     fn a_sandbox_s_config_has_one_reading_too(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();

@@ -13,6 +13,9 @@ use crate::{Lists, Scene, data, with_members};
 
 const MIB: usize = 1 << 20;
 
+/// One that isn't staged, nor there.
+const VOLUME: &str = "/nowhere/pods/u/volumes/kubernetes.io~csi/pv/mount";
+
 /// About this many bytes of what `one` writes for each number, with commas between.
 fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
     let mut text = one(0);
@@ -82,6 +85,22 @@ fn large() -> Vec<(&'static str, String)> {
             format!(
                 r#""mounts":[{{{}}}]"#,
                 many(size, |_| r#""source":"x""#.to_owned())
+            ),
+        ),
+        (
+            "a source",
+            format!(
+                r#""mounts":[{}]"#,
+                data(&json!(VOLUME.to_owned() + &"/a".repeat(size / 2)).to_string())
+            ),
+        ),
+        (
+            "deep sources",
+            format!(
+                r#""mounts":[{}]"#,
+                many(size, |n| data(
+                    &json!(format!("{VOLUME}/{n}{}", "/a".repeat(1900))).to_string()
+                ))
             ),
         ),
         (

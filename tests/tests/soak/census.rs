@@ -57,6 +57,10 @@ impl Ground {
         let none = "the last processes to end";
         wait_until(none, PATIENCE, || self.processes().is_empty());
         assert_eq!(cgroups(), Vec::<PathBuf>::new());
+        let loops = loops(own);
+        let mut files = loops.clone();
+        files.dedup();
+        assert_eq!(loops, files, "a loop device for each file");
         // What was half made the daemon removes, and soon.
         let mut left = Vec::new();
         let is_empty = comes_true(PATIENCE, || {
@@ -115,6 +119,18 @@ impl Ground {
                 .count(),
         }
     }
+}
+
+/// The files below a directory that loop devices are on, gone ones too.
+fn loops(directory: &Path) -> Vec<PathBuf> {
+    let devices = fs::read_dir("/sys/block").expect("sysfs");
+    let files = devices.filter_map(|device| {
+        let file = device.ok()?.path().join("loop/backing_file");
+        Some(PathBuf::from(fs::read_to_string(file).ok()?.trim_end()))
+    });
+    let mut files: Vec<_> = files.filter(|file| file.starts_with(directory)).collect();
+    files.sort();
+    files
 }
 
 fn is_lasting_lock(path: &Path) -> bool {
