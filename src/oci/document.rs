@@ -73,6 +73,7 @@ impl<'a> Document<'a> {
 
     /// The same of bytes that may be no UTF-8, which Go takes, for
     /// [`find_source`](Self::find_source): what comes of it is [`parse`](Self::parse)d, or not read.
+    #[expect(clippy::ptr_arg, reason = "text that was changed is owned")]
     pub(crate) fn at_first(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
         Self::of(text, matches!(text, Cow::Owned(_)))
     }

@@ -1,6 +1,7 @@
 //! A block device: which it is, which others it is the same as, whether somebody has it.
 
 mod aliases;
+mod others;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ pub use aliases::{Aliases, Identity};
 pub use crust_state::DeviceNumber;
 
 use crate::errno::Name;
+use crate::sys::loops::{LoopFile, loop_file};
 
 /// Where the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
@@ -181,7 +183,15 @@ impl Device {
 
     /// The same of a device that is known by its number; an error when there is none (any more).
     pub fn aliases_of(number: DeviceNumber) -> Result<Aliases, DeviceError> {
-        Aliases::read(Path::new(SYSFS), number)
+        Aliases::read(Path::new(SYSFS), file_of, number)
+    }
+
+    /// Those of other devices that this one conflicts with; itself among them.
+    pub fn conflicting(
+        &self,
+        devices: Vec<DeviceNumber>,
+    ) -> Result<Vec<DeviceNumber>, DeviceError> {
+        Ok(others::conflicting(&self.aliases()?, devices))
     }
 
     /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
@@ -213,20 +223,13 @@ impl Device {
         aliases::has_holders(Path::new(SYSFS), self.number)
     }
 
-    /// Other devices that show the same file: the kernel's exclusive claims know nothing of that,
-    /// and two file systems on them would destroy each other. Only of loop devices, and what lies
-    /// on them.
+    /// Loop devices that show the same bytes: the kernel's exclusive claims know nothing of that, and
+    /// two file systems on them would destroy each other. Who has what lies on one has that one, too.
     pub fn rivals(&self) -> Result<Vec<Self>, DeviceError> {
         let own = self.aliases()?;
-        if !own.show_a_file() {
-            return Ok(Vec::new());
-        }
-        let all = aliases::all(Path::new(SYSFS))?;
-        let others = all.into_iter().filter(|number| !own.are_of(*number));
-        let rivals = others.filter(|number| {
-            // One that is gone by now is nobody's rival.
-            Self::aliases_of(*number).is_ok_and(|other| other.conflicts_with(&own))
-        });
+        let mut loops = aliases::loops(Path::new(SYSFS))?;
+        loops.retain(|number| !own.are_of(*number));
+        let rivals = others::conflicting(&own, loops).into_iter();
         let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
         opened.collect()
     }
@@ -246,6 +249,12 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.node.as_fd()
     }
+}
+
+/// What a loop device shows, by its own word; `None` where it can't be asked from here.
+fn file_of(number: DeviceNumber) -> Option<LoopFile> {
+    let device = Device::of_number(number).ok()??;
+    loop_file(device.open_for_reading(OFlags::empty()).ok()?).ok()
 }
 
 /// What is wrong with a path, and what to do.

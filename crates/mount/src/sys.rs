@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod growth;
+pub(crate) mod loops;
 mod sigpipe;
 
 use std::ffi::{c_int, c_void};
@@ -189,6 +190,13 @@ unsafe impl<T: Plain> Ioctl for Request<'_, T> {
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> Result<c_int, Errno> {
         Ok(out)
     }
+}
+
+/// A thread of its own directory, root and umask: others can change their mount namespace while it
+/// runs (setns(2)).
+pub(crate) fn unshare_fs() -> Result<(), Errno> {
+    // SAFETY: descriptors stay shared, of which the function warns: `CLONE_FILES` isn't given.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
 /// `_IOC(direction, group, number, size of the argument)` on `file`.

@@ -1,15 +1,19 @@
 //! Which devices are, in the end, the same bytes (docs/protocol.md, "A second pod on the device").
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use crust_state::bounded::{self, KERNELS_WORD};
+use rustix::fs::{major, minor};
 
 use super::{DeviceError, DeviceNumber};
+use crate::sys::loops::{LoopFile, encoded};
 
 /// One name for some bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,15 +22,22 @@ pub enum Identity {
     Device(DeviceNumber),
     /// What a loop device shows: a file from an offset on. Its length isn't compared.
     File {
-        /// `st_dev` of the file.
+        /// The device of its file system ([`LoopFile::device`]).
         device: u64,
-        /// `st_ino` of the file.
+        /// Its inode.
         inode: u64,
         /// In bytes.
         offset: u64,
     },
-    /// The same where the file can't be looked at from here (deleted, or of another mount
-    /// namespace): its path as the kernel tells it.
+    /// The same of a loop device on another device.
+    Part {
+        /// That device.
+        disk: DeviceNumber,
+        /// In bytes.
+        offset: u64,
+    },
+    /// The same where nobody can tell which file it is, nor look at it from here: its path as the
+    /// kernel tells it.
     FileAt {
         /// The path.
         path: PathBuf,
@@ -37,9 +48,10 @@ pub enum Identity {
 
 /// What a device is, and what it lies on.
 ///
-/// A device mapper or md device lies on its slaves, a partition on its disk, a loop device *is* its
-/// file from its offset on. That is also what the kernel's exclusive claims say: a disk and its
-/// partition exclude each other, two partitions (two logical volumes) don't.
+/// A device mapper or md device lies on its slaves, a partition on its disk, a loop device on its
+/// device, or it *is* its file, from its offset on. That is also what the kernel's exclusive claims
+/// say, but of loop devices: a disk and its partition exclude each other, two partitions (two logical
+/// volumes) don't.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aliases {
     /// The device, and the file it shows if it is a loop device.
@@ -49,27 +61,32 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    /// Reads them from a sysfs that is mounted at `sysfs`.
-    pub fn read(sysfs: &Path, number: DeviceNumber) -> Result<Self, DeviceError> {
-        let own = identities(sysfs, number)?;
-        let mut below = BTreeSet::new();
+    /// Reads them from a sysfs that is mounted at `sysfs`; `file` asks a loop device for what it shows.
+    pub(super) fn read(
+        sysfs: &Path,
+        file: impl Fn(DeviceNumber) -> Option<LoopFile>,
+        number: DeviceNumber,
+    ) -> Result<Self, DeviceError> {
+        let (mut own, mut below) = (BTreeSet::new(), BTreeSet::new());
         let mut visited = BTreeSet::from([number]);
         let mut rest = vec![number];
-        while let Some(upper) = rest.pop() {
-            for lower in directly_below(sysfs, upper)? {
-                if visited.insert(lower) {
-                    below.extend(identities(sysfs, lower)?);
-                    rest.push(lower);
+        while let Some(device) = rest.pop() {
+            let names = if device == number {
+                &mut own
+            } else {
+                &mut below
+            };
+            let mut lower = directly_below(sysfs, device)?;
+            names.insert(Identity::Device(device));
+            if let Some(shown) = shown(sysfs, &file, device)? {
+                if let Identity::Part { disk, .. } = shown {
+                    lower.push(disk);
                 }
+                names.insert(shown);
             }
+            rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
         }
         Ok(Self { own, below })
-    }
-
-    /// Whether there is a loop device among them.
-    pub(super) fn show_a_file(&self) -> bool {
-        let mut all = self.own.iter().chain(&self.below);
-        all.any(|identity| !matches!(identity, Identity::Device(_)))
     }
 
     /// Whether a device is this one, or one that it lies on: those exclude each other by the
@@ -89,13 +106,32 @@ impl Aliases {
     }
 }
 
-/// Every block device.
-pub(super) fn all(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
+/// The loop devices that show something.
+pub(super) fn loops(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
     let directory = sysfs.join("dev/block");
     let listing = fs::read_dir(&directory)
         .map_err(|error| sysfs_error(DeviceNumber::new(0, 0), &directory, error))?;
     let names = listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    Ok(names.filter_map(|name| name.parse().ok()).collect())
+    let devices = names.filter_map(|name| name.parse().ok());
+    Ok(devices.filter(|device| is_loop(sysfs, *device)).collect())
+}
+
+/// Whether a device, or one below it, is a loop device, as far as that can be told.
+pub(super) fn may_ask_a_file(sysfs: &Path, number: DeviceNumber) -> bool {
+    let mut rest = vec![number];
+    let mut visited = BTreeSet::from([number]);
+    while let Some(device) = rest.pop() {
+        if is_loop(sysfs, device) {
+            return true;
+        }
+        let lower = directly_below(sysfs, device).unwrap_or_default();
+        rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
+    }
+    false
+}
+
+fn is_loop(sysfs: &Path, number: DeviceNumber) -> bool {
+    directory(sysfs, number).join("loop").exists()
 }
 
 /// The device's name below `/dev`, from `/sys/dev/block/<n>/uevent`; `None` when there is no such
@@ -106,7 +142,7 @@ pub(super) fn name(sysfs: &Path, number: DeviceNumber) -> Result<Option<PathBuf>
     };
     let mut lines = uevent.split(|byte| *byte == b'\n');
     let name = lines.find_map(|line| line.strip_prefix(b"DEVNAME="));
-    Ok(name.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name))))
+    Ok(name.map(|name| PathBuf::from(OsStr::from_bytes(name))))
 }
 
 /// `/sys/dev/block/<n>/ro`.
@@ -135,32 +171,52 @@ fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
     sysfs.join("dev/block").join(number.to_string())
 }
 
-fn identities(sysfs: &Path, number: DeviceNumber) -> Result<BTreeSet<Identity>, DeviceError> {
-    let mut identities = BTreeSet::from([Identity::Device(number)]);
+/// What a loop device shows.
+fn shown(
+    sysfs: &Path,
+    file: impl Fn(DeviceNumber) -> Option<LoopFile>,
+    number: DeviceNumber,
+) -> Result<Option<Identity>, DeviceError> {
     let looped = directory(sysfs, number).join("loop");
-    if let Some(path) = optional(number, &looped.join("backing_file"))? {
-        // Unlike in mountinfo the path isn't escaped; the kernel adds one newline.
-        let path = Path::new(std::ffi::OsStr::from_bytes(
-            path.strip_suffix(b"\n").unwrap_or(&path),
-        ));
-        let offset = decimal(number, &looped.join("offset"))?;
-        identities.insert(backing_file(path, offset));
-    }
-    Ok(identities)
-}
-
-fn backing_file(path: &Path, offset: u64) -> Identity {
-    match fs::metadata(path) {
-        Ok(file) => Identity::File {
-            device: file.dev(),
-            inode: file.ino(),
+    let Some(path) = optional(number, &looped.join("backing_file"))? else {
+        return Ok(None);
+    };
+    let Some(offset) = optional(number, &looped.join("offset"))? else {
+        return Ok(None);
+    };
+    let offset = parsed(number, &looped.join("offset"), &offset)?;
+    // Unlike in mountinfo the path isn't escaped; the kernel adds one newline.
+    let path = Path::new(OsStr::from_bytes(path.strip_suffix(b"\n").unwrap_or(&path)));
+    let found = file(number).or_else(|| file_at(path));
+    Ok(Some(match found {
+        Some(LoopFile {
+            disk: Some(disk), ..
+        }) => Identity::Part { disk, offset },
+        Some(LoopFile { device, inode, .. }) => Identity::File {
+            device,
+            inode,
             offset,
         },
-        Err(_) => Identity::FileAt {
+        None => Identity::FileAt {
             path: path.to_owned(),
             offset,
         },
-    }
+    }))
+}
+
+/// The file at a path of this mount namespace, where the device itself can't be asked. The path is of
+/// whoever attached it.
+fn file_at(path: &Path) -> Option<LoopFile> {
+    let file = fs::metadata(path).ok()?;
+    let number = |device| DeviceNumber::new(major(device), minor(device));
+    Some(LoopFile {
+        device: encoded(number(file.dev())),
+        inode: file.ino(),
+        disk: file
+            .file_type()
+            .is_block_device()
+            .then(|| number(file.rdev())),
+    })
 }
 
 fn directly_below(sysfs: &Path, number: DeviceNumber) -> Result<Vec<DeviceNumber>, DeviceError> {
@@ -187,16 +243,19 @@ fn directly_below(sysfs: &Path, number: DeviceNumber) -> Result<Vec<DeviceNumber
 }
 
 fn device_number(number: DeviceNumber, file: &Path) -> Result<DeviceNumber, DeviceError> {
-    parsed(number, file)
+    parsed(number, file, &required(number, file)?)
 }
 
 fn decimal(number: DeviceNumber, file: &Path) -> Result<u64, DeviceError> {
-    parsed(number, file)
+    parsed(number, file, &required(number, file)?)
 }
 
-fn parsed<T: std::str::FromStr>(number: DeviceNumber, file: &Path) -> Result<T, DeviceError> {
-    let contents = required(number, file)?;
-    let text = String::from_utf8_lossy(&contents);
+fn parsed<T: FromStr>(
+    number: DeviceNumber,
+    file: &Path,
+    contents: &[u8],
+) -> Result<T, DeviceError> {
+    let text = String::from_utf8_lossy(contents);
     text.trim().parse().map_err(|_| {
         let error = io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {text:?}"));
         sysfs_error(number, file, error)

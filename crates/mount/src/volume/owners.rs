@@ -8,7 +8,6 @@ use crust_state::{Config, DeviceNumber, Process, TargetPath};
 use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
-use crate::device::{Aliases, Device};
 
 /// A claim that was met.
 #[derive(Debug)]
@@ -30,19 +29,15 @@ pub(super) fn claim(
     write: impl FnOnce() -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
     let own = plan.device.number();
-    let aliases = plan.device.aliases()?;
-    let related = |device: &DeviceNumber| leads_to(*device, own, &aliases);
     let mut looked_at = Vec::new();
     let mut devices = Vec::new();
     let _lock = loop {
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
-        for device in context.state.owned_devices()? {
-            if !looked_at.contains(&device) {
-                looked_at.push(device);
-                devices.extend(Some(device).filter(related));
-            }
-        }
+        let mut new = context.state.owned_devices()?;
+        new.retain(|device| !looked_at.contains(device));
+        looked_at.extend(&new);
+        devices.extend(related(plan, new)?);
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
         let now = context.state.owned_devices()?;
         if now.iter().all(|device| looked_at.contains(device)) {
@@ -67,9 +62,7 @@ pub(super) fn preview(
     record: &VolumeRecord,
 ) -> Result<Admission, Cause> {
     let own = plan.device.number();
-    let aliases = plan.device.aliases()?;
-    let mut devices = context.state.owned_devices()?;
-    devices.retain(|device| leads_to(*device, own, &aliases));
+    let devices = related(plan, context.state.owned_devices()?)?;
     let listed = listed(context, target, own, devices)?;
     decide(context.config, plan, pod_uid, record, listed.others)
 }
@@ -123,9 +116,15 @@ fn decide(
     Ok(admit(&claim, &records, config.shared)?)
 }
 
-/// Whether two devices are one, or lead to the same data. A device that is gone leads nowhere.
-fn leads_to(other: DeviceNumber, device: DeviceNumber, aliases: &Aliases) -> bool {
-    other == device || Device::aliases_of(other).is_ok_and(|other| other.conflicts_with(aliases))
+/// Those of the devices that are the plan's, or lead to the same data. One that is gone leads nowhere.
+fn related(plan: &MountPlan, mut devices: Vec<DeviceNumber>) -> Result<Vec<DeviceNumber>, Cause> {
+    let own = plan.device.number();
+    let others = devices.len();
+    devices.retain(|device| *device != own);
+    let is_among = devices.len() < others;
+    let mut related = plan.device.conflicting(devices)?;
+    related.extend(is_among.then_some(own));
+    Ok(related)
 }
 
 /// Takes a volume off its device's list when nobody ever got it mounted.

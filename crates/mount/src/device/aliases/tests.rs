@@ -57,7 +57,8 @@ impl Sysfs {
     }
 
     fn aliases(&self, number: &str) -> Aliases {
-        Aliases::read(self.0.path(), number.parse().expect("a number")).expect("sysfs is complete")
+        Aliases::read(self.0.path(), |_| None, number.parse().expect("a number"))
+            .expect("sysfs is complete")
     }
 }
 
@@ -156,10 +157,84 @@ fn a_file_that_cannot_be_seen_is_compared_by_its_path() {
     assert!(!sysfs.conflict("7:0", "7:2"));
 }
 
+/// Paths are of whoever attached the device: in another mount namespace they may lead to another file, or
+/// one file have several.
+#[test]
+fn the_device_knows_its_file_better_than_its_path() {
+    let sysfs = Sysfs::new();
+    for (name, number, file) in [
+        ("loop0", "7:0", "/pv.img"),
+        ("loop1", "7:1", "/data/pv.img"),
+        ("loop2", "7:2", "/pv.img"),
+    ] {
+        let device = sysfs.device(name, number);
+        Sysfs::shows(&device, Path::new(file), 0);
+    }
+    let file = |number: DeviceNumber| {
+        Some(LoopFile {
+            device: 0x801,
+            inode: if number.minor() == 2 { 9 } else { 8 },
+            disk: None,
+        })
+    };
+    let [a, b, c] = ["7:0", "7:1", "7:2"]
+        .map(|number| Aliases::read(sysfs.0.path(), file, number.parse().unwrap()).unwrap());
+    assert!(a.conflicts_with(&b));
+    assert!(!a.conflicts_with(&c));
+}
+
+/// As kubelet attaches one to the device of a volume of mode `Block`.
+#[test]
+fn a_loop_device_on_a_device_lies_on_it() {
+    let sysfs = Sysfs::new();
+    let disk = sysfs.device("sda", "8:0");
+    sysfs.device("sdb", "8:16");
+    let crypt = sysfs.device("dm-0", "253:0");
+    Sysfs::lies_on(&crypt, &disk);
+    for (name, number, offset) in [
+        ("loop0", "7:0", 0),
+        ("loop1", "7:1", 0),
+        ("loop2", "7:2", 1_048_576),
+    ] {
+        let device = sysfs.device(name, number);
+        Sysfs::shows(&device, Path::new("/dev/sda"), offset);
+    }
+    let on_sda = |number: DeviceNumber| {
+        assert_eq!(number.major(), 7);
+        Some(LoopFile {
+            device: 5,
+            inode: 1,
+            disk: Some(DeviceNumber::new(8, 0)),
+        })
+    };
+    let of = |number: &str| Aliases::read(sysfs.0.path(), on_sda, number.parse().unwrap()).unwrap();
+    for (one, other, conflict) in [
+        ("7:0", "8:0", true),
+        ("7:0", "8:16", false),
+        ("7:0", "7:1", true),
+        // As two partitions are.
+        ("7:0", "7:2", false),
+        ("7:2", "8:0", true),
+        ("7:0", "253:0", false),
+    ] {
+        assert_eq!(
+            of(one).conflicts_with(&of(other)),
+            conflict,
+            "{one} {other}"
+        );
+    }
+    let mut found = loops(sysfs.0.path()).unwrap();
+    found.sort();
+    assert_eq!(found, [0, 1, 2].map(|minor| DeviceNumber::new(7, minor)));
+    let may_ask = |number: &str| may_ask_a_file(sysfs.0.path(), number.parse().unwrap());
+    assert!(may_ask("7:0") && !may_ask("253:0"));
+}
+
 #[test]
 fn what_sysfs_does_not_know_is_an_error_and_not_without_aliases() {
     let sysfs = Sysfs::new();
-    let error = Aliases::read(sysfs.0.path(), DeviceNumber::new(8, 0)).expect_err("no device");
+    let error =
+        Aliases::read(sysfs.0.path(), |_| None, DeviceNumber::new(8, 0)).expect_err("no device");
     assert!(
         error.to_string().starts_with("device 8:0: read "),
         "{error}"
