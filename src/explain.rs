@@ -37,6 +37,9 @@ pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
     explanation
 }
 
+/// Of a config, in bytes; to compare lines costs their square.
+const MOST_SHOWN: usize = 256 << 10;
+
 impl Explanation {
     /// An error that a create would end with.
     fn refuse(&mut self, error: &anyhow::Error) {
@@ -170,6 +173,12 @@ impl Explanation {
 
     /// For people: with a line for each value.
     fn difference(&self, before: &[u8], after: &[u8]) -> String {
+        if before.len().max(after.len()) > MOST_SHOWN {
+            let path = &self.config;
+            return format!(
+                "--- {path}: more than {MOST_SHOWN} bytes, whose difference isn't shown\n"
+            );
+        }
         let [before, after] = [before, after].map(|text| pretty(&String::from_utf8_lossy(text)));
         crust_handler::unified(&self.config, Some(&before), Some(&after))
     }

@@ -57,9 +57,12 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |end| end + 2)
 }
 
+/// Deeper than anything that people read: the text would grow with the square of its depth.
+const DEEPEST: usize = 32;
+
 fn new_line(pretty: &mut String, depth: usize) {
     pretty.push('\n');
-    pretty.extend(std::iter::repeat_n("  ", depth));
+    pretty.extend(std::iter::repeat_n("  ", depth.min(DEEPEST)));
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! The pod's sandbox: a tmpfs at `/.crust` in its mount namespace, and the volumes on it.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{DeviceNumber, Digest, beneath};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat, statx};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fchmod, openat, statx,
+};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
@@ -212,13 +215,13 @@ impl Sandbox {
         done.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?
     }
 
-    /// The root of a volume that is mounted in it; `None` if it isn't. Another device's file system
-    /// in its place is an error.
+    /// A volume that is mounted in it; `None` if it isn't. Another device's file system in its place
+    /// is an error.
     pub fn mounted(
         &self,
         volume: Digest,
         device: DeviceNumber,
-    ) -> Result<Option<OwnedFd>, SandboxError> {
+    ) -> Result<Option<Mounted>, SandboxError> {
         let name = volume.to_string();
         let Some(root) = self.enter(|inside| inside.mounted(&name))? else {
             return Ok(None);
@@ -230,7 +233,10 @@ impl Sandbox {
         let there =
             origin::mount_id(&root).and_then(|id| mounts.into_iter().find(|mount| mount.id == id));
         match there {
-            Some(mount) if origin::is_on(&mount, device) => Ok(Some(root)),
+            Some(mount) if origin::is_on(&mount, device) => Ok(Some(Mounted {
+                root,
+                super_options: mount.super_options,
+            })),
             Some(mount) => Err(SandboxError::OtherDevice {
                 id: self.id.clone(),
                 place: format!("{CRUST}/{name}"),
@@ -251,6 +257,15 @@ impl Sandbox {
             errno,
         }
     }
+}
+
+/// A volume that is mounted in a sandbox.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Its root.
+    pub root: OwnedFd,
+    /// Its superblock's options, as the kernel shows them.
+    pub super_options: OsString,
 }
 
 fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
@@ -305,6 +320,10 @@ impl Inside<'_> {
             move |errno| self.sandbox.failed(call, errno)
         };
         sys::set_propagation_private(&self.crust).map_err(fail("mount_setattr(MS_PRIVATE)"))?;
+        // runc gives a tmpfs the mode of the directory that it is mounted on, whatever was asked for.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(&self.crust, ".", flags, Mode::empty()).map_err(fail("open"))?;
+        fchmod(directory, Mode::RWXU).map_err(fail("fchmod"))?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.crust, ID, flags, Mode::RUSR).map_err(fail("create(id)"))?;

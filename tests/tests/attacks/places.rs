@@ -1,7 +1,7 @@
 //! Where a volume is mounted in the container: an image's author decides what stands there.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use runcrust_tests::container::end;
@@ -77,6 +77,25 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "the host's own directory");
         watcher.assert_never_mounted();
         end([container]);
+    }
+
+    /// In the image of a sandbox it is a directory that anybody may write.
+    fn nobody_but_root_may_write_where_volumes_are_mounted(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        for mode in [0o777, 0o400] {
+            let bundle = node.sandbox_bundle(POD).write();
+            let there = bundle.rootfs().join(".crust");
+            fs::create_dir(&there).unwrap();
+            fs::set_permissions(&there, Permissions::from_mode(mode)).unwrap();
+            let sandbox = node.run(&bundle);
+            let seen = fs::metadata(super::inside(&sandbox, "/.crust")).unwrap();
+            assert_eq!((seen.uid(), seen.mode() & 0o7777), (0, 0o700), "{mode:o}");
+            let app = node.app(&sandbox, &target, "/data");
+            assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+            end([app, sandbox]);
+        }
     }
 
     /// The delegate knows what it doesn't let anybody mount over.

@@ -47,6 +47,29 @@ on_each_delegate! {
         assert_eq!(stands_in(&target), <[String; 0]>::default());
     }
 
+    /// The pod's sandbox has it mounted still; what that is was on record.
+    fn staged_anew_it_is_the_pods_again_if_it_is_the_same(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let sandbox = node.sandbox("pod-a");
+        let running = node.app(&sandbox, &target, "/data");
+        for (options, words) in [
+            (&["--read-only"][..], "staged as ext4"),
+            (&["--option", "data=journal"], "data=journal"),
+        ] {
+            fs::remove_dir_all(node.handler().crust_root()).unwrap();
+            let _ = node.stage("pod-a", "pv-1", &device, options);
+            let refused = refusal::create(&node, &app(&node, &sandbox, &target)).of_volume("pv-1");
+            let _ = refused.naming(&["by nobody on record", words, "hint: "]).sentence();
+        }
+        fs::remove_dir_all(node.handler().crust_root()).unwrap();
+        let _ = node.stage("pod-a", "pv-1", &device, &[]);
+        let again = node.app(&sandbox, &target, "/data");
+        assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
+        assert_eq!(again.sh("cat /data/file"), "still");
+    }
+
     fn lost_entries_pass_where_that_is_configured(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let device = node.ext4();

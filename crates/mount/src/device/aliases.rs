@@ -138,7 +138,12 @@ fn is_loop(sysfs: &Path, number: DeviceNumber) -> bool {
 /// device.
 pub(super) fn name(sysfs: &Path, number: DeviceNumber) -> Result<Option<PathBuf>, DeviceError> {
     let Some(uevent) = optional(number, &directory(sysfs, number).join("uevent"))? else {
-        return Ok(None);
+        // Where no device is there it can't be told that this one is gone.
+        let all = sysfs.join("dev/block");
+        let listed = fs::read_dir(&all).map(drop);
+        return listed
+            .map(|()| None)
+            .map_err(|error| sysfs_error(number, &all, error));
     };
     let mut lines = uevent.split(|byte| *byte == b'\n');
     let name = lines.find_map(|line| line.strip_prefix(b"DEVNAME="));

@@ -1,8 +1,9 @@
 //! Mounting a volume in a pod's sandbox, once.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
-use crust_state::record::{User, UserKind, VolumeRecord};
+use crust_state::record::{Superblock, User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
@@ -40,7 +41,7 @@ pub(super) struct Standing {
     /// Its record, with what counts of it.
     pub(super) before: VolumeRecord,
     /// It is mounted there.
-    mounted: bool,
+    pub(super) mounted: bool,
     /// It is mounted there as it was staged, and the sandbox is on record: nothing is left to claim.
     pub(super) is_complete: bool,
 }
@@ -56,6 +57,12 @@ impl Standing {
         let plan = MountPlan::new(config, volume.info())?.labelled(label)?;
         let mut before = live_record(volume, &plan)?;
         let mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
+        if let Some(there) = &mounted
+            && before.users.is_empty()
+        {
+            // Its record was lost, which would have been compared.
+            as_staged(&plan.superblock, &there.super_options)?;
+        }
         let mounted = mounted.is_some();
         if !mounted {
             // A create that was killed before it mounted left this: it vouches for no superblock.
@@ -73,6 +80,21 @@ impl Standing {
             is_complete,
         })
     }
+}
+
+/// Fails where a superblock isn't what was staged, or where its kernel doesn't show that it is.
+fn as_staged(staged: &Superblock, shown: &OsStr) -> Result<(), Cause> {
+    let shown = shown.to_string_lossy();
+    let has = |wanted: &str| shown.split(',').any(|option| option == wanted);
+    let mode = if staged.read_only { "ro" } else { "rw" };
+    let mut options = staged.options.iter().map(String::as_str).chain([mode]);
+    if options.all(has) {
+        return Ok(());
+    }
+    Err(Cause::Unrecorded {
+        shown: shown.into_owned(),
+        staged: staged.to_string(),
+    })
 }
 
 pub(super) fn ensure_mounted(
@@ -138,8 +160,8 @@ pub fn view(
     let volume = &locked.volume;
     let viewed = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        let root = sandbox.mounted(volume.digest(), record.device)?;
-        let root = root.ok_or(Cause::NotInUse)?;
+        let there = sandbox.mounted(volume.digest(), record.device)?;
+        let root = there.ok_or(Cause::NotInUse)?.root;
         Ok(sandbox.enter(|_| Ok(view::take(&root, view)?))?)
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
@@ -154,5 +176,31 @@ fn sandbox_user(record: &SandboxRecord) -> User {
         process: record.process.clone(),
         mounts: Vec::new(),
         others: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_is_what_was_staged_where_the_kernel_shows_it() {
+        let staged = |options: &[&str], read_only| Superblock {
+            fstype: "ext4".to_owned(),
+            options: options.iter().map(ToString::to_string).collect(),
+            read_only,
+        };
+        for (staged, shown, same) in [
+            (staged(&[], false), "rw", true),
+            (staged(&[], false), "rw,data=journal", true),
+            (staged(&[], true), "rw", false),
+            (staged(&[], false), "ro", false),
+            (staged(&["data=journal"], false), "rw,data=journal", true),
+            (staged(&["data=journal"], false), "rw", false),
+            (staged(&["stripe=1"], false), "rw,stripe=16", false),
+        ] {
+            let judged = as_staged(&staged, OsStr::new(shown));
+            assert_eq!(judged.is_ok(), same, "{staged:?} {shown}");
+        }
     }
 }

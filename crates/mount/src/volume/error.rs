@@ -164,6 +164,10 @@ pub(super) enum Cause {
         "container {id} exists already, its process is {pid}; hint: delete it first, or use another id"
     )]
     Exists { id: String, pid: i32 },
+    #[error(
+        "it is mounted in the pod's sandbox with {shown}, by nobody on record, and staged as {staged} by now; hint: let the pod be made anew"
+    )]
+    Unrecorded { shown: String, staged: String },
     #[error("process {pid}: {source}")]
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crate::errno::Name(*errno))]

@@ -95,17 +95,20 @@ fn access(
     plan: &MountPlan,
     pod: Of<'_>,
 ) -> Result<Access, Cause> {
-    let before = match pod.sandbox {
+    let (before, mounted) = match pod.sandbox {
         Some(sandbox) => {
             let standing = Standing::of(context.config, volume, sandbox, pod.label)?;
             if standing.is_complete {
                 return Ok(Access::Mounted);
             }
-            standing.before
+            (standing.before, standing.mounted)
         }
-        None => live_record(volume, plan)?,
+        None => (live_record(volume, plan)?, false),
     };
     let admission = owners::preview(context, volume.target(), plan, pod.uid, &before)?;
+    if mounted {
+        return Ok(Access::Mounted);
+    }
     if admission == Admission::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();
         return Err(Cause::DeviceBusy { device });

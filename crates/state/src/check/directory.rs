@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::statfs;
+use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
 
 use super::Finding;
 use crate::files::{Directory, FileError};
@@ -18,6 +18,8 @@ struct Seen<'a> {
     path: &'a Path,
     /// Its mode; `None` where it isn't there.
     mode: Option<u32>,
+    /// Nothing can be written there.
+    read_only: bool,
     /// It is in memory, or will be where its first parent that is there is; `None`: nobody can tell.
     in_memory: Option<bool>,
 }
@@ -37,15 +39,21 @@ fn look(path: &Path) -> Result<Seen<'_>, FileError> {
     let metadata = std::fs::metadata(path).ok().filter(|_| there.is_some());
     let existing = path.ancestors().find(|path| path.exists());
     let kind = existing.and_then(|path| Some(statfs(path).ok()?.f_type));
+    let mount = existing.and_then(|path| statvfs(path).ok());
     Ok(Seen {
         path,
         mode: metadata.map(|it| it.mode() & 0o7777),
+        read_only: mount.is_some_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)),
         in_memory: kind.map(|kind| matches!(kind, TMPFS | RAMFS)),
     })
 }
 
 fn judge(what: &'static str, seen: &Seen<'_>) -> Finding {
     let path = seen.path.display();
+    if seen.read_only {
+        let fix = "mount it to be written to, as /run is";
+        return Finding::fail(what, format!("{path} is on a read-only mount"), fix);
+    }
     if seen.in_memory == Some(false) {
         return Finding::warn(
             what,
@@ -75,17 +83,21 @@ mod tests {
     #[test]
     fn records_are_in_memory_and_roots_alone() {
         let path = Path::new("/run/x");
-        for (mode, in_memory, expected, words) in [
-            (Some(0o700), Some(true), Verdict::Pass, "/run/x"),
-            (None, Some(true), Verdict::Pass, "/run/x will be made"),
-            (Some(0o700), None, Verdict::Pass, "/run/x"),
-            (Some(0o755), Some(true), Verdict::Warn, "mode 0755"),
-            (Some(0o700), Some(false), Verdict::Warn, "isn't on a tmpfs"),
-            (None, Some(false), Verdict::Warn, "isn't on a tmpfs"),
+        let (memory, disk) = (Some(true), Some(false));
+        for (mode, in_memory, read_only, expected, words) in [
+            (Some(0o700), memory, false, Verdict::Pass, "/run/x"),
+            (None, memory, false, Verdict::Pass, "/run/x will be made"),
+            (Some(0o700), None, false, Verdict::Pass, "/run/x"),
+            (Some(0o755), memory, false, Verdict::Warn, "mode 0755"),
+            (Some(0o700), disk, false, Verdict::Warn, "isn't on a tmpfs"),
+            (None, disk, false, Verdict::Warn, "isn't on a tmpfs"),
+            (Some(0o700), memory, true, Verdict::Fail, "read-only"),
+            (None, disk, true, Verdict::Fail, "read-only"),
         ] {
             let seen = Seen {
                 path,
                 mode,
+                read_only,
                 in_memory,
             };
             let finding = judge("state directory", &seen);
