@@ -153,15 +153,21 @@ pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -
     match outcome {
         Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
             Ok(()) if !answer.is_of_a_failure() => ExitCode::SUCCESS,
-            // Or nobody heard the answer.
-            _ => ExitCode::FAILURE,
+            Ok(()) => ExitCode::FAILURE,
+            // What was done is done.
+            Err(error) => failed(&Failure {
+                code: Code::Internal,
+                message: format!("write the answer to stdout: {error}"),
+            }),
         },
-        Err(Failure { code, message }) => {
-            let line = json!({"error": {"code": code.as_str(), "message": message}});
-            let _ = writeln!(std::io::stderr(), "{line}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+fn failed(Failure { code, message }: &Failure) -> ExitCode {
+    let line = json!({"error": {"code": code.as_str(), "message": message}});
+    let _ = writeln!(std::io::stderr(), "{line}");
+    ExitCode::FAILURE
 }
 
 /// clap's message in one line, without its "error: ".

@@ -113,13 +113,22 @@ impl Directory {
                 .create(parent);
             parents.map_err(|error| failed("mkdir", parent, error))?;
         }
-        match std::fs::DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("mkdir", path, error));
-            }
-            _ => {}
+        let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(failed("mkdir", path, error)),
+        };
+        let directory = Self::open(path)?.ok_or_else(|| failed("openat", path, Errno::NOENT))?;
+        directory.made(made)
+    }
+
+    /// Whatever the caller's umask took from a directory that was just made.
+    fn made(self, made: bool) -> Result<Self, FileError> {
+        if made {
+            let set = fs::fchmod(&self.fd, Mode::RWXU);
+            set.map_err(|error| failed("fchmod", &self.path, error))?;
         }
-        Self::open(path)?.ok_or_else(|| failed("openat", path, Errno::NOENT))
+        Ok(self)
     }
 
     /// Opens the directory `name` in this one; `None` if there is none.
@@ -130,12 +139,14 @@ impl Directory {
     /// Opens the directory `name` in this one, made with mode 0700 where it is missing.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
         let path = self.path.join(name);
-        match fs::mkdirat(&self.fd, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let made = match fs::mkdirat(&self.fd, name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(failed("mkdirat", &path, error)),
-        }
-        self.open_directory(name)?
-            .ok_or_else(|| failed("openat", &path, Errno::NOENT))
+        };
+        let directory = self.open_directory(name)?;
+        let directory = directory.ok_or_else(|| failed("openat", &path, Errno::NOENT))?;
+        directory.made(made)
     }
 
     fn open_at(

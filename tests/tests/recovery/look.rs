@@ -262,3 +262,17 @@ fn what_is_not_there_is_not_found_and_nothing_is_made_by_looking() {
     }
     assert!(!node.handler().crust_root().exists() && !node.handler().state_dir().exists());
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_told() {
+    let node = Node::new(Delegate::Runc);
+    for verb in ["list", "gc", "doctor"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = node.handler().command();
+        let output = command.args(["crust", verb]).stdout(full).output().unwrap();
+        assert!(!output.status.success(), "{verb}");
+        let answer: Value = serde_json::from_slice(&output.stderr).unwrap();
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("stdout: No space left"), "{message}");
+    }
+}

@@ -118,24 +118,27 @@ fn a_way_that_others_can_change_is_not_gone() {
     assert!(Directory::open(&at("none/crust")).unwrap().is_none());
 }
 
-/// A umask of the caller's that forbids others nothing.
+/// Umasks of callers that forbid others nothing, and root everything.
 #[test]
 fn directories_on_the_way_are_made_for_root_alone() {
-    let lab = tempfile::tempdir().unwrap();
-    let before = rustix::process::umask(Mode::empty());
-    let made = Directory::create(&lab.path().join("a/b/crust"));
-    rustix::process::umask(before);
-    made.unwrap();
-    let mode_of = |name: &str| {
-        lab.path()
-            .join(name)
-            .metadata()
-            .unwrap()
-            .permissions()
-            .mode()
-    };
-    let modes = ["a", "a/b", "a/b/crust"].map(|name| mode_of(name) & 0o777);
-    assert_eq!(modes, [0o755, 0o755, 0o700]);
+    for (umask, above) in [(Mode::empty(), 0o755), (Mode::RWXU, 0o055)] {
+        let lab = tempfile::tempdir().unwrap();
+        let before = rustix::process::umask(umask);
+        let made = Directory::create(&lab.path().join("a/b/crust"));
+        let inner = made.and_then(|made| made.create_directory("inner").map(drop));
+        rustix::process::umask(before);
+        inner.unwrap();
+        let mode_of = |name: &str| {
+            lab.path()
+                .join(name)
+                .metadata()
+                .unwrap()
+                .permissions()
+                .mode()
+        };
+        let modes = ["a", "a/b", "a/b/crust", "a/b/crust/inner"].map(|name| mode_of(name) & 0o777);
+        assert_eq!(modes, [above, above, 0o700, 0o700]);
+    }
 }
 
 #[test]
