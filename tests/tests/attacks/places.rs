@@ -10,7 +10,7 @@ use runcrust_tests::{
     Bundle, Container, LoopDevice, MountWatcher, Node, Pod, Runtime, host, on_each_delegate,
 };
 
-use super::POD;
+use super::{POD, inside};
 
 /// A rootfs whose links lead to a directory of the host's; the container has another of that name.
 fn treacherous(bundle: Bundle, outside: &Path) -> Bundle {
@@ -90,7 +90,7 @@ on_each_delegate! {
             fs::create_dir(&there).unwrap();
             fs::set_permissions(&there, Permissions::from_mode(mode)).unwrap();
             let sandbox = node.run(&bundle);
-            let seen = fs::metadata(super::inside(&sandbox, "/.crust")).unwrap();
+            let seen = fs::metadata(inside(&sandbox, "/.crust")).unwrap();
             assert_eq!((seen.uid(), seen.mode() & 0o7777), (0, 0o700), "{mode:o}");
             let app = node.app(&sandbox, &target, "/data");
             assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
