@@ -288,3 +288,33 @@ impl Bundle {
             .push(mount);
     }
 }
+
+/// A config without arrays and objects that hold nothing: what an undone rewrite leaves of lists that it
+/// made.
+///
+/// # Panics
+///
+/// When it isn't JSON, or nothing else.
+pub fn without_empty(config: &[u8]) -> Value {
+    fn strip(value: Value) -> Option<Value> {
+        match value {
+            Value::Array(list) => {
+                let list: Vec<Value> = list
+                    .into_iter()
+                    .map(|it| strip(it).unwrap_or(Value::Null))
+                    .collect();
+                (!list.is_empty()).then_some(Value::Array(list))
+            }
+            Value::Object(map) => {
+                let map = map
+                    .into_iter()
+                    .filter_map(|(key, it)| Some((key, strip(it)?)));
+                let map: serde_json::Map<String, Value> = map.collect();
+                (!map.is_empty()).then_some(Value::Object(map))
+            }
+            other => Some(other),
+        }
+    }
+    let config = serde_json::from_slice(config).expect("JSON");
+    strip(config).expect("a config")
+}

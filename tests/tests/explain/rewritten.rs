@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use runcrust_tests::bundle::without_empty;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{Bundle, Node, on_each_delegate};
 use serde_json::{Value, json};
@@ -10,31 +11,6 @@ use crate::scene::{POD, assert_created, assert_refused, explain};
 
 /// The difference isn't the same: arrays that were made stay, empty.
 const TOLD: [&str; 5] = ["role", "mounts", "plan", "refusals", "rewrite"];
-
-/// A config without arrays and objects that hold nothing.
-fn without_empty(config: &[u8]) -> Value {
-    fn strip(value: Value) -> Option<Value> {
-        match value {
-            Value::Array(list) => {
-                let list: Vec<Value> = list
-                    .into_iter()
-                    .map(|it| strip(it).unwrap_or(Value::Null))
-                    .collect();
-                (!list.is_empty()).then_some(Value::Array(list))
-            }
-            Value::Object(map) => {
-                let map = map
-                    .into_iter()
-                    .filter_map(|(key, it)| Some((key, strip(it)?)));
-                let map: serde_json::Map<String, Value> = map.collect();
-                (!map.is_empty()).then_some(Value::Object(map))
-            }
-            other => Some(other),
-        }
-    }
-    let config = serde_json::from_slice(config).expect("JSON");
-    strip(config).expect("a config")
-}
 
 on_each_delegate! {
     fn a_live_containers_bundle_is_explained_as_it_was(delegate: Delegate) {

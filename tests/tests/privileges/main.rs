@@ -266,7 +266,8 @@ on_each_delegate! {
                 limited
             };
             let sandbox = node.container(&node.sandbox_bundle(POD).write());
-            let _ = sandbox.create_with(through(sandbox.create_command())).success();
+            let created = sandbox.create_with(through(sandbox.create_command()));
+            assert!(created.status.success(), "{created}: {:?}", sandbox.last_log_error());
             let _ = sandbox.start().success();
             let bundle = node.app_bundle(&sandbox).bind(target.join("others/new"), "/data", &[]);
             let app = node.container(&bundle.write());
