@@ -55,10 +55,28 @@ impl LoopDevice {
         Self::attached(file, &["--read-only"])
     }
 
+    /// A device on an existing file, attached by somebody who sees its directory as another one: a
+    /// driver in a container.
+    pub fn on_as_seen_at(file: &Path, directory: &Path) -> Self {
+        let (above, name) = (file.parent(), file.file_name());
+        let (above, name) = (above.expect("a file"), name.expect("a file"));
+        let script = "mount --bind \"$1\" \"$2\" && exec losetup --find --show \"$3\"";
+        let mut losetup = Command::new("unshare");
+        losetup.args(["--mount", "sh", "-ec", script, "sh"]);
+        losetup.args([above, directory, &directory.join(name)]);
+        let _working = Working::begin();
+        let run = Run::of(&mut losetup).success();
+        Self::adopted(PathBuf::from(run.stdout.trim()), file)
+    }
+
     fn attached(file: &Path, arguments: &[&str]) -> Self {
         let _working = Working::begin();
-        let path = attach(file, arguments);
-        let owned = (path.clone(), file.to_owned());
+        Self::adopted(attach(file, arguments), file)
+    }
+
+    fn adopted(path: PathBuf, file: &Path) -> Self {
+        let behind = backing_file(&path).unwrap_or_else(|| file.to_owned());
+        let owned = (path.clone(), behind);
         Self {
             number: Device::of(&path).number().to_owned(),
             _cleanup: Cleanup::register(move || detach(&owned.0, &owned.1)),

@@ -1,6 +1,10 @@
 //! One superblock has one set of options, and one device.
 
-use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 
 /// The kernel would let the second pod in, and ignore what it asked for.
 fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
@@ -81,6 +85,56 @@ on_each_delegate! {
         a.end([app]);
         device.wait_until_free(runcrust_tests::node::PATIENCE);
         assert_eq!(b.app().sh("cat /data/a"), "from a");
+    }
+
+    /// As kubelet attaches one to the device of a volume of mode `Block`.
+    fn a_loop_device_on_the_device_is_refused_and_the_other_way_round(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let upper = LoopDevice::on(device.path());
+        for (first, second) in [(&device, &upper), (&upper, &device)] {
+            let a = Pod::new(&node, "pod-a", first, &[]);
+            let app = a.app();
+            let b = Pod::new(&node, "pod-b", second, &[]);
+            let sentence = b.refused_for(&a);
+            for number in [device.number(), upper.number()] {
+                assert!(sentence.contains(number), "{number} isn't in: {sentence}");
+            }
+            b.end([]);
+            a.end([app]);
+            for pod in [&a, &b] {
+                let _ = node.unstage(&pod.target).success();
+            }
+        }
+        // Nor is it anybody's whom no record names.
+        with_mounted(upper.path(), |_| {
+            let sentence = Pod::new(&node, "pod-c", &device, &[]).refused();
+            assert!(sentence.contains("in use"), "{sentence}");
+        });
+    }
+
+    /// Each driver's directory is a place in its own container: the path of a file there is no name for it
+    /// here, nor for it alone.
+    fn files_are_told_apart_whatever_drivers_call_them(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let [one, two, seen] = ["one", "two", "seen"].map(|name| node.dir().subdir(name));
+        let images = [&one, &two].map(|directory| {
+            let made = node.ext4();
+            let file = directory.join("pv.img");
+            fs::copy(made.file(), &file).unwrap();
+            let _ = Run::of(Command::new("tune2fs").args(["-U", "random"]).arg(&file)).success();
+            file
+        });
+        let first = LoopDevice::on_as_seen_at(&images[0], &seen);
+        let same = LoopDevice::on(&images[0]);
+        let other = LoopDevice::on_as_seen_at(&images[1], &seen);
+        let a = Pod::new(&node, "pod-a", &first, &[]);
+        let app = a.app();
+        let b = Pod::new(&node, "pod-b", &same, &[]);
+        let _ = b.refused_for(&a);
+        let c = Pod::new(&node, "pod-c", &other, &[]);
+        assert_eq!(c.app().sh("echo x > /data/file; cat /data/file"), "x");
+        a.end([app]);
     }
 
     fn a_pods_own_second_volume_on_the_same_file_is_refused(delegate: Delegate) {
