@@ -1,10 +1,9 @@
 //! One superblock has one set of options, and one device.
 
 use std::fs;
-use std::process::Command;
 
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
+use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
 /// The kernel would let the second pod in, and ignore what it asked for.
 fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
@@ -122,7 +121,6 @@ on_each_delegate! {
             let made = node.ext4();
             let file = directory.join("pv.img");
             fs::copy(made.file(), &file).unwrap();
-            let _ = Run::of(Command::new("tune2fs").args(["-U", "random"]).arg(&file)).success();
             file
         });
         let first = LoopDevice::on_as_seen_at(&images[0], &seen);
