@@ -1,0 +1,29 @@
+//! A file system that hangs holds up the volumes that are on it, and no others.
+
+use std::fs;
+
+use runcrust_tests::mounts::Hung;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate};
+
+on_each_delegate! {
+    /// A path of the file is looked up nowhere.
+    fn the_directory_of_another_volumes_file(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let directory = node.dir().subdir("files");
+        let file = directory.join("disk.img");
+        fs::copy(node.ext4().file(), &file).unwrap();
+        let (device, other) = (LoopDevice::on(&file), node.ext4());
+        let a = Pod::new(&node, "pod-a", &device, &[]);
+        let app = a.app();
+        let hung = Hung::over(&directory);
+        let b = Pod::new(&node, "pod-b", &other, &[]);
+        let bundle = node.app_bundle(&b.sandbox).bind(&b.target, "/data", &[]).write();
+        let _ = node.handler().crust(&["explain", utf8(bundle.path())]).success();
+        let _ = node.handler().crust(&["inspect", utf8(&b.target)]).success();
+        let _ = node.handler().crust(&["list"]).success();
+        assert_eq!(b.app().sh("echo x > /data/file; cat /data/file"), "x");
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        drop(hung);
+    }
+}
