@@ -247,7 +247,8 @@ on_each_delegate! {
         assert_eq!(calls(&with), 2);
     }
 
-    /// A rootfs and a volume of others' files, a bundle of another's, and a caller that hasn't all.
+    /// A volume of others' files, and a caller that hasn't all. (What a container is to have, the caller
+    /// has to.)
     fn a_caller_with_less_than_all_has_its_volumes(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
@@ -256,7 +257,7 @@ on_each_delegate! {
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
         });
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "3000"]);
-        for without in ["-sys_resource,-sys_boot,-net_raw", "-sys_ptrace", "-setfcap,-sys_module"] {
+        for without in ["-sys_resource,-sys_boot,-net_admin", "-sys_ptrace", "-sys_module,-sys_rawio"] {
             let through = |mut command: Command| {
                 let mut limited = Command::new("/usr/bin/setpriv");
                 limited.args(["--bounding-set", without, "--"]);
