@@ -14,14 +14,18 @@ use crate::beneath;
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
 
-/// A file or directory that is being made or removed, or was when whoever did that was killed.
+/// A file or directory that is being made or removed, or was when whoever did that was killed. There
+/// may be more of them than a process may have files: each is open while somebody looks at it.
 #[derive(Debug)]
-pub struct Leftover {
-    directory: Directory,
+pub struct Leftover<'a> {
+    directory: &'a Directory,
     name: String,
     making: Making,
     _held: Option<OwnedFd>,
 }
+
+/// Who is handed what was left, one after the other, and what couldn't be looked at.
+pub type Finder<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 
 /// Whether somebody is at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub enum Making {
     Unsure(String),
 }
 
-impl Leftover {
+impl Leftover<'_> {
     /// Where it stands.
     #[must_use]
     pub fn path(&self) -> PathBuf {
@@ -49,7 +53,7 @@ impl Leftover {
 
     /// Removes it; of a directory the files, and no link is followed.
     pub fn remove(&self) -> Result<(), FileError> {
-        match kind(&self.directory, &self.name)? {
+        match kind(self.directory, &self.name)? {
             Some(FileType::Directory) => self.directory.remove_tree(&self.name),
             Some(_) => self.directory.remove(&self.name),
             // Somebody else was faster.
@@ -60,21 +64,25 @@ impl Leftover {
 
 impl Directory {
     /// Everything in here that has a name of ours, and is of a kind that we make.
-    pub(crate) fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
-        let mut leftovers = Vec::new();
-        for name in self.names()? {
-            let Some(maker) = temporary::maker(&name) else {
-                continue;
-            };
-            if let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? {
-                leftovers.extend(self.leftover(name, &maker)?);
+    pub(crate) fn leftovers(&self, found: &mut Finder<'_>) {
+        let names = match self.names() {
+            Ok(names) => names,
+            Err(error) => return found(Err(error)),
+        };
+        for name in names {
+            if let Some(maker) = temporary::maker(&name)
+                && let Some(leftover) = self.leftover(name, &maker).transpose()
+            {
+                found(leftover);
             }
         }
-        Ok(leftovers)
     }
 
     /// `None` where it is gone by now: it was made.
-    fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover>, FileError> {
+    fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover<'_>>, FileError> {
+        let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? else {
+            return Ok(None);
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = beneath::open(&self.fd, &*name, flags, BELOW);
         if matches!(opened, Err(Errno::NOENT)) {
@@ -83,7 +91,7 @@ impl Directory {
         let held = opened.and_then(|fd| temporary::hold(&fd).map(|()| fd));
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
-            directory: self.try_clone()?,
+            directory: self,
             making: judge(maker.pid, held.as_ref().map(drop), there(maker.pid), age),
             name,
             _held: held.ok(),
@@ -121,6 +129,7 @@ fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration)
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use super::super::tests::few_files;
     use super::*;
 
     /// More than pids can be.
@@ -203,19 +212,16 @@ mod tests {
         let at_it = std::fs::File::open(path(&held)).unwrap();
         temporary::hold(&at_it).unwrap();
 
-        let leftovers = directory.leftovers().unwrap();
-        let of = |name: &str| {
-            leftovers
-                .iter()
-                .find(|left| left.path() == path(name))
-                .unwrap()
-        };
-        assert_eq!(of(&held).making(), &Making::UnderWay);
-        assert!(matches!(of(&kept[2]).making(), Making::Unsure(_)));
-        let over = leftovers
-            .iter()
-            .filter(|left| matches!(left.making(), Making::Over(_)));
-        let errors: Vec<FileError> = over.filter_map(|left| left.remove().err()).collect();
+        let mut errors = Vec::new();
+        directory.leftovers(&mut |leftover| {
+            let leftover = leftover.unwrap();
+            let is = |name: &str| leftover.path() == path(name);
+            match leftover.making() {
+                Making::UnderWay => assert!(is(&held), "{leftover:?}"),
+                Making::Unsure(_) => assert!(is(&kept[2]), "{leftover:?}"),
+                Making::Over(_) => errors.extend(leftover.remove().err()),
+            }
+        });
         let [error] = &errors[..] else {
             panic!("{errors:?}");
         };
@@ -226,5 +232,24 @@ mod tests {
         names.sort();
         assert_eq!(names.iter().collect::<Vec<_>>(), expected);
         assert_eq!(std::fs::read(&outside).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn there_may_be_more_of_them_than_open_files() {
+        const LEFT: usize = 3000;
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::create(&temporary.path().join("crust")).unwrap();
+        few_files();
+        for number in 0..LEFT {
+            let name = left(&format!("{number}"), NOBODY, Duration::ZERO);
+            std::fs::write(directory.path().join(name), "{").unwrap();
+        }
+        let mut removed = 0;
+        directory.leftovers(&mut |leftover| {
+            leftover.unwrap().remove().unwrap();
+            removed += 1;
+        });
+        assert_eq!(removed, LEFT);
+        assert_eq!(directory.names().unwrap(), <[String; 0]>::default());
     }
 }
