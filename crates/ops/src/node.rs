@@ -175,3 +175,18 @@ impl Node {
         worked.map_err(NodeError::from)?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconciliation_that_hangs_is_joined_by_no_other_and_takes_no_calls_place() {
+        let node = Node::new(Config::default());
+        let _hangs = Arc::clone(&node.reconciling).acquire_owned().await.unwrap();
+        let refused = node.reconcile("/runtime".into()).await;
+        assert!(matches!(refused, Err(Refusal::Hangs { .. })), "{refused:?}");
+        let free = [&node.looks, &node.threads].map(|it| it.available_permits());
+        assert_eq!(free, [LOOKS, THREADS]);
+    }
+}

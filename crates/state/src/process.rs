@@ -153,8 +153,10 @@ fn pid_namespace() -> Option<u64> {
 
 /// A `/proc` that is mounted with `hidepid=` doesn't show processes that may do more than this one;
 /// kill(2) doesn't ask it.
-fn is_there(pid: i32) -> bool {
-    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+pub(crate) fn is_there(pid: impl TryInto<i32>) -> bool {
+    let pid = pid.try_into().ok().filter(|pid| *pid > 0);
+    pid.and_then(Pid::from_raw)
+        .is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
@@ -245,7 +247,8 @@ mod tests {
         for life in [judge(Errno::NOENT, true), judge(Errno::ACCESS, false)] {
             assert!(matches!(life, Life::Unknown(_)), "{life:?}");
         }
-        assert!(is_there(process.pid) && is_there(1) && !is_there(i32::MAX));
+        assert!(is_there(process.pid) && is_there(1));
+        assert!(![i32::MAX, 0, -1].into_iter().any(is_there));
     }
 
     #[test]

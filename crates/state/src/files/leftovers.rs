@@ -1,7 +1,7 @@
 //! What a process that was killed was making.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, OFlags};
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::temporary::{self, Maker, since_the_epoch};
 use super::{BELOW, Directory, FileError, failed};
 use crate::beneath;
+use crate::process::is_there;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
@@ -92,7 +93,7 @@ impl Directory {
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self,
-            making: judge(maker.pid, held.as_ref().map(drop), there(maker.pid), age),
+            making: judge(maker.pid, held.as_ref().map(drop), is_there(maker.pid), age),
             name,
             _held: held.ok(),
         }))
@@ -107,19 +108,14 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
     }
 }
 
-/// Whether some process has a pid; `None` where that can't be told.
-fn there(pid: u32) -> Option<bool> {
-    Path::new(&format!("/proc/{pid}")).try_exists().ok()
-}
-
 /// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
 /// that isn't there may be one of another pid namespace, and one that is may be another process's by
 /// now.
-fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration) -> Making {
-    match (held, there) {
+fn judge(pid: u32, held: Result<(), &Errno>, is_there: bool, age: Duration) -> Making {
+    match (held, is_there) {
         (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
         (Err(error), _) => Making::Unsure(format!("flock: {error}")),
-        (Ok(()), Some(false)) => Making::Over(format!("process {pid}, which was at it, is gone")),
+        (Ok(()), false) => Making::Over(format!("process {pid}, which was at it, is gone")),
         (Ok(()), _) if age > AGE => Making::Over("nobody is at it any more".into()),
         (Ok(()), _) => Making::Unsure(format!("process {pid} may be at it")),
     }
@@ -145,26 +141,15 @@ mod tests {
         use Making::{Over, UnderWay, Unsure};
         let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
         for (held, there, age, expected) in [
-            (Err(&Errno::WOULDBLOCK), Some(false), long, UnderWay),
+            (Err(&Errno::WOULDBLOCK), false, long, UnderWay),
             (
                 free,
-                Some(false),
+                false,
                 now,
                 Over("process 7, which was at it, is gone".into()),
             ),
-            (
-                free,
-                Some(true),
-                long,
-                Over("nobody is at it any more".into()),
-            ),
-            (
-                free,
-                Some(true),
-                now,
-                Unsure("process 7 may be at it".into()),
-            ),
-            (free, None, now, Unsure("process 7 may be at it".into())),
+            (free, true, long, Over("nobody is at it any more".into())),
+            (free, true, now, Unsure("process 7 may be at it".into())),
         ] {
             assert_eq!(
                 judge(7, held, there, age),
@@ -172,7 +157,7 @@ mod tests {
                 "{held:?} {there:?} {age:?}"
             );
         }
-        let error = judge(7, Err(&Errno::NOLCK), Some(false), long);
+        let error = judge(7, Err(&Errno::NOLCK), false, long);
         assert!(matches!(error, Unsure(why) if why.starts_with("flock: ")));
     }
 

@@ -11,7 +11,7 @@ use crust_state::state_directory::{Records, StateError};
 
 use super::Pass;
 use super::decide;
-use super::finding::{Finding, Report, Thing, Verdict};
+use super::finding::{Report, Thing, Verdict};
 use super::pods::Pods;
 use super::volumes::{self, Owner};
 
@@ -185,10 +185,12 @@ impl Pass<'_> {
     /// Of what has been told as an entry no more is to be said.
     pub(super) fn tell_unlisted(&mut self) {
         for error in std::mem::take(&mut self.unlisted) {
-            let is_told = |it: &Finding| matches!(&it.thing, Thing::Entry(path) | Thing::Directory(path) if path == error.path());
+            let place = error.path().to_owned();
+            let [entry, directory] = [Thing::Entry, Thing::Directory].map(|of| of(place.clone()));
             let Report { left, failed, .. } = &self.report;
-            if !left.iter().chain(failed).any(is_told) {
-                self.failed(Thing::Directory(error.path().to_owned()), &error);
+            let mut told = left.iter().chain(failed);
+            if !told.any(|it| [&entry, &directory].contains(&&it.thing)) {
+                self.failed(directory, &error);
             }
         }
     }
