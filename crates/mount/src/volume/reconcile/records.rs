@@ -33,7 +33,7 @@ impl Pass<'_> {
                     if let Some(verdict) = look(&record.config) {
                         self.settle(Thing::Bundle(record.config), verdict, |context| {
                             // It may have been made anew, and written on record, meanwhile.
-                            let over = |it: &BundleRecord| is_over(look(&it.config));
+                            let over = |it: &BundleRecord| is_over(look(&it.config).as_ref());
                             Ok(context.state.remove_bundle_if(name, over)?)
                         });
                     }
@@ -71,7 +71,7 @@ impl Pass<'_> {
         let (id, pod_uid) = (record.id.clone(), Some(record.pod_uid.clone()));
         self.settle(Thing::Sandbox { id, pod_uid }, verdict, |context| {
             // Another one of this id may have come meanwhile.
-            let over = |it: &SandboxRecord| is_over(look(it));
+            let over = |it: &SandboxRecord| is_over(look(it).as_ref());
             Ok(context.state.remove_sandbox_if(&record.id, over)?)
         });
     }
@@ -206,6 +206,6 @@ impl Pass<'_> {
 }
 
 /// What was decided when it was looked at again.
-fn is_over(verdict: Option<Verdict>) -> bool {
+fn is_over(verdict: Option<&Verdict>) -> bool {
     matches!(verdict, Some(Verdict::Remove(_)))
 }

@@ -281,8 +281,8 @@ fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
     drop(held);
     assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
     assert_eq!(node.locks(), <[PathBuf; 0]>::default());
-    let none = node.with(|context| super::super::lock(context, &target));
-    none.unwrap_err();
+    let refused = node.with(|context| super::super::lock(context, &target));
+    refused.unwrap_err();
     assert_eq!(node.locks(), <[PathBuf; 0]>::default(), "of none is made");
 }
 
