@@ -9,6 +9,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crust_state::Config;
 use rustix::fs::{Access, FileType, access, stat};
 
+/// This very program, whatever has taken its place.
+pub(crate) const OWN: &str = "/proc/self/exe";
+
 /// By the name that it was called by this program finds the same configuration again.
 pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let called = argv0.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -39,14 +42,14 @@ pub(crate) fn hook(config: &Config) -> Result<PathBuf> {
 
 /// Whether a path leads to this very program, by whatever name.
 pub(crate) fn is_this_program(path: &Path) -> bool {
-    match (stat(path), stat("/proc/self/exe")) {
+    match (stat(path), stat(OWN)) {
         (Ok(it), Ok(own)) => (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino),
         _ => false,
     }
 }
 
 fn real_path() -> Result<PathBuf> {
-    let own = fs::read_link("/proc/self/exe").context("readlink(\"/proc/self/exe\")")?;
+    let own = fs::read_link(OWN).context("readlink(\"/proc/self/exe\")")?;
     if own.exists() {
         return Ok(own);
     }

@@ -1,12 +1,13 @@
 //! What nobody needs any more, and what it can't be told of.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crust_mount::volume::{self, Context, Mode};
 use crust_state::check::Finding;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 
-use crate::programs::is_this_program;
+use crate::programs::OWN;
 
 const WHAT: &str = "leftovers";
 
@@ -25,7 +26,7 @@ pub(super) fn check(config: &Config) -> Finding {
         state: &state,
         deadline: Deadline::after(PATIENCE),
     };
-    let report = volume::reconcile(&context, Mode::DryRun, &is_this_program);
+    let report = volume::reconcile(&context, Mode::DryRun, Path::new(OWN));
     judge(
         report.removed.len(),
         report.left.len() + report.failed.len(),

@@ -1,6 +1,7 @@
 //! `gc`: what nobody can need any more is removed, and what may be needed is told.
 
 use std::fmt::{self, Display};
+use std::path::Path;
 
 use crust_mount::volume::{self, Context, Finding, Mode, Report, Thing};
 use serde_json::{Map, Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Answer, Form};
 use super::shown;
 use super::table::Table;
-use crate::programs::is_this_program;
+use crate::programs::OWN;
 use crate::users;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,7 @@ pub(super) fn gc(context: &Context<'_>, arguments: &Arguments) -> Answer {
     } else {
         Mode::Remove
     };
-    let report = volume::reconcile(context, mode, &is_this_program);
+    let report = volume::reconcile(context, mode, Path::new(OWN));
     Answer::new(&Collected { mode, report }, arguments.form)
 }
 

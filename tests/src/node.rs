@@ -241,6 +241,29 @@ impl Node {
         files
     }
 
+    /// The locks of volumes, each of which goes with its volume.
+    pub fn volume_locks(&self) -> Vec<PathBuf> {
+        let mut locks = Vec::new();
+        files_below(&self.handler.state_dir().join("locks"), &mut locks);
+        let is_of_a_volume = |path: &PathBuf| {
+            let name = path.file_stem().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.len() == 64)
+        };
+        locks.retain(is_of_a_volume);
+        locks
+    }
+
+    /// There is no record, nothing staged, and no volume's lock.
+    ///
+    /// # Panics
+    ///
+    /// When there is.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        let left = (self.records(), self.volume_locks());
+        assert_eq!(left, (Vec::new(), Vec::new()));
+    }
+
     /// Waits until no record says that a volume is used or a sandbox lives: hooks take them away as
     /// containers end. An unstage sweeps up what they have missed, so this is asked before it.
     ///
@@ -269,7 +292,7 @@ impl Node {
         for volume in volumes {
             let _ = self.unstage(volume).success();
         }
-        assert_eq!(self.records(), Vec::<PathBuf>::new());
+        self.assert_nothing_left();
     }
 }
 

@@ -64,7 +64,7 @@ impl Step {
                 CAP_FSETID,
                 CAP_SYS_RESOURCE,
             ],
-            Self::Publish => &[CAP_SYS_ADMIN, CAP_DAC_READ_SEARCH],
+            Self::Publish => &[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH],
             Self::Release => &[CAP_DAC_READ_SEARCH],
         }
     }
@@ -139,7 +139,13 @@ fn needed(step: Step, before: &CapsHashSet) -> Option<CapsHashSet> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use crust_state::{Life, Process};
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
     use super::*;
+    use crate::sys::unshare_mount_namespace;
 
     const STEPS: [(&str, Step); 5] = [
         ("create", Step::Create),
@@ -177,11 +183,13 @@ mod tests {
         let able = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN, CAP_NET_RAW]);
         let kept = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN]);
         assert_eq!(needed(Step::Create, &able), Some(kept));
-        assert_eq!(needed(Step::Publish, &able), Some(set(&[CAP_SYS_ADMIN])));
         assert_eq!(
-            needed(Step::Create, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])),
-            None
+            needed(Step::Mount, &able),
+            Some(set(&[CAP_SYS_ADMIN, CAP_CHOWN]))
         );
+        for step in [Step::Create, Step::Publish] {
+            assert_eq!(needed(step, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])), None);
+        }
         assert_eq!(needed(Step::Release, &set(&[CAP_NET_RAW])), Some(set(&[])));
     }
 
@@ -198,5 +206,42 @@ mod tests {
         assert_eq!(effective, kept);
         assert_eq!(permitted, caps::read(None, CapSet::Permitted).unwrap());
         assert_eq!(now(), before);
+    }
+
+    /// As nodes are hardened, with a group for those who may see it all that root isn't in. Of this
+    /// thread: since Linux 5.8 each mount of `/proc` has its own options.
+    fn hide_processes() {
+        unshare_mount_namespace().unwrap();
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private).unwrap();
+        let options = c"hidepid=2,gid=65534";
+        mount("proc", "/proc", "proc", MountFlags::empty(), options).unwrap();
+    }
+
+    #[test]
+    fn whom_a_step_cannot_see_it_does_not_take_for_dead() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id().cast_signed()).unwrap();
+        let hidden = std::thread::spawn(move || {
+            hide_processes();
+            let look = || STEPS.map(|(_, step)| lowered(step, || process.life()).unwrap());
+            let alive = look();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            (alive, look())
+        });
+        let (alive, dead) = hidden.join().unwrap();
+        for ((name, step), life) in STEPS.into_iter().zip(alive) {
+            let sees = step.needs().contains(&Capability::CAP_SYS_PTRACE);
+            let is_right = match &life {
+                Life::Lives => sees,
+                Life::Unknown(why) => !sees && why.contains("hidepid="),
+                Life::Ended(_) => false,
+            };
+            assert!(is_right, "{name}: {life:?}");
+        }
+        for life in dead {
+            assert!(matches!(life, Life::Ended(_)), "{life:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@ mod http;
 
 use std::time::Duration;
 
+use crust_mount::volume::{Finding, Report};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -41,6 +42,12 @@ struct How {
     result: &'static str,
 }
 
+/// What a reconciliation found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct What {
+    kind: &'static str,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -50,6 +57,8 @@ pub(crate) struct Metrics {
     refused: Family<Why, Counter>,
     timeouts: Counter,
     reconciliations: Family<How, Counter>,
+    removed: Family<What, Counter>,
+    left: Family<What, Gauge>,
     staged: Gauge,
     in_use: Gauge,
 }
@@ -86,6 +95,8 @@ impl Metrics {
             refused: Family::default(),
             timeouts: Counter::default(),
             reconciliations: Family::default(),
+            removed: Family::default(),
+            left: Family::default(),
             staged: Gauge::default(),
             in_use: Gauge::default(),
             registry: Registry::default(),
@@ -115,6 +126,16 @@ impl Metrics {
             "reconciliations",
             "Reconciliations by outcome",
             metrics.reconciliations.clone(),
+        );
+        registry.register(
+            "reconciliation_removed",
+            "What reconciliations have removed, by kind",
+            metrics.removed.clone(),
+        );
+        registry.register(
+            "reconciliation_left",
+            "What the last reconciliation wasn't sure of, or couldn't remove, by kind",
+            metrics.left.clone(),
         );
         registry.register(
             "staged_volumes",
@@ -151,8 +172,24 @@ impl Metrics {
         self.timeouts.inc();
     }
 
-    pub(crate) fn reconciled(&self, result: &'static str) {
+    /// `None`: it didn't come to its end, and what is left is as it was.
+    pub(crate) fn reconciled(&self, report: Option<&Report>) {
+        let is_ok = report.is_some_and(|report| report.failed.is_empty());
+        let result = if is_ok { "ok" } else { "error" };
         self.reconciliations.get_or_create(&How { result }).inc();
+        let Some(report) = report else {
+            return;
+        };
+        let what = |it: &Finding| What {
+            kind: it.thing.kind(),
+        };
+        for finding in &report.removed {
+            self.removed.get_or_create(&what(finding)).inc();
+        }
+        self.left.clear();
+        for finding in report.left.iter().chain(&report.failed) {
+            self.left.get_or_create(&what(finding)).inc();
+        }
     }
 
     fn text(&self, counts: Option<Counts>) -> String {
@@ -211,6 +248,50 @@ mod tests {
             let method = format!("{package}.{service}/{method}");
             assert!(METHODS.contains(&&*method), "{method}");
         }
+    }
+
+    #[test]
+    fn what_was_cleaned_up_and_what_is_left_is_told() {
+        use crust_mount::volume::Thing;
+        let finding = |path: &str| Finding {
+            thing: Thing::Leftover(path.into()),
+            why: String::new(),
+        };
+        let bundle = Finding {
+            thing: Thing::Bundle("/b".into()),
+            why: String::new(),
+        };
+        let metrics = Metrics::new();
+        let assert_told = |lines: &[&str]| {
+            let text = metrics.text(None);
+            for line in lines {
+                assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
+            }
+        };
+        let first = Report {
+            removed: vec![finding("/a"), finding("/b")],
+            left: vec![bundle],
+            failed: vec![finding("/c"), finding("/d")],
+        };
+        metrics.reconciled(Some(&first));
+        assert_told(&[
+            "crust_ops_reconciliations_total{result=\"error\"} 1",
+            "crust_ops_reconciliation_removed_total{kind=\"leftover\"} 2",
+            "crust_ops_reconciliation_left{kind=\"bundle\"} 1",
+            "crust_ops_reconciliation_left{kind=\"leftover\"} 2",
+        ]);
+        metrics.reconciled(Some(&Report {
+            removed: vec![finding("/c")],
+            ..Report::default()
+        }));
+        metrics.reconciled(None);
+        assert_told(&[
+            "crust_ops_reconciliations_total{result=\"error\"} 2",
+            "crust_ops_reconciliations_total{result=\"ok\"} 1",
+            "crust_ops_reconciliation_removed_total{kind=\"leftover\"} 3",
+        ]);
+        let text = metrics.text(None);
+        assert!(!text.contains("crust_ops_reconciliation_left{"), "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crust_mount::device::Device;
-use crust_mount::volume::{self, Context, Mode};
+use crust_mount::volume::{self, Context, Mode, Report};
 use crust_state::crust::Shape;
 use crust_state::record::UserKind;
 use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
@@ -41,6 +41,8 @@ pub(crate) struct Node {
     config: Arc<Config>,
     threads: Arc<Semaphore>,
     looks: Arc<Semaphore>,
+    /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
+    reconciling: Arc<Semaphore>,
 }
 
 impl Node {
@@ -49,6 +51,7 @@ impl Node {
             config: Arc::new(config),
             threads: Arc::new(Semaphore::new(THREADS)),
             looks: Arc::new(Semaphore::new(LOOKS)),
+            reconciling: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -123,13 +126,11 @@ impl Node {
     }
 
     /// Removes what nobody can need any more; `runtime` is the one whose volumes these are.
-    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<(), String> {
-        self.work(&self.looks, STAGE, move |context| {
-            let report = volume::reconcile(context, Mode::Remove, &|cli| cli == runtime);
-            Ok(report.ok().map_err(|error| error.to_string()))
+    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<Report, Refusal> {
+        self.work(&self.reconciling, STAGE, move |context| {
+            Ok(volume::reconcile(context, Mode::Remove, &runtime))
         })
         .await
-        .map_err(|error| error.to_string())?
     }
 
     /// Counts the volumes.
@@ -172,5 +173,20 @@ impl Node {
         let worked = tokio::time::timeout(limit + GRACE, worked).await;
         let worked = worked.map_err(|_| Refusal::Hangs { after: limit })?;
         worked.map_err(NodeError::from)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconciliation_that_hangs_is_joined_by_no_other_and_takes_no_calls_place() {
+        let node = Node::new(Config::default());
+        let _hangs = Arc::clone(&node.reconciling).acquire_owned().await.unwrap();
+        let refused = node.reconcile("/runtime".into()).await;
+        assert!(matches!(refused, Err(Refusal::Hangs { .. })), "{refused:?}");
+        let free = [&node.looks, &node.threads].map(|it| it.available_permits());
+        assert_eq!(free, [LOOKS, THREADS]);
     }
 }

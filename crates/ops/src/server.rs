@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use crust_mount::volume::Report;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::{
     RuntimeAssistedStorageManagementServer as StorageServer, SERVICE_NAME as STORAGE,
 };
@@ -21,6 +22,7 @@ use crate::cli::Runs;
 use crate::listen::{Activated, Connections, MetricsListener};
 use crate::metrics::{self, Metrics};
 use crate::node::Node;
+use crate::refusal::Refusal;
 use crate::services::{RuntimeService, Shared, StorageService};
 use crate::settings::Settings;
 use crate::volumes::Volumes;
@@ -144,13 +146,28 @@ async fn reconcile(
             () = pause => {}
         }
         let (node, runtime) = (node.borrow().clone(), settings.borrow().runtime.clone());
-        match node.reconcile(runtime).await {
-            Ok(()) => metrics.reconciled("ok"),
-            Err(error) => {
-                metrics.reconciled("error");
-                tracing::warn!("reconciliation: {error}");
-            }
-        }
+        let reconciled = node.reconcile(runtime).await;
+        metrics.reconciled(reconciled.as_ref().ok());
+        tell(reconciled);
+    }
+}
+
+/// Each thing that is removed is told by whoever does so.
+fn tell(reconciled: Result<Report, Refusal>) {
+    let report = match reconciled {
+        Ok(report) => report,
+        Err(error) => return tracing::warn!("reconciliation: {error}"),
+    };
+    let (removed, left) = (
+        report.removed.len(),
+        report.left.len() + report.failed.len(),
+    );
+    let failed = report.ok().err();
+    let failed = failed.map_or_else(String::new, |error| format!(": {error}"));
+    match (removed, left) {
+        (0, 0) => tracing::debug!("reconciliation: removed 0, left 0"),
+        _ if failed.is_empty() => tracing::info!("reconciliation: removed {removed}, left {left}"),
+        _ => tracing::warn!("reconciliation: removed {removed}, left {left}{failed}"),
     }
 }
 

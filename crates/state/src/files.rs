@@ -17,7 +17,7 @@ mod next_step;
 mod temporary;
 
 pub(crate) use late::LateDirectory;
-pub use leftovers::{Leftover, Making};
+pub use leftovers::{Finder, Leftover, Making};
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -69,6 +69,18 @@ pub(crate) fn failed(call: &'static str, path: &Path, source: impl Into<io::Erro
         call,
         path: path.to_owned(),
         source: source.into(),
+    }
+}
+
+impl FileError {
+    /// Of which file or directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Call { path, .. } | Self::TooLarge { path } | Self::Untrusted { path, .. } => {
+                path
+            }
+        }
     }
 }
 
@@ -332,6 +344,36 @@ impl Directory {
         }
     }
 
+    /// Removes a record that may have been replaced since somebody looked: it loses its name first, and
+    /// gets that back, unless another has it by now, where it isn't over as it is then. Whether it was.
+    pub(crate) fn remove_if(
+        &self,
+        name: &str,
+        is_over: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<bool, FileError> {
+        let temporary = temporary::name(name);
+        match fs::renameat(&self.fd, name, &self.fd, &temporary) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(true),
+            Err(error) => return Err(failed("renameat", &self.path.join(name), error)),
+        }
+        // Whoever looks for what was left meanwhile sees that somebody is at it.
+        let held = self.find_lock(&temporary).ok().flatten();
+        let _held = held.filter(|file| temporary::hold(file).is_ok());
+        let is_over = match self.read_record(&temporary) {
+            Ok(bytes) => Ok(bytes.is_none_or(|bytes| is_over(&bytes))),
+            Err(error) => Err(error),
+        };
+        if matches!(is_over, Ok(true)) {
+            return self.remove(&temporary).map(|()| true);
+        }
+        match fs::renameat_with(&self.fd, &temporary, &self.fd, name, RenameFlags::NOREPLACE) {
+            Ok(()) => is_over,
+            Err(Errno::EXIST) => self.remove(&temporary).map(|()| false),
+            Err(error) => Err(failed("renameat2", &self.path.join(name), error)),
+        }
+    }
+
     /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
     pub fn names(&self) -> Result<Vec<String>, FileError> {
         let listed = |error| failed("getdents64", &self.path, error);
@@ -347,14 +389,6 @@ impl Directory {
             }
         }
         Ok(names)
-    }
-
-    fn try_clone(&self) -> Result<Self, FileError> {
-        let fd = self.fd.try_clone();
-        Ok(Self {
-            fd: fd.map_err(|error| failed("fcntl(F_DUPFD_CLOEXEC)", &self.path, error))?,
-            path: self.path.clone(),
-        })
     }
 
     fn sync(&self) -> Result<(), FileError> {
@@ -388,4 +422,4 @@ fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

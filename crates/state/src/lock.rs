@@ -124,6 +124,11 @@ impl LockName {
     }
 }
 
+/// The volume that a file is the lock of; `None` for another's.
+pub(crate) fn volume(file_name: &str) -> Option<Digest> {
+    file_name.strip_suffix(".lock")?.parse().ok()
+}
+
 /// Whether it was retired while it was waited for, and keeps nobody out.
 fn is_retired(file: &File, path: &Path) -> Result<bool, FileError> {
     let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;

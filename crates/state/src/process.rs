@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::stat;
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{self, KERNELS_WORD};
@@ -74,8 +75,13 @@ impl Process {
     }
 
     fn look(&self) -> Life {
+        self.judge(stat_of(self.pid), || is_there(self.pid))
+    }
+
+    /// `is_there`: whether the kernel knows the pid, whatever `/proc` shows.
+    fn judge(&self, stat: io::Result<Vec<u8>>, is_there: impl FnOnce() -> bool) -> Life {
         let pid = self.pid;
-        match stat_of(pid) {
+        match stat {
             Ok(stat) => match Stat::parse(&stat) {
                 Some(stat) if stat.start_time != self.start_time => Life::Ended(End::Reused(pid)),
                 Some(stat) if !stat.is_of_the_living() => Life::Ended(End::Gone(pid)),
@@ -83,10 +89,15 @@ impl Process {
                 None => Life::Unknown(format!("/proc/{pid}/stat can't be understood")),
             },
             // ESRCH: it went while it was being read.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
-            {
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+                Life::Ended(End::Gone(pid))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if is_there() {
+                    return Life::Unknown(format!(
+                        "process {pid} is there and not in /proc; hint: is that mounted with hidepid=?"
+                    ));
+                }
                 Life::Ended(End::Gone(pid))
             }
             Err(error) => Life::Unknown(format!("/proc/{pid}/stat: {error}")),
@@ -138,6 +149,14 @@ pub(crate) fn own_pid() -> u32 {
 
 fn pid_namespace() -> Option<u64> {
     Some(stat("/proc/self/ns/pid").ok()?.st_ino)
+}
+
+/// A `/proc` that is mounted with `hidepid=` doesn't show processes that may do more than this one;
+/// kill(2) doesn't ask it.
+pub(crate) fn is_there(pid: impl TryInto<i32>) -> bool {
+    let pid = pid.try_into().ok().filter(|pid| *pid > 0);
+    pid.and_then(Pid::from_raw)
+        .is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
@@ -216,6 +235,20 @@ mod tests {
             };
             assert_eq!(stat.is_of_the_living(), lives, "{stat:?}");
         }
+    }
+
+    #[test]
+    fn what_proc_does_not_show_has_ended_only_where_the_kernel_knows_no_such_pid() {
+        let process = Process::current().unwrap();
+        let judge = |errno: Errno, is_there| process.judge(Err(errno.into()), || is_there);
+        let gone = Life::Ended(End::Gone(process.pid));
+        assert_eq!(judge(Errno::NOENT, false), gone);
+        assert_eq!(judge(Errno::SRCH, true), gone);
+        for life in [judge(Errno::NOENT, true), judge(Errno::ACCESS, false)] {
+            assert!(matches!(life, Life::Unknown(_)), "{life:?}");
+        }
+        assert!(is_there(process.pid) && is_there(1));
+        assert!(![i32::MAX, 0, -1].into_iter().any(is_there));
     }
 
     #[test]

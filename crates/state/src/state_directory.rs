@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::BundleRecord;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
-use crate::files::{FileError, LateDirectory, Leftover};
-use crate::lock::{Lock, LockError, LockName};
+use crate::files::{FileError, Finder, LateDirectory};
+use crate::lock::{self, Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
@@ -69,6 +69,7 @@ impl Owners {
 /// Records by their names, each with what became of reading it.
 pub type Records<N, R> = Vec<(N, Result<R, StateError>)>;
 
+const LOCKS: &str = "locks";
 const SANDBOXES: &str = "sandboxes";
 const OWNERS: &str = "owners";
 const BUNDLES: &str = "bundles";
@@ -97,13 +98,13 @@ impl StateDirectory {
 
     /// Takes a lock.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
-        let locks = self.0.create()?.create_directory("locks")?;
+        let locks = self.0.create()?.create_directory(LOCKS)?;
         Lock::acquire(&locks, name, deadline)
     }
 
     /// Takes a lock for a look, at once or not at all; `None` where nobody ever took it.
     pub fn glance(&self, name: LockName) -> Result<Option<Lock>, LockError> {
-        match self.0.open_directory("locks")? {
+        match self.0.open_directory(LOCKS)? {
             Some(locks) => Lock::glance(&locks, name),
             None => Ok(None),
         }
@@ -111,7 +112,17 @@ impl StateDirectory {
 
     /// Lets a lock go, and takes its file away: what it was for is no more.
     pub fn retire(&self, lock: Lock, name: LockName) -> Result<(), FileError> {
-        lock.retire(&self.0.create()?.create_directory("locks")?, name)
+        lock.retire(&self.0.create()?.create_directory(LOCKS)?, name)
+    }
+
+    /// The volumes that have a lock, and where those are.
+    pub fn volume_locks(&self) -> Result<Vec<(Digest, PathBuf)>, FileError> {
+        let Some(locks) = self.0.open_directory(LOCKS)? else {
+            return Ok(Vec::new());
+        };
+        let names = locks.names()?.into_iter();
+        let those = names.filter_map(|name| Some((lock::volume(&name)?, locks.path().join(name))));
+        Ok(those.collect())
     }
 
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
@@ -143,6 +154,17 @@ impl StateDirectory {
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StateError> {
         check_id(id)?;
         self.remove(SANDBOXES, id)
+    }
+
+    /// Removes the record of a sandbox if that is over by what it says then: another one of its id may
+    /// have come. Whether it was.
+    pub fn remove_sandbox_if(
+        &self,
+        id: &str,
+        is_over: impl FnOnce(&SandboxRecord) -> bool,
+    ) -> Result<bool, StateError> {
+        check_id(id)?;
+        self.remove_if(SANDBOXES, id, is_over)
     }
 
     /// The record of a container's bundle, by [`BundleRecord::name`].
@@ -180,6 +202,16 @@ impl StateDirectory {
     /// Removes the record of a container's bundle; that there is none is fine.
     pub fn remove_bundle(&self, name: Digest) -> Result<(), StateError> {
         self.remove(BUNDLES, &name.to_string())
+    }
+
+    /// Removes the record of a container's bundle if that is over by what it says then: the bundle may
+    /// have been made anew. Whether it was.
+    pub fn remove_bundle_if(
+        &self,
+        name: Digest,
+        is_over: impl FnOnce(&BundleRecord) -> bool,
+    ) -> Result<bool, StateError> {
+        self.remove_if(BUNDLES, &name.to_string(), is_over)
     }
 
     /// The devices that have owners.
@@ -247,14 +279,14 @@ impl StateDirectory {
     }
 
     /// What was left half made among the records.
-    pub fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
-        let mut leftovers = Vec::new();
+    pub fn leftovers(&self, found: &mut Finder<'_>) {
         for name in [SANDBOXES, OWNERS, BUNDLES] {
-            if let Some(directory) = self.0.open_directory(name)? {
-                leftovers.extend(directory.leftovers()?);
+            match self.0.open_directory(name) {
+                Ok(Some(directory)) => directory.leftovers(found),
+                Ok(None) => {}
+                Err(error) => found(Err(error)),
             }
         }
-        Ok(leftovers)
     }
 
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
@@ -308,6 +340,20 @@ impl StateDirectory {
             return Ok(());
         };
         Ok(directory.remove(&format!("{stem}.json"))?)
+    }
+
+    fn remove_if<T: DeserializeOwned>(
+        &self,
+        directory: &str,
+        stem: &str,
+        is_over: impl FnOnce(&T) -> bool,
+    ) -> Result<bool, StateError> {
+        let Some(directory) = self.0.open_directory(directory)? else {
+            return Ok(true);
+        };
+        // What can't be understood is another's.
+        let is_over = |bytes: &[u8]| serde_json::from_slice(bytes).is_ok_and(|it| is_over(&it));
+        Ok(directory.remove_if(&format!("{stem}.json"), is_over)?)
     }
 }
 

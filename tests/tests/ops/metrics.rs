@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 
 use runcrust_tests::node::PATIENCE;
@@ -11,6 +12,7 @@ use runcrust_tests::{Delegate, Node, Ops, wait_until};
 use tonic::Code::{DeadlineExceeded, FailedPrecondition, InvalidArgument};
 
 use crate::cli::Scene;
+use crate::reconcile::temporary;
 use crate::refused;
 
 /// The answer to `GET <path>`: its head and body.
@@ -108,6 +110,23 @@ fn calls_volumes_and_timeouts_are_counted() {
     }
     wait_until("a reconciliation", PATIENCE, || {
         text().contains("crust_ops_reconciliations_total{result=\"ok\"}")
+    });
+    let damaged = node.entry(&second);
+    fs::DirBuilder::new().mode(0o700).create(&damaged).unwrap();
+    fs::write(node.handler().crust_root().join(temporary("entry")), "{").unwrap();
+    let count =
+        |what: &str, kind: &str| format!("crust_ops_reconciliation_{what}{{kind=\"{kind}\"}} 1");
+    let told = [count("removed_total", "leftover"), count("left", "entry")];
+    wait_until("what it did to be told", PATIENCE, || {
+        let now = text();
+        told.iter().all(|line| now.lines().any(|it| it == line))
+    });
+    wait_until("and logged", PATIENCE, || {
+        ops.log().contains("reconciliation: removed 1, left ")
+    });
+    fs::remove_dir(&damaged).unwrap();
+    wait_until("nothing to be left of it", PATIENCE, || {
+        !text().contains(&told[1])
     });
     let (head, _) = get(UnixStream::connect(&socket).unwrap(), "/");
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");

@@ -26,7 +26,7 @@ fn is_in_use(node: &Node, target: &Path) -> bool {
 }
 
 /// A name that a writer gives to what it makes; none has such a pid.
-fn temporary(name: &str) -> String {
+pub(crate) fn temporary(name: &str) -> String {
     let at = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
     format!(".{name}.{}.{:x}.0", u32::MAX, at.as_nanos())
 }

@@ -100,6 +100,6 @@ on_each_delegate! {
         boot(&node);
         fs::remove_dir_all(crate::pod_directory(&node, POD)).unwrap();
         assert_collected(&node, &["bundle", "owner", "sandbox", "user", "volume"]);
-        assert_eq!(node.records(), Vec::<PathBuf>::new());
+        node.assert_nothing_left();
     }
 }

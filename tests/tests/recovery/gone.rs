@@ -1,10 +1,11 @@
 //! KEP-2857's story 5: a driver that doesn't defer any more removes the target directory and never
 //! unstages. What was staged goes then, and only then.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
 use runcrust_tests::gc::gc;
 use runcrust_tests::kata::KataEntry;
@@ -15,8 +16,6 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, on_each_delegate, process,
 use serde_json::json;
 
 use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, vanish, why_left};
-
-const NOTHING: [PathBuf; 0] = [];
 
 /// A volume on a device of its own, which a pod has had.
 fn used(node: &Node) -> (LoopDevice, PathBuf) {
@@ -35,7 +34,7 @@ on_each_delegate! {
             let (device, target) = used(&node);
             fs::remove_dir_all(gone(&node, &target)).unwrap();
             assert_collected(&node, &["owner", "volume"]);
-            assert_eq!(node.records(), NOTHING);
+            node.assert_nothing_left();
             let again = node.stage(POD, "pv-1", &device, &[]);
             next_works(&node, POD, &again);
         }
@@ -49,7 +48,7 @@ on_each_delegate! {
         assert!(node.entry(&target).exists() && node.entry(&resolved).exists());
         fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
         assert_collected(&node, &["owner", "volume"]);
-        assert_eq!(node.records(), NOTHING);
+        node.assert_nothing_left();
     }
 
     /// kubelet doesn't publish again for a sandbox that it makes anew.
@@ -75,6 +74,41 @@ on_each_delegate! {
         let _ = fs::remove_dir_all(&target);
         assert_collected(&node, &["bundle", "owner", "volume"]);
     }
+}
+
+/// A `delete` that comes after its volume has gone, as containerd's does when it comes back.
+#[test]
+fn whoever_releases_it_later_leaves_nothing_of_it() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    for container in [&app, &sandbox] {
+        process::kill_and_wait(container.pid());
+    }
+    device.wait_until_free(PATIENCE);
+    fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
+    assert_collected(&node, &["owner", "sandbox", "user", "volume"]);
+    end([app, sandbox]);
+    assert_collected(&node, &["bundle"]);
+    node.assert_nothing_left();
+}
+
+/// As a `gc` leaves it that is killed on its way.
+#[test]
+fn a_lock_whose_volume_is_gone_goes_unless_somebody_has_it() {
+    let node = Node::new(Delegate::Runc);
+    let (_device, target) = used(&node);
+    let lock = node.lock_of(&target);
+    let _ = node.unstage(&target).success();
+    assert!(!lock.exists());
+    let held = File::create(&lock).unwrap();
+    let held = Flock::lock(held, FlockArg::LockExclusive).expect("the lock");
+    assert_collected(&node, &[]);
+    drop(held);
+    assert_collected(&node, &["leftover"]);
+    node.assert_nothing_left();
 }
 
 #[test]
@@ -122,7 +156,7 @@ fn not_where_nothing_is_missing_that_was_there() {
     assert_collected(&node, &["bundle"]);
     fs::remove_dir(&target).unwrap();
     assert_collected(&node, &["owner", "volume"]);
-    assert_eq!(node.records(), NOTHING);
+    node.assert_nothing_left();
 }
 
 #[test]
@@ -219,4 +253,8 @@ fn crust_ops_does_so_by_itself() {
     });
     assert!(node.entry(&other).exists());
     ops.unstage(&target).expect("what is gone is unstaged");
+    ops.unstage(&other).unwrap();
+    wait_until("what else is left to go", PATIENCE, || {
+        node.records().is_empty() && node.volume_locks().is_empty()
+    });
 }

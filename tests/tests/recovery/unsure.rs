@@ -1,11 +1,14 @@
 //! What can't be told is left, with the reason, and counted.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::gc::{collected, gc};
-use runcrust_tests::{Delegate, Node};
-use serde_json::Value;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, Node, Run};
+use serde_json::{Value, json};
 
 use crate::{POD, assert_collected, vanish, why_left};
 
@@ -106,4 +109,57 @@ fn where_nothing_was_ever_staged_there_is_nothing_to_say() {
     assert!(!node.handler().crust_root().exists());
     let run = node.handler().crust(&["gc"]).success();
     assert_eq!(run.stdout, "removed 0, left 0\n");
+}
+
+/// With the limit that most nodes give a program.
+#[test]
+fn more_than_a_process_may_have_open() {
+    const LEFT: usize = 3000;
+    const VOLUMES: usize = 300;
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let root = node.handler().crust_root();
+    for number in 0..LEFT {
+        let name = format!(".mountInfo.json.{}.{number:x}.0", u32::MAX);
+        fs::write(root.join(name), "{").unwrap();
+    }
+    for number in 0..VOLUMES {
+        let other = node.target(POD, &format!("pv-{}", number + 2));
+        let info = fs::read_to_string(node.entry(&target).join("mountInfo.json")).unwrap();
+        let info = info.replace(utf8(&target), utf8(&other));
+        let entry = node.entry(&other);
+        fs::DirBuilder::new().mode(0o700).create(&entry).unwrap();
+        fs::write(entry.join("mountInfo.json"), info).unwrap();
+    }
+    let limited = |arguments: &[&str]| -> Value {
+        let mut command = Command::new("sh");
+        let crust = node.handler().command();
+        command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
+        command.arg(crust.get_program()).args(crust.get_args());
+        let run = Run::of(command.arg("crust").args(arguments).arg("--json")).success();
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
+    };
+    let said = limited(&["gc"]);
+    let removed = said["removed"].as_array().unwrap();
+    assert_eq!(removed.len(), LEFT, "{}", said["left"]);
+    assert_eq!(said["left"], json!([]));
+    let listed = limited(&["list"]);
+    let listed = listed["volumes"].as_array().unwrap();
+    assert_eq!(listed.len(), VOLUMES + 1);
+    for volume in listed {
+        assert_eq!(volume["state"], "staged", "{volume}");
+    }
+}
+
+#[test]
+fn a_directory_that_nobody_can_look_into() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let _ = node.stage(POD, "pv-1", &device, &[]);
+    let bundles = node.handler().state_dir().join("bundles");
+    fs::create_dir_all(&bundles).unwrap();
+    fs::set_permissions(&bundles, Permissions::from_mode(0o777)).unwrap();
+    let why = why_left(&node, "directory");
+    assert!(why.contains("can be written by others"), "{why}");
 }

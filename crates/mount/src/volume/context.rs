@@ -28,11 +28,14 @@ pub struct Locked {
 impl Context<'_> {
     pub(super) fn lock_volume(&self, target: &TargetPath) -> Result<Option<Locked>, Cause> {
         let target = self.as_given(target);
-        let lock = self
-            .state
-            .lock(LockName::Volume(target.digest()), self.deadline)?;
-        let volume = self.crust.volume(&target)?;
-        Ok(volume.map(|volume| Locked {
+        let name = LockName::Volume(target.digest());
+        let lock = self.state.lock(name, self.deadline)?;
+        let Some(volume) = self.crust.volume(&target)? else {
+            // It has gone with the volume before.
+            self.state.retire(lock, name)?;
+            return Ok(None);
+        };
+        Ok(Some(Locked {
             volume,
             _lock: lock,
         }))

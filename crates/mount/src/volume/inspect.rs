@@ -190,7 +190,8 @@ fn held(
     devices.extend(overview.device.filter(|_| is_record_lost));
     let mut held = Vec::new();
     for device in devices {
-        held.extend(holder(context, target, device)?);
+        let glance = |name| context.state.glance(name);
+        held.extend(holder(context, target, device, glance)?);
     }
     Ok(held)
 }

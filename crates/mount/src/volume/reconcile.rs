@@ -13,8 +13,9 @@ use std::fmt::{self, Display};
 use std::path::Path;
 use std::time::Duration;
 
-use crust_state::Deadline;
+use crust_state::files::FileError;
 use crust_state::lock::{Lock, LockError, LockName};
+use crust_state::{Deadline, StateDirectory};
 
 use super::context::Context;
 use super::error::Cause;
@@ -30,6 +31,20 @@ pub enum Mode {
     Remove,
     /// It is only told, and nothing is changed.
     DryRun,
+}
+
+impl Mode {
+    /// Takes a lock at once or not at all. A look makes none that isn't there.
+    pub(super) fn lock(
+        self,
+        state: &StateDirectory,
+        name: LockName,
+    ) -> Result<Option<Lock>, LockError> {
+        match self {
+            Self::DryRun => state.glance(name),
+            Self::Remove => state.lock(name, Deadline::after(Duration::ZERO)).map(Some),
+        }
+    }
 }
 
 /// What couldn't be swept; the rest is done.
@@ -73,9 +88,9 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
 
 /// Looks at everything, for which a pod's end has no time: also at users whose end no hook saw, at
 /// entries that lost their twin or whose target directory is gone, and at what was left half made.
-/// Waits for no volume that somebody is at. `is_ours` tells whether a `runtime-cli` is this runtime.
+/// Waits for no volume that somebody is at. `runtime` is this runtime's program, by whatever name.
 #[must_use]
-pub fn reconcile(context: &Context<'_>, mode: Mode, is_ours: &dyn Fn(&Path) -> bool) -> Report {
+pub fn reconcile(context: &Context<'_>, mode: Mode, runtime: &Path) -> Report {
     let mut pass = Pass::new(context, mode);
     pass.leftovers();
     pass.bundles();
@@ -85,9 +100,10 @@ pub fn reconcile(context: &Context<'_>, mode: Mode, is_ours: &dyn Fn(&Path) -> b
     pass.volumes(&Around {
         pods: &pods,
         owners: &owners,
-        is_ours,
+        runtime,
     });
     pass.sweep_owners(&owners, &pods);
+    pass.tell_unlisted();
     pass.report
 }
 
@@ -96,8 +112,10 @@ struct Pass<'a> {
     context: Context<'a>,
     mode: Mode,
     report: Report,
-    /// Volumes whose entries are removed; in a dry run those that would be.
+    /// Volumes whose entries would be removed, in a dry run.
     gone: Vec<crust_state::TargetPath>,
+    /// What couldn't be looked into for leftovers.
+    unlisted: Vec<FileError>,
 }
 
 impl<'a> Pass<'a> {
@@ -107,33 +125,29 @@ impl<'a> Pass<'a> {
             mode,
             report: Report::default(),
             gone: Vec::new(),
+            unlisted: Vec::new(),
         }
     }
 
-    /// Does what was decided.
+    /// Does what was decided. `remove` says whether it did: what somebody needs by now isn't told.
     fn settle(
         &mut self,
         thing: Thing,
         verdict: Verdict,
-        remove: impl FnOnce(&Context<'_>) -> Result<(), Cause>,
+        remove: impl FnOnce(&Context<'_>) -> Result<bool, Cause>,
     ) {
-        match verdict {
-            Verdict::Leave(why) => self.leave(thing, why),
-            Verdict::Remove(why) => {
-                let done = self.carry_out(remove).map_err(|cause| cause.to_string());
-                self.settled(thing, why, done);
-            }
-        }
-    }
-
-    /// Removes something, unless this is a dry run.
-    fn carry_out(
-        &self,
-        remove: impl FnOnce(&Context<'_>) -> Result<(), Cause>,
-    ) -> Result<(), Cause> {
-        match self.mode {
+        let why = match verdict {
+            Verdict::Leave(why) => return self.leave(thing, why),
+            Verdict::Remove(why) => why,
+        };
+        let done = match self.mode {
             Mode::Remove => remove(&self.context),
-            Mode::DryRun => Ok(()),
+            Mode::DryRun => Ok(true),
+        };
+        match done {
+            Ok(false) => {}
+            Ok(true) => self.settled(thing, why, Ok(())),
+            Err(cause) => self.settled(thing, why, Err(cause.to_string())),
         }
     }
 
@@ -167,13 +181,7 @@ impl<'a> Pass<'a> {
 
     /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.
     fn take(&self, name: LockName) -> Result<Option<Lock>, String> {
-        let lock = match self.mode {
-            Mode::DryRun => self.context.state.glance(name),
-            Mode::Remove => {
-                let now = Deadline::after(Duration::ZERO);
-                self.context.state.lock(name, now).map(Some)
-            }
-        };
+        let lock = self.mode.lock(self.context.state, name);
         lock.map_err(|error| match error {
             LockError::Held { holder, .. } => format!("its lock is held by {holder}"),
             error @ LockError::File(_) => error.to_string(),

@@ -2,7 +2,7 @@
 //! "Runtime API").
 
 use crust_state::crust::{EntryError, Staging};
-use crust_state::lock::{LockError, LockName};
+use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
 use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
 
@@ -152,16 +152,18 @@ fn wait_until_free(
 }
 
 /// Who has a device although nobody on the volume's record lives, as far as that can be seen at once.
+/// `lock` takes a lock at once, or gives `None` where a look may not make one.
 pub(super) fn holder(
     context: &Context<'_>,
     target: &TargetPath,
     number: DeviceNumber,
+    lock: impl FnOnce(LockName) -> Result<Option<Lock>, LockError>,
 ) -> Result<Option<String>, Cause> {
     let Some(device) = Device::of_number(number)? else {
         return Ok(None);
     };
     // As above: whoever has this lock may be mounting.
-    let _lock = match context.state.glance(LockName::Device(number)) {
+    let _lock = match lock(LockName::Device(number)) {
         Err(LockError::Held { holder, .. }) => {
             return Ok(Some(format!("the lock of its device is held by {holder}")));
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::{EntryError, RUNTIME_CLI};
 use crate::files::{Directory, FileError};
@@ -21,6 +22,37 @@ pub(super) enum Layout {
 pub(super) struct Entry {
     pub(super) directory: Directory,
     pub(super) layout: Layout,
+}
+
+/// Where an entry stands. It is opened when it is looked into: a node may have more of them than a
+/// process may have files.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) root: Arc<Directory>,
+    pub(super) name: String,
+    pub(super) layout: Layout,
+}
+
+impl Place {
+    pub(super) fn path(&self) -> PathBuf {
+        self.root.path().join(&self.name)
+    }
+
+    pub(super) fn open(&self) -> Result<Option<Entry>, FileError> {
+        let directory = self.root.open_directory(&self.name)?;
+        Ok(directory.map(|directory| Entry {
+            directory,
+            layout: self.layout,
+        }))
+    }
+
+    /// What an entry has that is gone by now: nothing.
+    pub(super) fn look<T, E: From<FileError>>(
+        &self,
+        read: impl FnOnce(&Entry) -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        self.open()?.map_or(Ok(None), |entry| read(&entry))
+    }
 }
 
 impl Entry {

@@ -4,13 +4,14 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
-use super::entry::{Entry, Layout};
+use super::entry::{Entry, Layout, Place};
 use super::survey::Found;
 use super::{EntryError, Volume, spellings};
-use crate::files::{FileError, LateDirectory};
+use crate::files::{Directory, FileError, LateDirectory};
 use crate::info::MountInfo;
 use crate::target::TargetPath;
 
@@ -65,31 +66,20 @@ impl KataDirectory {
 
     /// All that drivers staged, by the target paths that they staged it with.
     pub(super) fn survey(&self) -> Result<Vec<Found>, FileError> {
-        let names = match self.root.get()? {
-            Some(root) => root.names()?,
-            None => Vec::new(),
+        let Some(root) = self.root.get()? else {
+            return Ok(Vec::new());
         };
-        let targets = names.iter().filter_map(|name| target(name));
-        Ok(targets.filter_map(|target| self.found(&target)).collect())
+        let names = root.names()?.into_iter();
+        Ok(names.filter_map(|name| found(root, name)).collect())
     }
 
-    fn found(&self, target: &TargetPath) -> Option<Found> {
-        let place = self.root.path().join(name(target)?);
-        let (info, entries) = match self.exactly(target) {
-            Ok(entry) => {
-                let entry = entry?;
-                let info = entry.info().map(|info| MountInfo {
-                    target_path: Some(target.clone()),
-                    ..info
-                });
-                (info, vec![entry])
-            }
-            Err(error) => (Err(error.into()), Vec::new()),
-        };
-        Some(Found {
-            is_katas: true,
-            ..Found::alone(target.digest(), place, info, entries)
-        })
+    /// What stands at a place of such a survey's by now.
+    pub(super) fn again(&self, place: &Path) -> Result<Option<Found>, FileError> {
+        let name = place.file_name().and_then(|name| name.to_str());
+        let root = self.root.get()?;
+        Ok(root
+            .zip(name)
+            .and_then(|(root, name)| found(root, name.into())))
     }
 
     /// The entry of a path, and the target path that it was staged with. Drivers know no other
@@ -139,6 +129,31 @@ impl KataDirectory {
             layout: Layout::Kata,
         }))
     }
+}
+
+/// What stands there under a name; `None` where that isn't a path's, or is gone.
+fn found(root: &Arc<Directory>, name: String) -> Option<Found> {
+    let target = target(&name)?;
+    let place = Place {
+        root: Arc::clone(root),
+        name,
+        layout: Layout::Kata,
+    };
+    let (path, digest) = (place.path(), target.digest());
+    let (info, entries) = match place.open() {
+        Ok(entry) => {
+            let info = entry?.info().map(|info| MountInfo {
+                target_path: Some(target),
+                ..info
+            });
+            (info, vec![place])
+        }
+        Err(error) => (Err(error.into()), Vec::new()),
+    };
+    Some(Found {
+        is_katas: true,
+        ..Found::alone(digest, path, info, entries)
+    })
 }
 
 /// What a path's entry is called; `None` for a path that is too long to have one.

@@ -1,12 +1,12 @@
 //! Everything that is staged, as it stands there, whatever it is worth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::entry::Entry;
-use super::kata::KataDirectory;
+use super::entry::{Entry, Layout, Place};
 use super::{CrustDirectory, EntryError, Volume};
-use crate::files::{FileError, Leftover};
+use crate::files::{Directory, FileError, Finder};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::resize::ResizeRecord;
@@ -27,7 +27,7 @@ pub struct Found {
     pub is_katas: bool,
     pub(super) place: PathBuf,
     /// The given target path's, then others that name it; none where it can't be opened.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<Place>,
 }
 
 /// Which of the entries of a volume behind a symbolic link stand there.
@@ -67,15 +67,12 @@ impl Found {
     /// All of its entries, that one first.
     #[must_use]
     pub fn places(&self) -> Vec<PathBuf> {
-        let directories = self.entries.iter().map(|entry| &entry.directory);
-        directories
-            .map(|directory| directory.path().to_owned())
-            .collect()
+        self.entries.iter().map(Place::path).collect()
     }
 
     /// Who uses it: what the runtime reads, the first entry's record.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        self.entries.first().map_or(Ok(None), Entry::record)
+        self.look(Entry::record)
     }
 
     /// Records beside that one which say something else. Each is written first to the first entry, and
@@ -86,7 +83,7 @@ impl Found {
         for entry in self.entries.iter().skip(1) {
             others.extend(
                 entry
-                    .record()?
+                    .look(Entry::record)?
                     .filter(|record| first.as_ref() != Some(record)),
             );
         }
@@ -96,7 +93,7 @@ impl Found {
     /// Who answers for it, by any of its entries.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
         for entry in &self.entries {
-            if let Some(cli) = entry.runtime_cli()? {
+            if let Some(cli) = entry.look(Entry::runtime_cli)? {
                 return Ok(Some(cli));
             }
         }
@@ -105,42 +102,55 @@ impl Found {
 
     /// The growth that waits for its mount, of whichever device.
     pub fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
-        self.entries.first().map_or(Ok(None), Entry::resize)
+        self.look(Entry::resize)
     }
 
     /// How much of its target path was there when it was staged, or used; `None` where nobody wrote it
     /// down.
     pub fn standing(&self) -> Result<Option<Standing>, EntryError> {
-        self.entries.first().map_or(Ok(None), Entry::standing)
+        self.look(Entry::standing)
+    }
+
+    fn look<T>(
+        &self,
+        read: impl FnOnce(&Entry) -> Result<Option<T>, EntryError>,
+    ) -> Result<Option<T>, EntryError> {
+        let first = self.entries.first();
+        first.map_or(Ok(None), |first| first.look(read))
     }
 
     /// As a volume, for whoever has its lock: all entries that there are. `None` where the target path
     /// isn't known.
-    #[must_use]
-    pub fn into_volume(self) -> Option<Volume> {
-        let info = self.info.ok()?;
-        Some(Volume {
-            target: info.target_path.clone()?,
+    pub fn into_volume(self) -> Result<Option<Volume>, EntryError> {
+        let info = self.info?;
+        let Some(target) = info.target_path.clone() else {
+            return Ok(None);
+        };
+        let entries = self.entries.iter().map(Place::open);
+        let entries: Result<Vec<Option<Entry>>, FileError> = entries.collect();
+        Ok(Some(Volume {
+            target,
             info,
-            entries: self.entries,
-        })
+            entries: entries?.into_iter().flatten().collect(),
+        }))
     }
 }
 
 impl CrustDirectory {
     /// All that is staged, in the order of the volumes' digests.
     pub fn survey(&self) -> Result<Vec<Found>, FileError> {
-        let names = match self.root.get()? {
-            Some(root) => root.names()?,
+        let mut found = match self.root.get()? {
+            Some(root) => {
+                let names = root.names()?;
+                self.gather(root, names.iter().filter_map(|name| name.parse().ok()))
+            }
             None => Vec::new(),
         };
-        let names = names.iter().filter_map(|name| name.parse().ok());
-        let mut found = self.gather(names);
         if let Some(kata) = &self.kata {
             // What a driver staged in both layouts is the crust directory's.
+            let own: BTreeSet<Digest> = found.iter().map(|found| found.digest).collect();
             let katas = kata.survey()?.into_iter();
-            let others = katas.filter(|kata| found.iter().all(|it| it.digest != kata.digest));
-            found.extend(others.collect::<Vec<_>>());
+            found.extend(katas.filter(|kata| !own.contains(&kata.digest)));
         }
         found.sort_by_key(|found| found.digest);
         Ok(found)
@@ -150,54 +160,52 @@ impl CrustDirectory {
     pub fn again(&self, found: &Found) -> Result<Option<Found>, FileError> {
         if found.is_katas {
             let kata = self.kata.as_ref();
-            let all = kata.map_or(Ok(Vec::new()), KataDirectory::survey)?;
-            return Ok(all.into_iter().find(|it| it.digest == found.digest));
+            return kata.map_or(Ok(None), |kata| kata.again(&found.place));
         }
-        let entries = found.entries.iter();
-        let names =
-            entries.filter_map(|entry| entry.directory.path().file_name()?.to_str()?.parse().ok());
+        let Some(root) = self.root.get()? else {
+            return Ok(None);
+        };
+        let names = found.entries.iter();
+        let names = names.filter_map(|entry| entry.name.parse().ok());
         let mut names: Vec<Digest> = names.chain([found.digest]).collect();
         names.sort_unstable();
         names.dedup();
-        let mut again = self.gather(names.into_iter()).into_iter();
+        let mut again = self.gather(root, names.into_iter()).into_iter();
         Ok(again.find(|it| it.digest == found.digest))
     }
 
     /// Removes every entry of a volume that was found in the crust directory, under its lock. The given
     /// path's goes first: what is left by a crash is a half that isn't staged.
     pub fn remove(&self, found: &Found) -> Result<(), FileError> {
-        for path in found.places() {
-            if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
-                self.root.remove_directory(name)?;
-            }
-        }
-        Ok(())
+        let mut entries = found.entries.iter();
+        entries.try_for_each(|entry| self.root.remove_directory(&entry.name))
     }
 
-    /// What was left half made in the directory and its entries, and which of them can't be looked
-    /// into.
-    pub fn leftovers(&self) -> Result<(Vec<Leftover>, Vec<FileError>), FileError> {
-        let Some(root) = self.root.get()? else {
-            return Ok((Vec::new(), Vec::new()));
+    /// What was left half made in the directory and its entries.
+    pub fn leftovers(&self, found: &mut Finder<'_>) {
+        let root = match self.root.get() {
+            Ok(Some(root)) => root,
+            Ok(None) => return,
+            Err(error) => return found(Err(error)),
         };
-        let (mut leftovers, mut errors) = (root.leftovers()?, Vec::new());
-        let names = root.names()?.into_iter();
+        root.leftovers(found);
+        // Where they can't be had, that has been told.
+        let names = root.names().unwrap_or_default().into_iter();
         for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
-            let entry = root.open_directory(&name);
-            match entry.and_then(|entry| entry.map_or(Ok(Vec::new()), |entry| entry.leftovers())) {
-                Ok(more) => leftovers.extend(more),
-                Err(error) => errors.push(error),
+            match root.open_directory(&name) {
+                Ok(Some(entry)) => entry.leftovers(found),
+                Ok(None) => {}
+                Err(error) => found(Err(error)),
             }
         }
-        Ok((leftovers, errors))
     }
 
     /// The entries of these names, by their volumes.
-    fn gather(&self, names: impl Iterator<Item = Digest>) -> Vec<Found> {
+    fn gather(&self, root: &Arc<Directory>, names: impl Iterator<Item = Digest>) -> Vec<Found> {
         let mut volumes: BTreeMap<Digest, Vec<Readable>> = BTreeMap::new();
         let mut found = Vec::new();
         for name in names {
-            match self.look_at(name) {
+            match look_at(root, name) {
                 Some(Ok(entry)) => volumes
                     .entry(entry.target.digest())
                     .or_default()
@@ -212,63 +220,66 @@ impl CrustDirectory {
             // Where that can't be read, it says itself what is wrong.
             let is_there = || !matches!(self.entry_named(&digest.to_string()), Ok(None));
             if entries[0].name == digest || !is_there() {
-                found.push(self.together(digest, entries));
+                found.push(together(root, digest, entries));
             }
         }
         found
     }
+}
 
-    /// `None` where there is nothing.
-    fn look_at(&self, name: Digest) -> Option<Result<Readable, Box<Found>>> {
-        match self.read(name)? {
-            // Perhaps it was being removed, or replaced.
-            Err(_) => self.read(name),
-            readable => Some(readable),
-        }
+/// `None` where there is nothing.
+fn look_at(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Found>>> {
+    match read(root, name)? {
+        // Perhaps it was being removed, or replaced.
+        Err(_) => read(root, name),
+        readable => Some(readable),
     }
+}
 
-    fn read(&self, name: Digest) -> Option<Result<Readable, Box<Found>>> {
-        let place = self.root.path().join(name.to_string());
-        let unreadable = |error, entries| {
-            let found = Found::alone(name, place, Err(error), entries);
-            Some(Err(Box::new(found)))
-        };
-        let entry = match self.entry_named(&name.to_string()) {
-            Ok(entry) => entry?,
-            Err(error) => return unreadable(error.into(), Vec::new()),
-        };
-        match entry.info() {
-            Err(error) => unreadable(error, vec![entry]),
-            Ok(info) => match info.target_path.clone() {
-                None => unreadable(nameless(&entry), vec![entry]),
-                Some(target) => Some(Ok(Readable {
-                    name,
-                    target,
-                    info,
-                    entry,
-                })),
-            },
-        }
+fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Found>>> {
+    let place = Place {
+        root: Arc::clone(root),
+        name: name.to_string(),
+        layout: Layout::Crust,
+    };
+    let unreadable = |error, entries| {
+        let found = Found::alone(name, place.path(), Err(error), entries);
+        Some(Err(Box::new(found)))
+    };
+    let entry = match place.open() {
+        Ok(entry) => entry?,
+        Err(error) => return unreadable(error.into(), Vec::new()),
+    };
+    match entry.info() {
+        Err(error) => unreadable(error, vec![place.clone()]),
+        Ok(info) => match info.target_path.clone() {
+            None => unreadable(nameless(&entry), vec![place.clone()]),
+            Some(target) => Some(Ok(Readable {
+                name,
+                target,
+                info,
+                place,
+            })),
+        },
     }
+}
 
-    fn together(&self, digest: Digest, entries: Vec<Readable>) -> Found {
-        let first = &entries[0];
-        let place = self.root.path().join(first.name.to_string());
-        let (target, info) = (&first.target, first.info.clone());
-        let resolved = target.resolved().unwrap_or_else(|_| target.clone());
-        let resolved = resolved.digest();
-        let shape = if first.name != digest {
-            Shape::Half
-        } else if entries.iter().any(|entry| entry.name == resolved) {
-            Shape::Whole
-        } else {
-            Shape::Lacks(self.root.path().join(resolved.to_string()))
-        };
-        let entries = entries.into_iter().map(|it| it.entry).collect();
-        Found {
-            shape,
-            ..Found::alone(digest, place, Ok(info), entries)
-        }
+fn together(root: &Directory, digest: Digest, entries: Vec<Readable>) -> Found {
+    let first = &entries[0];
+    let (place, info) = (first.place.path(), first.info.clone());
+    let resolved = first.target.resolved();
+    let resolved = resolved.as_ref().unwrap_or(&first.target).digest();
+    let shape = if first.name != digest {
+        Shape::Half
+    } else if entries.iter().any(|entry| entry.name == resolved) {
+        Shape::Whole
+    } else {
+        Shape::Lacks(root.path().join(resolved.to_string()))
+    };
+    let entries = entries.into_iter().map(|it| it.place).collect();
+    Found {
+        shape,
+        ..Found::alone(digest, place, Ok(info), entries)
     }
 }
 
@@ -277,7 +288,7 @@ struct Readable {
     name: Digest,
     target: TargetPath,
     info: MountInfo,
-    entry: Entry,
+    place: Place,
 }
 
 impl Found {
@@ -286,7 +297,7 @@ impl Found {
         digest: Digest,
         place: PathBuf,
         info: Result<MountInfo, EntryError>,
-        entries: Vec<Entry>,
+        entries: Vec<Place>,
     ) -> Self {
         Self {
             digest,

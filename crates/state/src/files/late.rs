@@ -2,14 +2,14 @@
 //! staged.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Directory, FileError};
 
 #[derive(Debug)]
 pub(crate) struct LateDirectory {
     path: PathBuf,
-    opened: OnceLock<Directory>,
+    opened: OnceLock<Arc<Directory>>,
 }
 
 impl LateDirectory {
@@ -25,12 +25,12 @@ impl LateDirectory {
     }
 
     /// `None` while there is none.
-    pub(crate) fn get(&self) -> Result<Option<&Directory>, FileError> {
+    pub(crate) fn get(&self) -> Result<Option<&Arc<Directory>>, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(Some(opened));
         }
         let opened = Directory::open(&self.path)?;
-        Ok(opened.map(|directory| self.opened.get_or_init(|| directory)))
+        Ok(opened.map(|directory| self.opened.get_or_init(|| Arc::new(directory))))
     }
 
     /// Made where it is missing.
@@ -39,7 +39,7 @@ impl LateDirectory {
             return Ok(opened);
         }
         let made = Directory::create(&self.path)?;
-        Ok(self.opened.get_or_init(|| made))
+        Ok(self.opened.get_or_init(|| Arc::new(made)))
     }
 
     pub(crate) fn open_directory(&self, name: &str) -> Result<Option<Directory>, FileError> {

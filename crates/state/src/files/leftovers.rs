@@ -1,7 +1,7 @@
 //! What a process that was killed was making.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, OFlags};
@@ -10,18 +10,23 @@ use rustix::io::Errno;
 use super::temporary::{self, Maker, since_the_epoch};
 use super::{BELOW, Directory, FileError, failed};
 use crate::beneath;
+use crate::process::is_there;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
 
-/// A file or directory that is being made or removed, or was when whoever did that was killed.
+/// A file or directory that is being made or removed, or was when whoever did that was killed. There
+/// may be more of them than a process may have files: each is open while somebody looks at it.
 #[derive(Debug)]
-pub struct Leftover {
-    directory: Directory,
+pub struct Leftover<'a> {
+    directory: &'a Directory,
     name: String,
     making: Making,
     _held: Option<OwnedFd>,
 }
+
+/// Who is handed what was left, one after the other, and what couldn't be looked at.
+pub type Finder<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 
 /// Whether somebody is at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +39,7 @@ pub enum Making {
     Unsure(String),
 }
 
-impl Leftover {
+impl Leftover<'_> {
     /// Where it stands.
     #[must_use]
     pub fn path(&self) -> PathBuf {
@@ -49,7 +54,7 @@ impl Leftover {
 
     /// Removes it; of a directory the files, and no link is followed.
     pub fn remove(&self) -> Result<(), FileError> {
-        match kind(&self.directory, &self.name)? {
+        match kind(self.directory, &self.name)? {
             Some(FileType::Directory) => self.directory.remove_tree(&self.name),
             Some(_) => self.directory.remove(&self.name),
             // Somebody else was faster.
@@ -60,21 +65,25 @@ impl Leftover {
 
 impl Directory {
     /// Everything in here that has a name of ours, and is of a kind that we make.
-    pub(crate) fn leftovers(&self) -> Result<Vec<Leftover>, FileError> {
-        let mut leftovers = Vec::new();
-        for name in self.names()? {
-            let Some(maker) = temporary::maker(&name) else {
-                continue;
-            };
-            if let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? {
-                leftovers.extend(self.leftover(name, &maker)?);
+    pub(crate) fn leftovers(&self, found: &mut Finder<'_>) {
+        let names = match self.names() {
+            Ok(names) => names,
+            Err(error) => return found(Err(error)),
+        };
+        for name in names {
+            if let Some(maker) = temporary::maker(&name)
+                && let Some(leftover) = self.leftover(name, &maker).transpose()
+            {
+                found(leftover);
             }
         }
-        Ok(leftovers)
     }
 
     /// `None` where it is gone by now: it was made.
-    fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover>, FileError> {
+    fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover<'_>>, FileError> {
+        let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? else {
+            return Ok(None);
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = beneath::open(&self.fd, &*name, flags, BELOW);
         if matches!(opened, Err(Errno::NOENT)) {
@@ -83,8 +92,8 @@ impl Directory {
         let held = opened.and_then(|fd| temporary::hold(&fd).map(|()| fd));
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
-            directory: self.try_clone()?,
-            making: judge(maker.pid, held.as_ref().map(drop), there(maker.pid), age),
+            directory: self,
+            making: judge(maker.pid, held.as_ref().map(drop), is_there(maker.pid), age),
             name,
             _held: held.ok(),
         }))
@@ -99,19 +108,14 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
     }
 }
 
-/// Whether some process has a pid; `None` where that can't be told.
-fn there(pid: u32) -> Option<bool> {
-    Path::new(&format!("/proc/{pid}")).try_exists().ok()
-}
-
 /// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
 /// that isn't there may be one of another pid namespace, and one that is may be another process's by
 /// now.
-fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration) -> Making {
-    match (held, there) {
+fn judge(pid: u32, held: Result<(), &Errno>, is_there: bool, age: Duration) -> Making {
+    match (held, is_there) {
         (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
         (Err(error), _) => Making::Unsure(format!("flock: {error}")),
-        (Ok(()), Some(false)) => Making::Over(format!("process {pid}, which was at it, is gone")),
+        (Ok(()), false) => Making::Over(format!("process {pid}, which was at it, is gone")),
         (Ok(()), _) if age > AGE => Making::Over("nobody is at it any more".into()),
         (Ok(()), _) => Making::Unsure(format!("process {pid} may be at it")),
     }
@@ -121,6 +125,7 @@ fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration)
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use super::super::tests::few_files;
     use super::*;
 
     /// More than pids can be.
@@ -136,26 +141,15 @@ mod tests {
         use Making::{Over, UnderWay, Unsure};
         let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
         for (held, there, age, expected) in [
-            (Err(&Errno::WOULDBLOCK), Some(false), long, UnderWay),
+            (Err(&Errno::WOULDBLOCK), false, long, UnderWay),
             (
                 free,
-                Some(false),
+                false,
                 now,
                 Over("process 7, which was at it, is gone".into()),
             ),
-            (
-                free,
-                Some(true),
-                long,
-                Over("nobody is at it any more".into()),
-            ),
-            (
-                free,
-                Some(true),
-                now,
-                Unsure("process 7 may be at it".into()),
-            ),
-            (free, None, now, Unsure("process 7 may be at it".into())),
+            (free, true, long, Over("nobody is at it any more".into())),
+            (free, true, now, Unsure("process 7 may be at it".into())),
         ] {
             assert_eq!(
                 judge(7, held, there, age),
@@ -163,7 +157,7 @@ mod tests {
                 "{held:?} {there:?} {age:?}"
             );
         }
-        let error = judge(7, Err(&Errno::NOLCK), Some(false), long);
+        let error = judge(7, Err(&Errno::NOLCK), false, long);
         assert!(matches!(error, Unsure(why) if why.starts_with("flock: ")));
     }
 
@@ -203,19 +197,16 @@ mod tests {
         let at_it = std::fs::File::open(path(&held)).unwrap();
         temporary::hold(&at_it).unwrap();
 
-        let leftovers = directory.leftovers().unwrap();
-        let of = |name: &str| {
-            leftovers
-                .iter()
-                .find(|left| left.path() == path(name))
-                .unwrap()
-        };
-        assert_eq!(of(&held).making(), &Making::UnderWay);
-        assert!(matches!(of(&kept[2]).making(), Making::Unsure(_)));
-        let over = leftovers
-            .iter()
-            .filter(|left| matches!(left.making(), Making::Over(_)));
-        let errors: Vec<FileError> = over.filter_map(|left| left.remove().err()).collect();
+        let mut errors = Vec::new();
+        directory.leftovers(&mut |leftover| {
+            let leftover = leftover.unwrap();
+            let is = |name: &str| leftover.path() == path(name);
+            match leftover.making() {
+                Making::UnderWay => assert!(is(&held), "{leftover:?}"),
+                Making::Unsure(_) => assert!(is(&kept[2]), "{leftover:?}"),
+                Making::Over(_) => errors.extend(leftover.remove().err()),
+            }
+        });
         let [error] = &errors[..] else {
             panic!("{errors:?}");
         };
@@ -226,5 +217,24 @@ mod tests {
         names.sort();
         assert_eq!(names.iter().collect::<Vec<_>>(), expected);
         assert_eq!(std::fs::read(&outside).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn there_may_be_more_of_them_than_open_files() {
+        const LEFT: usize = 3000;
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = Directory::create(&temporary.path().join("crust")).unwrap();
+        few_files();
+        for number in 0..LEFT {
+            let name = left(&format!("{number}"), NOBODY, Duration::ZERO);
+            std::fs::write(directory.path().join(name), "{").unwrap();
+        }
+        let mut removed = 0;
+        directory.leftovers(&mut |leftover| {
+            leftover.unwrap().remove().unwrap();
+            removed += 1;
+        });
+        assert_eq!(removed, LEFT);
+        assert_eq!(directory.names().unwrap(), <[String; 0]>::default());
     }
 }

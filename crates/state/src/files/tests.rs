@@ -1,5 +1,7 @@
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::*;
 
 fn directory() -> (tempfile::TempDir, Directory) {
@@ -192,4 +194,44 @@ fn a_directory_comes_and_goes_whole() {
     directory.remove_directory("entry").unwrap();
     directory.remove_directory("entry").unwrap();
     assert_eq!(directory.names().unwrap(), Vec::<String>::new());
+}
+
+/// This process may have fewer files than a node has volumes.
+pub(crate) fn few_files() {
+    let most = getrlimit(Resource::Nofile);
+    let current = Some(128);
+    setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();
+}
+
+#[test]
+fn a_record_is_removed_by_what_it_is_then() {
+    let (_guard, directory) = directory();
+    let remove = |over: &str, other: Option<&str>| {
+        directory.remove_if("record", |bytes| {
+            if let Some(other) = other {
+                directory.write("record", other.as_bytes()).unwrap();
+            }
+            bytes == over.as_bytes()
+        })
+    };
+    let is = |expected: Option<&str>| {
+        let bytes = directory.read("record").unwrap();
+        assert_eq!(bytes.as_deref(), expected.map(str::as_bytes));
+        assert_eq!(directory.names().unwrap().len(), expected.iter().count());
+    };
+    assert!(remove("old", None).unwrap());
+    is(None);
+    directory.write("record", b"new").unwrap();
+    assert!(!remove("old", None).unwrap());
+    is(Some("new"));
+    for (over, newer) in [("old", "newer"), ("newer", "newest")] {
+        assert_eq!(remove(over, Some(newer)).unwrap(), over == "newer");
+        is(Some(newer));
+    }
+    assert!(remove("newest", None).unwrap());
+    is(None);
+    symlink("elsewhere", directory.path().join("record")).unwrap();
+    let error = remove("old", None).unwrap_err().to_string();
+    assert!(error.contains("is a symbolic link"), "{error}");
+    assert_eq!(directory.names().unwrap(), ["record"]);
 }

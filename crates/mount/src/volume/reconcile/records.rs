@@ -1,6 +1,9 @@
 //! The runtime's own records: of bundles, of sandboxes, of devices; and what was being written.
 
+use std::path::Path;
+
 use crust_state::Digest;
+use crust_state::bundle::BundleRecord;
 use crust_state::files::{FileError, Leftover, Making};
 use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
@@ -8,7 +11,7 @@ use crust_state::state_directory::{Records, StateError};
 
 use super::Pass;
 use super::decide;
-use super::finding::{Thing, Verdict};
+use super::finding::{Report, Thing, Verdict};
 use super::pods::Pods;
 use super::volumes::{self, Owner};
 
@@ -19,13 +22,20 @@ impl Pass<'_> {
             Ok(records) => records,
             Err(error) => return self.failed(self.directory("bundles"), &error),
         };
+        self.bundle_records(records);
+    }
+
+    pub(super) fn bundle_records(&mut self, records: Records<Digest, BundleRecord>) {
         for (name, record) in records {
             match record {
                 Ok(record) => {
-                    if let Some(verdict) = decide::bundle(record.config.try_exists()) {
-                        let remove =
-                            |context: &super::Context<'_>| Ok(context.state.remove_bundle(name)?);
-                        self.settle(Thing::Bundle(record.config), verdict, remove);
+                    let look = |config: &Path| decide::bundle(config.try_exists());
+                    if let Some(verdict) = look(&record.config) {
+                        self.settle(Thing::Bundle(record.config), verdict, |context| {
+                            // It may have been made anew, and written on record, meanwhile.
+                            let over = |it: &BundleRecord| is_over(look(&it.config).as_ref());
+                            Ok(context.state.remove_bundle_if(name, over)?)
+                        });
                     }
                 }
                 Err(error) => self.unreadable(self.bundle(name), error.to_string()),
@@ -54,16 +64,15 @@ impl Pass<'_> {
     }
 
     fn sandbox(&mut self, record: &SandboxRecord) {
-        let Some(verdict) = decide::process(&record.process.life()) else {
+        let look = |record: &SandboxRecord| decide::process(&record.process.life());
+        let Some(verdict) = look(record) else {
             return;
         };
         let (id, pod_uid) = (record.id.clone(), Some(record.pod_uid.clone()));
         self.settle(Thing::Sandbox { id, pod_uid }, verdict, |context| {
             // Another one of this id may have come meanwhile.
-            if context.state.sandbox(&record.id)?.as_ref() == Some(record) {
-                context.state.remove_sandbox(&record.id)?;
-            }
-            Ok(())
+            let over = |it: &SandboxRecord| is_over(look(it).as_ref());
+            Ok(context.state.remove_sandbox_if(&record.id, over)?)
         });
     }
 
@@ -104,32 +113,42 @@ impl Pass<'_> {
     /// Those whose volume nobody can have: an unstage was killed, a driver that stages for Kata took
     /// the entry away itself, or the node has booted.
     pub(super) fn sweep_owners(&mut self, owners: &[Owner], pods: &Pods) {
+        let judged = self.judged(owners, pods);
+        if !judged.is_empty() {
+            self.settle_owners(judged);
+        }
+    }
+
+    pub(super) fn judged<'o>(&self, owners: &'o [Owner], pods: &Pods) -> Vec<(&'o Owner, Verdict)> {
         let judged = owners.iter();
         let judged = judged.filter_map(|owner| Some((owner, self.judge(owner, pods)?)));
-        let judged: Vec<_> = judged.collect();
-        if judged.is_empty() {
-            return;
-        }
+        judged.collect()
+    }
+
+    pub(super) fn settle_owners(&mut self, judged: Vec<(&Owner, Verdict)>) {
         // In a dry run for nothing: lists are replaced whole.
         let _lock = match self.wait_for(LockName::Owners) {
             Ok(lock) => lock,
             Err(why) => return self.leave(self.directory("owners"), why),
         };
         for (owner, verdict) in judged {
-            let (device, volume) = (owner.device, Some(owner.volume.clone()));
             // The lock isn't held while a device is looked at; what has been staged since stays.
-            if owner.is_of_this_boot && self.has_entry(owner) == Ok(true) {
-                continue;
-            }
+            let verdict = match self.has_entry(owner) {
+                Ok(true) if owner.is_of_this_boot => continue,
+                Err(why) if owner.is_of_this_boot => Verdict::Leave(why),
+                _ => verdict,
+            };
+            let (device, volume) = (owner.device, Some(owner.volume.clone()));
             self.settle(Thing::Owner { device, volume }, verdict, |context| {
-                Ok(context.state.remove_owner(device, &owner.volume)?)
+                context.state.remove_owner(device, &owner.volume)?;
+                Ok(true)
             });
         }
     }
 
     fn judge(&self, owner: &Owner, pods: &Pods) -> Option<Verdict> {
         let (device, volume) = (owner.device, &owner.volume);
-        let look = || volumes::device(&self.context, volume, device);
+        let look = || volumes::device(&self.context, self.mode, volume, device);
         let (has_entry, pod) = (self.has_entry(owner), pods.of_target(volume));
         decide::owner(owner.is_of_this_boot, has_entry, pod, look)
     }
@@ -142,31 +161,37 @@ impl Pass<'_> {
 
     /// What was being made or removed.
     pub(super) fn leftovers(&mut self) {
-        match self.context.crust.leftovers() {
-            Ok((leftovers, errors)) => {
-                self.settle_leftovers(leftovers);
-                for error in errors {
-                    unlisted(&error);
-                }
-            }
-            Err(error) => unlisted(&error),
-        }
-        match self.context.state.leftovers() {
-            Ok(leftovers) => self.settle_leftovers(leftovers),
-            Err(error) => unlisted(&error),
-        }
+        let (crust, state) = (self.context.crust, self.context.state);
+        let mut settle = |found: Result<Leftover<'_>, FileError>| match found {
+            Ok(leftover) => self.leftover(&leftover),
+            Err(error) => self.unlisted.push(error),
+        };
+        crust.leftovers(&mut settle);
+        state.leftovers(&mut settle);
     }
 
-    fn settle_leftovers(&mut self, leftovers: Vec<Leftover>) {
-        for leftover in leftovers {
-            let verdict = match leftover.making() {
-                Making::UnderWay => continue,
-                Making::Over(why) => Verdict::Remove(why.clone()),
-                Making::Unsure(why) => Verdict::Leave(why.clone()),
-            };
-            self.settle(Thing::Leftover(leftover.path()), verdict, |_| {
-                Ok(leftover.remove()?)
-            });
+    fn leftover(&mut self, leftover: &Leftover<'_>) {
+        let verdict = match leftover.making() {
+            Making::UnderWay => return,
+            Making::Over(why) => Verdict::Remove(why.clone()),
+            Making::Unsure(why) => Verdict::Leave(why.clone()),
+        };
+        self.settle(Thing::Leftover(leftover.path()), verdict, |_| {
+            leftover.remove()?;
+            Ok(true)
+        });
+    }
+
+    /// Of what has been told as an entry no more is to be said.
+    pub(super) fn tell_unlisted(&mut self) {
+        for error in std::mem::take(&mut self.unlisted) {
+            let place = error.path().to_owned();
+            let [entry, directory] = [Thing::Entry, Thing::Directory].map(|of| of(place.clone()));
+            let Report { left, failed, .. } = &self.report;
+            let mut told = left.iter().chain(failed);
+            if !told.any(|it| [&entry, &directory].contains(&&it.thing)) {
+                self.failed(directory, &error);
+            }
         }
     }
 
@@ -180,7 +205,7 @@ impl Pass<'_> {
     }
 }
 
-/// Its error names it.
-fn unlisted(error: &FileError) {
-    tracing::warn!("{error}");
+/// What was decided when it was looked at again.
+fn is_over(verdict: Option<&Verdict>) -> bool {
+    matches!(verdict, Some(Verdict::Remove(_)))
 }

@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crust_state::bundle::{BundleRecord, Containers};
 use crust_state::record::{Superblock, User, UserKind, Version, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, CrustDirectory, MountInfo, Process, StateDirectory, TargetPath};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+
+/// The runtime, whose nothing here is.
+const OTHER: &str = "/no-such-runtime";
 
 struct Node {
     config: Config,
@@ -51,6 +56,14 @@ impl Node {
     }
 
     fn stage(&self, pod: &str) -> TargetPath {
+        let (target, info) = self.info(pod);
+        self.with(|context| context.crust.stage(&target, &info))
+            .unwrap();
+        target
+    }
+
+    /// What is to be staged, and its target directory.
+    fn info(&self, pod: &str) -> (TargetPath, MountInfo) {
         let target = self.root.join(format!(
             "kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount"
         ));
@@ -61,9 +74,11 @@ impl Node {
             target_path: Some(target.clone()),
             ..MountInfo::parse(text).unwrap()
         };
-        self.with(|context| context.crust.stage(&target, &info))
-            .unwrap();
-        target
+        (target, info)
+    }
+
+    fn entry(&self, target: &TargetPath) -> PathBuf {
+        self.config.crust_root.join(target.digest().to_string())
     }
 
     fn give(&self, target: &TargetPath, process: Process) {
@@ -108,12 +123,17 @@ impl Node {
         self.with(|context| context.state.write_sandbox(&record).unwrap());
     }
 
+    fn locks(&self) -> Vec<PathBuf> {
+        let locks = self.with(|context| context.state.volume_locks()).unwrap();
+        locks.into_iter().map(|(_, path)| path).collect()
+    }
+
     /// What is removed and what is left, by kinds; the dry run before it said the same.
     fn reconcile(&self) -> (Vec<&'static str>, Vec<&'static str>) {
         let before = self.files();
-        let told = self.with(|context| reconcile(context, Mode::DryRun, &|_| false));
+        let told = self.with(|context| reconcile(context, Mode::DryRun, Path::new(OTHER)));
         assert_eq!(self.files(), before, "a dry run changes nothing");
-        let done = self.with(|context| reconcile(context, Mode::Remove, &|_| false));
+        let done = self.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
         assert_eq!(told, done);
         assert_eq!(done.failed, []);
         let kinds = |findings: &[Finding]| findings.iter().map(|it| it.thing.kind()).collect();
@@ -155,8 +175,7 @@ fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
     let removed = vec!["sandbox", "user", "record", "owner"];
     assert_eq!(node.reconcile(), (removed, vec![]));
     assert_eq!(node.reconcile(), (vec![], vec![]));
-    let entry = node.config.crust_root.join(target.digest().to_string());
-    let mut files: Vec<_> = fs::read_dir(&entry)
+    let mut files: Vec<_> = fs::read_dir(node.entry(&target))
         .unwrap()
         .map(|file| file.unwrap().file_name())
         .collect();
@@ -198,7 +217,9 @@ fn a_volume_goes_with_its_owners_when_its_target_directory_is_gone() {
         "it may"
     );
     fs::remove_file(unreadable).unwrap();
+    assert_eq!(node.locks().len(), 1);
     assert_eq!(node.reconcile(), (vec!["volume", "owner"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let left = node.with(|context| context.crust.survey()).unwrap();
     assert_eq!(
@@ -218,10 +239,9 @@ fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
     let node = Node::new();
     let (held, damaged, nameless) = (node.stage("a"), node.stage("b"), node.stage("c"));
     node.give(&held, dead());
-    let entry = |target: &TargetPath| node.config.crust_root.join(target.digest().to_string());
-    fs::write(entry(&damaged).join("runcrust.json"), "{").unwrap();
+    fs::write(node.entry(&damaged).join("runcrust.json"), "{").unwrap();
     let info = r#"{"device":"/dev/x","volume-type":"block","fstype":"ext4"}"#;
-    fs::write(entry(&nameless).join("mountInfo.json"), info).unwrap();
+    fs::write(node.entry(&nameless).join("mountInfo.json"), info).unwrap();
     let lock = LockName::Volume(held.digest());
     let lock = node
         .with(|context| context.state.lock(lock, context.deadline))
@@ -229,6 +249,194 @@ fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
     assert_eq!(node.reconcile(), (vec![], vec!["volume", "volume"]));
     drop(lock);
     assert_eq!(node.reconcile(), (vec!["user", "record"], vec!["volume"]));
+}
+
+#[test]
+fn a_half_goes_with_its_lock() {
+    let node = Node::new();
+    let (given, real) = (node.root.join("kubelet/pods/a"), node.root.join("real"));
+    fs::create_dir_all(given.parent().unwrap()).unwrap();
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &given).unwrap();
+    let target = node.stage("a");
+    fs::remove_dir_all(node.entry(&target)).unwrap();
+    assert_eq!(node.reconcile(), (vec!["half"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let lock = |target: &TargetPath| {
+        let name = LockName::Volume(target.digest());
+        node.with(|context| context.state.lock(name, context.deadline))
+            .unwrap()
+    };
+    drop(lock(&target));
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    node.with(|context| context.crust.unstage(&target)).unwrap();
+    let held = lock(&target);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    drop(held);
+    assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+    let refused = node.with(|context| super::super::lock(context, &target));
+    refused.unwrap_err();
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default(), "of none is made");
+}
+
+#[test]
+fn there_may_be_more_than_open_files() {
+    let node = Node::new();
+    let most = getrlimit(Resource::Nofile);
+    let current = Some(128);
+    setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();
+    node.stage("a");
+    for number in 0..2000 {
+        let name = format!(".7.{}.{number:x}.0", u32::MAX);
+        fs::write(node.config.crust_root.join(name), "{").unwrap();
+    }
+    for number in 0..300 {
+        let (target, info) = node.info(&format!("b-{number}"));
+        fs::create_dir(node.entry(&target)).unwrap();
+        fs::write(node.entry(&target).join("mountInfo.json"), info.to_json()).unwrap();
+    }
+    let (removed, left) = node.reconcile();
+    assert_eq!((removed, left), (vec!["leftover"; 2000], vec![]));
+}
+
+#[test]
+fn what_cannot_be_looked_into_is_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let link = "0".repeat(64);
+    std::os::unix::fs::symlink("elsewhere", node.config.crust_root.join(&link)).unwrap();
+    let owners = node.config.state_dir.join("owners");
+    fs::create_dir_all(&node.config.state_dir).unwrap();
+    fs::set_permissions(
+        &node.config.state_dir,
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    fs::write(&owners, "").unwrap();
+    let report = node.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
+    let things = |findings: &[Finding]| -> Vec<Thing> {
+        findings.iter().map(|it| it.thing.clone()).collect()
+    };
+    let entry = Thing::Entry(node.config.crust_root.join(&link));
+    assert_eq!(things(&report.left), [entry], "{report:?}");
+    assert_eq!(
+        things(&report.failed),
+        [Thing::Directory(owners)],
+        "{report:?}"
+    );
+    assert_eq!(report.removed, []);
+    drop(target);
+}
+
+/// A bundle, or a sandbox, of the same name may come between a look and the removal.
+#[test]
+fn a_record_that_was_written_anew_meanwhile_stays() {
+    let node = Node::new();
+    node.sandbox("s", "a", dead());
+    let before = node.with(|context| context.state.sandbox_records());
+    node.sandbox("s", "b", Process::current().unwrap());
+    let config = node.root.join("config.json");
+    let bundle = BundleRecord {
+        version: Version,
+        config: config.clone(),
+        containers: Containers::default(),
+        sources: Vec::new(),
+        added: Vec::new(),
+        removed: Vec::new(),
+    };
+    let name = BundleRecord::name(&config);
+    node.with(|context| context.state.write_bundle(name, &bundle))
+        .unwrap();
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let bundles = context.state.bundle_records().unwrap();
+        fs::write(&config, "{}").unwrap();
+        pass.sandboxes(before);
+        pass.bundle_records(bundles);
+        assert_eq!(pass.report, Report::default());
+        assert!(context.state.bundle(name).unwrap().is_some());
+        let sandbox = context.state.sandbox("s").unwrap().unwrap();
+        assert_eq!(sandbox.pod_uid, "b");
+        fs::remove_file(&config).unwrap();
+        pass.bundles();
+        assert_eq!(pass.report.removed.len(), 1);
+        assert!(context.state.bundle(name).unwrap().is_none());
+    });
+}
+
+#[test]
+fn an_owner_whose_volume_came_back_stays() {
+    let node = Node::new();
+    let target = node.stage("a");
+    node.give(&target, dead());
+    let (pods, gone) = (Pods::default(), node.config.crust_root.join("gone"));
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let owners = pass.owners();
+        fs::rename(node.entry(&target), &gone).unwrap();
+        let judged = pass.judged(&owners, &pods);
+        assert_eq!(judged.len(), 1);
+        fs::rename(&gone, node.entry(&target)).unwrap();
+        pass.settle_owners(judged);
+        assert_eq!(pass.report, Report::default());
+        // Nor where that can't be told.
+        fs::rename(node.entry(&target), &gone).unwrap();
+        let judged = pass.judged(&owners, &pods);
+        std::os::unix::fs::symlink(&gone, node.entry(&target)).unwrap();
+        pass.settle_owners(judged);
+        let [left] = &pass.report.left[..] else {
+            panic!("{:?}", pass.report);
+        };
+        assert_eq!(left.thing.kind(), "owner");
+        assert!(left.why.contains("is a link"), "{left:?}");
+        assert_eq!(pass.report.removed, []);
+    });
+}
+
+#[test]
+fn a_runtime_cli_is_this_runtimes_by_whatever_name() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let [runtime, alias, other] = ["runtime", "alias", "other"].map(|name| node.root.join(name));
+    for program in [&runtime, &other] {
+        fs::write(program, "").unwrap();
+    }
+    std::os::unix::fs::symlink(&runtime, &alias).unwrap();
+    let told = |cli: &Path| {
+        let report = node.with(|context| {
+            let volume = context.crust.volume(&target).unwrap().unwrap();
+            volume.publish_cli(cli).unwrap();
+            reconcile(context, Mode::DryRun, &runtime)
+        });
+        (report.removed.len(), report.left.len())
+    };
+    assert_eq!(told(&runtime), (1, 0));
+    assert_eq!(told(&alias), (1, 0));
+    assert_eq!(told(&other), (0, 1));
+    assert_eq!(told(&node.root.join("none")), (0, 1));
+}
+
+/// Whoever mounts a device for the first time finds its lock taken, and not the device.
+#[test]
+fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
+    let node = Node::new();
+    let name = LockName::Device("259:9999".parse().unwrap());
+    node.with(|context| {
+        let lock = |mode: Mode| mode.lock(context.state, name);
+        assert!(lock(Mode::DryRun).unwrap().is_none());
+        let held = lock(Mode::Remove).unwrap();
+        assert!(held.is_some());
+        for mode in [Mode::DryRun, Mode::Remove] {
+            assert!(matches!(lock(mode), Err(LockError::Held { .. })));
+        }
+    });
 }
 
 #[test]
@@ -244,7 +452,7 @@ fn what_there_was_no_time_for_is_left() {
                 ..*context
             },
             Mode::Remove,
-            &|_| false,
+            Path::new(OTHER),
         )
     });
     let [Finding { thing, why }] = &report.left[..] else {

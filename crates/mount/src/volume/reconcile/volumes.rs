@@ -1,17 +1,19 @@
 //! Staged volumes: seen as a whole, judged, and what nobody needs of them removed under their locks.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
 use crust_state::crust::{Found, Shape};
-use crust_state::lock::LockName;
-use crust_state::{DeviceNumber, Life, MountInfo, TargetPath};
+use crust_state::lock::{Lock, LockName};
+use crust_state::{DeviceNumber, Digest, Life, MountInfo, TargetPath};
+use rustix::fs::stat;
 
-use super::Pass;
 use super::decide::{Devices, Part, Seen};
 use super::finding::{Thing, Verdict};
 use super::gone;
 use super::pods::Pods;
+use super::{Mode, Pass};
 use crate::device::{Device, DeviceError};
 use crate::volume::Context;
 use crate::volume::error::Cause;
@@ -22,8 +24,8 @@ use crate::volume::stage::holder;
 pub(super) struct Around<'a> {
     pub(super) pods: &'a Pods,
     pub(super) owners: &'a [Owner],
-    /// Whether a program is this runtime.
-    pub(super) is_ours: &'a dyn Fn(&Path) -> bool,
+    /// This runtime's program.
+    pub(super) runtime: &'a Path,
 }
 
 /// A volume on a device's list.
@@ -44,23 +46,49 @@ impl Pass<'_> {
                 return self.failed(thing, &error);
             }
         };
-        for found in found {
+        for found in &found {
             if self.context.deadline.expired() {
-                self.leave(thing(&found), "there was no time to look at it".into());
+                self.leave(thing(found), "there was no time to look at it".into());
             } else {
-                self.volume(&found, around);
+                self.volume(found, around);
+            }
+        }
+        self.locks(&found.iter().map(|found| found.digest).collect());
+    }
+
+    /// Locks that outlived their volumes, because who removed those was killed. Whoever holds one may
+    /// take it away, whatever is staged by then.
+    fn locks(&mut self, staged: &BTreeSet<Digest>) {
+        let locks = match self.context.state.volume_locks() {
+            Ok(locks) => locks,
+            Err(error) => {
+                let thing = Thing::Directory(error.path().to_owned());
+                return self.failed(thing, &error);
+            }
+        };
+        for (volume, path) in locks {
+            let name = LockName::Volume(volume);
+            if staged.contains(&volume) {
+                continue;
+            }
+            if let Ok(Some(lock)) = self.take(name) {
+                let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
+                self.settle(Thing::Leftover(path), why, |context| {
+                    context.state.retire(lock, name)?;
+                    Ok(true)
+                });
             }
         }
     }
 
     fn volume(&mut self, found: &Found, around: &Around<'_>) {
         // Without the lock, which is mostly for nothing.
-        match see(&self.context, found, around) {
+        match self.see(found, around) {
             Ok(Some(seen)) if !seen.judge().is_empty() => {}
             Ok(_) => return,
             Err(why) => return self.unreadable(thing(found), why),
         }
-        let _lock = match self.take(LockName::Volume(found.digest)) {
+        let lock = match self.take(LockName::Volume(found.digest)) {
             Ok(lock) => lock,
             Err(why) => return self.leave(thing(found), why),
         };
@@ -75,14 +103,15 @@ impl Pass<'_> {
             pods: &pods,
             ..*around
         };
-        match see(&self.context, &again, around) {
-            Ok(Some(seen)) => self.settle_volume(again, &seen),
+        match self.see(&again, around) {
+            Ok(Some(seen)) => self.settle_volume(again, &seen, lock),
             Ok(None) => {}
             Err(why) => self.unreadable(thing(&again), why),
         }
     }
 
-    fn settle_volume(&mut self, found: Found, seen: &Seen) {
+    /// Under its lock, which a look may be without.
+    fn settle_volume(&mut self, found: Found, seen: &Seen, lock: Option<Lock>) {
         let Some(target) = found.target().cloned() else {
             return;
         };
@@ -100,27 +129,60 @@ impl Pass<'_> {
         let is_whole = parts
             .iter()
             .any(|part| matches!(part, Part::Half | Part::All));
-        let done = self.carry_out(|context| remove(context, found, &parts));
-        if is_whole && done.is_ok() {
-            self.gone.push(target.clone());
-        }
+        let done = match (self.mode, lock) {
+            (Mode::Remove, Some(lock)) if is_whole => remove(&self.context, &found, lock),
+            (Mode::Remove, _) => remove_parts(found, &parts),
+            (Mode::DryRun, _) => {
+                self.gone.extend(is_whole.then(|| target.clone()));
+                Ok(())
+            }
+        };
         let done = done.map_err(|cause| cause.to_string());
         for (part, why) in removed {
             self.settled(of(&target, part), why, done.clone());
         }
     }
+
+    /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
+    fn see(&self, found: &Found, around: &Around<'_>) -> Result<Option<Seen>, String> {
+        let Some((target, info)) = staged(found)? else {
+            return Ok(None);
+        };
+        let record = said(found.record())?;
+        let others = said(found.other_records())?;
+        let strays = others.iter().flat_map(|record| &record.users);
+        let stray = strays.into_iter().find(|user| user.process.is_alive());
+        let standing = said(found.standing())?;
+        let cli = said(found.runtime_cli())?;
+        let mut seen = Seen {
+            is_half: found.shape == Shape::Half,
+            is_katas: found.is_katas,
+            users: record.as_ref().map(users),
+            has_stray_record: !others.is_empty(),
+            stray_user: stray.cloned(),
+            cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
+            pod: around.pods.of_target(target),
+            target: gone::look(target, standing.as_ref(), self.context.config),
+            devices: None,
+        };
+        if seen.asks_devices() {
+            let (context, owners) = (&self.context, around.owners);
+            seen.devices = Some(devices(context, self.mode, target, &info.device, owners));
+        }
+        Ok(Some(seen))
+    }
+}
+
+/// Takes all of a volume away, and with it its lock.
+fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause> {
+    context.crust.remove(found)?;
+    Ok(context.state.retire(lock, LockName::Volume(found.digest))?)
 }
 
 /// Takes parts away from a volume, under its lock.
-fn remove(context: &Context<'_>, found: Found, parts: &[&Part]) -> Result<(), Cause> {
-    if parts
-        .iter()
-        .any(|part| matches!(part, Part::Half | Part::All))
-    {
-        return Ok(context.crust.remove(&found)?);
-    }
+fn remove_parts(found: Found, parts: &[&Part]) -> Result<(), Cause> {
     let record = found.record()?;
-    let Some(volume) = found.into_volume() else {
+    let Some(volume) = found.into_volume()? else {
         return Ok(());
     };
     if parts.iter().any(|part| !matches!(part, Part::User(_))) {
@@ -156,32 +218,10 @@ fn thing(found: &Found) -> Thing {
     }
 }
 
-/// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
-fn see(context: &Context<'_>, found: &Found, around: &Around<'_>) -> Result<Option<Seen>, String> {
-    let Some((target, info)) = staged(found)? else {
-        return Ok(None);
-    };
-    let record = said(found.record())?;
-    let others = said(found.other_records())?;
-    let strays = others.iter().flat_map(|record| &record.users);
-    let stray = strays.into_iter().find(|user| user.process.is_alive());
-    let standing = said(found.standing())?;
-    let cli = said(found.runtime_cli())?;
-    let mut seen = Seen {
-        is_half: found.shape == Shape::Half,
-        is_katas: found.is_katas,
-        users: record.as_ref().map(users),
-        has_stray_record: !others.is_empty(),
-        stray_user: stray.cloned(),
-        cli: cli.map(|cli| (cli.clone(), (around.is_ours)(&cli))),
-        pod: around.pods.of_target(target),
-        target: gone::look(target, standing.as_ref(), context.config),
-        devices: None,
-    };
-    if seen.asks_devices() {
-        seen.devices = Some(devices(context, target, &info.device, around.owners));
-    }
-    Ok(Some(seen))
+/// Whether a path leads to a program, by whatever name.
+fn is_same(path: &Path, program: &Path) -> bool {
+    let which = |path| stat(path).map(|it| (it.st_dev, it.st_ino)).ok();
+    which(path).is_some_and(|it| which(program) == Some(it))
 }
 
 /// What was staged; `None` where nothing has to be known of it.
@@ -206,7 +246,13 @@ fn has_dead_users(found: &Found) -> Result<bool, String> {
 
 /// Whether the devices of a volume of which nobody on record lives are let go: those that it was
 /// mounted from since it was staged, and the one that is staged.
-fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[Owner]) -> Devices {
+fn devices(
+    context: &Context<'_>,
+    mode: Mode,
+    target: &TargetPath,
+    staged: &Path,
+    owners: &[Owner],
+) -> Devices {
     let owners = owners
         .iter()
         .filter(|owner| owner.volume == *target && owner.is_of_this_boot);
@@ -219,14 +265,24 @@ fn devices(context: &Context<'_>, target: &TargetPath, staged: &Path, owners: &[
     }
     let looked = numbers
         .into_iter()
-        .map(|number| device(context, target, number));
+        .map(|number| device(context, mode, target, number));
     let held = looked.into_iter().find(|device| *device != Devices::Free);
     held.unwrap_or(Devices::Free)
 }
 
-/// One of them.
-pub(super) fn device(context: &Context<'_>, target: &TargetPath, number: DeviceNumber) -> Devices {
-    match holder(context, target, number) {
+/// One of them. A device that hangs holds up whoever opens it; after the deadline none is opened.
+pub(super) fn device(
+    context: &Context<'_>,
+    mode: Mode,
+    target: &TargetPath,
+    number: DeviceNumber,
+) -> Devices {
+    if context.deadline.expired() {
+        return Devices::Held("there was no time to look at its device".into());
+    }
+    match holder(context, target, number, |name| {
+        mode.lock(context.state, name)
+    }) {
         Ok(None) => Devices::Free,
         Ok(Some(who)) => Devices::Held(who),
         Err(cause) => Devices::Held(cause.to_string()),
