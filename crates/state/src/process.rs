@@ -82,13 +82,7 @@ impl Process {
                 Some(_) => Life::Lives,
                 None => Life::Unknown(format!("/proc/{pid}/stat can't be understood")),
             },
-            // ESRCH: it went while it was being read.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
-            {
-                Life::Ended(End::Gone(pid))
-            }
+            Err(error) if is_nobodys(&error) => Life::Ended(End::Gone(pid)),
             Err(error) => Life::Unknown(format!("/proc/{pid}/stat: {error}")),
         }
     }
@@ -140,8 +134,24 @@ fn pid_namespace() -> Option<u64> {
     Some(stat("/proc/self/ns/pid").ok()?.st_ino)
 }
 
-fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
+/// Whether whoever has this pid by now can still do anything; `None` where that can't be told.
+pub(crate) fn runs(pid: u32) -> Option<bool> {
+    match stat_of(pid) {
+        Ok(stat) => Stat::parse(&stat).map(|stat| stat.is_of_the_living()),
+        Err(error) => is_nobodys(&error).then_some(false),
+    }
+}
+
+fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
     bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
+}
+
+/// Of [`stat_of`]'s errors. ESRCH: it went while it was being read.
+fn is_nobodys(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOENT | Errno::SRCH)
+    )
 }
 
 /// Which boot of the node this is.
@@ -226,6 +236,7 @@ mod tests {
             .unwrap();
         let process = Process::of(child.id().cast_signed()).unwrap();
         assert!(process.is_alive());
+        assert_eq!(runs(child.id()), Some(true));
         let other = Process {
             start_time: process.start_time + 1,
             ..process.clone()
@@ -251,7 +262,13 @@ mod tests {
         while process.is_alive() {
             std::thread::yield_now();
         }
+        assert_eq!(
+            runs(child.id()),
+            Some(false),
+            "nobody has asked for its end"
+        );
         child.wait().unwrap();
         assert_eq!(process.life(), Life::Ended(End::Gone(pid)));
+        assert_eq!(runs(u32::MAX), Some(false), "no pid is as large");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::container::end;
+use runcrust_tests::container::{end, vanish};
 use runcrust_tests::gc::gc;
 use runcrust_tests::kata::KataEntry;
 use runcrust_tests::node::{PATIENCE, utf8};
@@ -14,7 +14,7 @@ use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, on_each_delegate, process, wait_until};
 use serde_json::json;
 
-use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, vanish, why_left};
+use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, why_left};
 
 const NOTHING: [PathBuf; 0] = [];
 

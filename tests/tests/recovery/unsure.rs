@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 
 use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::container::vanish;
 use runcrust_tests::gc::{collected, gc};
 use runcrust_tests::{Delegate, Node};
 use serde_json::Value;
 
-use crate::{POD, assert_collected, vanish, why_left};
+use crate::{POD, assert_collected, why_left};
 
 #[test]
 fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {

@@ -1,7 +1,7 @@
 //! What a process that was killed was making.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, OFlags};
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::temporary::{self, Maker, since_the_epoch};
 use super::{BELOW, Directory, FileError, failed};
 use crate::beneath;
+use crate::process::runs;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
@@ -84,7 +85,7 @@ impl Directory {
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self.try_clone()?,
-            making: judge(maker.pid, held.as_ref().map(drop), there(maker.pid), age),
+            making: judge(maker.pid, held.as_ref().map(drop), runs(maker.pid), age),
             name,
             _held: held.ok(),
         }))
@@ -99,16 +100,11 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
     }
 }
 
-/// Whether some process has a pid; `None` where that can't be told.
-fn there(pid: u32) -> Option<bool> {
-    Path::new(&format!("/proc/{pid}")).try_exists().ok()
-}
-
 /// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
-/// that isn't there may be one of another pid namespace, and one that is may be another process's by
+/// that doesn't run may be one of another pid namespace, and one that does may be another process's by
 /// now.
-fn judge(pid: u32, held: Result<(), &Errno>, there: Option<bool>, age: Duration) -> Making {
-    match (held, there) {
+fn judge(pid: u32, held: Result<(), &Errno>, runs: Option<bool>, age: Duration) -> Making {
+    match (held, runs) {
         (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
         (Err(error), _) => Making::Unsure(format!("flock: {error}")),
         (Ok(()), Some(false)) => Making::Over(format!("process {pid}, which was at it, is gone")),
@@ -135,7 +131,7 @@ mod tests {
     fn nobody_is_at_what_can_be_had_and_whose_maker_is_gone() {
         use Making::{Over, UnderWay, Unsure};
         let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
-        for (held, there, age, expected) in [
+        for (held, runs, age, expected) in [
             (Err(&Errno::WOULDBLOCK), Some(false), long, UnderWay),
             (
                 free,
@@ -158,9 +154,9 @@ mod tests {
             (free, None, now, Unsure("process 7 may be at it".into())),
         ] {
             assert_eq!(
-                judge(7, held, there, age),
+                judge(7, held, runs, age),
                 expected,
-                "{held:?} {there:?} {age:?}"
+                "{held:?} {runs:?} {age:?}"
             );
         }
         let error = judge(7, Err(&Errno::NOLCK), Some(false), long);
