@@ -24,7 +24,7 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     scene.put_away();
     let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
     let expected: BTreeSet<&str> = row.programs.iter().copied().collect();
-    assert_eq!(programs, expected, "whose steps these are");
+    assert_eq!(programs, expected, "whose steps these are: {steps:?}");
     steps
 }
 
@@ -109,7 +109,11 @@ on_each_delegate! {
     }
 
     fn restoring_a_container(delegate: Delegate) {
-        kill(delegate, &creates::RESTORE);
+        let row = match delegate {
+            Delegate::Runc => creates::RESTORE_RUNC,
+            Delegate::Crun => creates::RESTORE,
+        };
+        kill(delegate, &row);
     }
 
     fn deleting_a_container_in_a_sandbox(delegate: Delegate) {

@@ -80,9 +80,9 @@ fn step(
 /// With all of the mode that mkdir(2) gives: whoever finds it when we were killed won't change it.
 fn made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     let callers = umask(Mode::empty());
-    let made = mkdirat(parent, name, mode);
+    let result = mkdirat(parent, name, mode);
     umask(callers);
-    made
+    result
 }
 
 fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {

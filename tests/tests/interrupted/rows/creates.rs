@@ -1,6 +1,10 @@
 //! Creates, in each of the ways that a volume comes to a container.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use runcrust_tests::container::end;
+use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Container, Run};
 
 use crate::row::{Begun, Row};
@@ -111,6 +115,9 @@ pub(crate) const TWO: Row = Row {
 /// With a subPath that isn't there, which is made in the volume.
 pub(crate) const SUBPATH: Row = Row {
     begin: |scene| {
+        // More than a umask leaves, and than fsGroup gives.
+        let mode = Permissions::from_mode(0o777);
+        with_mounted(scene.device.path(), |root| fs::set_permissions(root, mode)).expect("chmod");
         let subpath = scene.stage().join("sub/path");
         let bundle = scene.plain_bundle().bind(subpath, "/sub", &[]);
         Begun::create(scene, bundle)
@@ -171,6 +178,12 @@ pub(crate) const RESTORE: Row = Row {
         begun
     },
     ..PLAIN
+};
+
+/// The same in runc, which ends what it can't restore as a container that has ended.
+pub(crate) const RESTORE_RUNC: Row = Row {
+    programs: &["runcrust", "crust-mount-hook release"],
+    ..RESTORE
 };
 
 /// Containers of a sandbox that is created again: one that has the volume, and it.
