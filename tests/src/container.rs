@@ -15,7 +15,7 @@ use crate::bundle::Pod;
 use crate::cleanup::{Cleanup, Working};
 use crate::node::PATIENCE;
 use crate::run::describe;
-use crate::{Bundle, Run, Runtime, cgroup, wait_until};
+use crate::{Bundle, Run, Runtime, cgroup, process, wait_until};
 
 /// A container of a written bundle. Dropped, it is killed and deleted through the bare delegate,
 /// and what is left in its cgroup is killed, whatever the runtime under test made of it.
@@ -259,6 +259,31 @@ pub fn end(containers: impl IntoIterator<Item = Container>) {
     for container in containers {
         container.end();
         fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+    }
+}
+
+/// Kills all processes of containers at once, as a machine's out-of-memory killer might, and removes
+/// their bundles, as a node that boots does: nobody runs a hook or a `delete`.
+///
+/// # Panics
+///
+/// When one doesn't end.
+#[track_caller]
+pub fn vanish(containers: &[&Container]) {
+    let processes = containers.iter().flat_map(|container| {
+        let mut pids = cgroup::processes(container.cgroup());
+        pids.push(container.pid());
+        pids
+    });
+    let processes: Vec<i32> = processes.collect();
+    for pid in &processes {
+        process::kill_now(*pid);
+    }
+    wait_until("the processes to end", PATIENCE, || {
+        !processes.iter().any(|pid| process::is_alive(*pid))
+    });
+    for container in containers {
+        fs::remove_dir_all(container.bundle()).expect("its bundle");
     }
 }
 

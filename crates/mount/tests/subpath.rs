@@ -187,6 +187,14 @@ fn a_link_to_nothing_is_refused_and_its_target_is_not_made() {
 
 #[test]
 fn what_is_missing_is_made_with_the_roots_mode_whatever_the_umask() {
+    let status = || fs::read_to_string("/proc/self/status").expect("our own status");
+    let umask = || {
+        status()
+            .lines()
+            .find(|line| line.starts_with("Umask:"))
+            .map(str::to_owned)
+    };
+    let callers = umask();
     for (mode, expected) in [
         (0o2770, 0o2770),
         (0o777, 0o777),
@@ -216,6 +224,7 @@ fn what_is_missing_is_made_with_the_roots_mode_whatever_the_umask() {
         let again = try_resolve(&tree, "old/a/b/c", Missing::Create).expect("it is there");
         assert!(is(&again, &old.join("a/b/c")));
     }
+    assert_eq!(umask(), callers, "the container's");
 }
 
 #[test]

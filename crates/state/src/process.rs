@@ -159,7 +159,16 @@ pub(crate) fn is_there(pid: impl TryInto<i32>) -> bool {
         .is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-fn stat_of(pid: i32) -> io::Result<Vec<u8>> {
+/// Whether whoever has this pid by now can still do anything. One that has ended, and that nobody has
+/// waited for, is there still.
+pub(crate) fn runs(pid: u32) -> bool {
+    match stat_of(pid) {
+        Ok(stat) => Stat::parse(&stat).is_none_or(|stat| stat.is_of_the_living()),
+        Err(_) => is_there(pid),
+    }
+}
+
+fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
     bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
 }
 
@@ -259,6 +268,7 @@ mod tests {
             .unwrap();
         let process = Process::of(child.id().cast_signed()).unwrap();
         assert!(process.is_alive());
+        assert!(runs(child.id()));
         let other = Process {
             start_time: process.start_time + 1,
             ..process.clone()
@@ -284,7 +294,12 @@ mod tests {
         while process.is_alive() {
             std::thread::yield_now();
         }
+        assert!(
+            !runs(child.id()),
+            "nobody has asked for its end"
+        );
         child.wait().unwrap();
         assert_eq!(process.life(), Life::Ended(End::Gone(pid)));
+        assert!(!runs(u32::MAX), "no pid is as large");
     }
 }

@@ -14,6 +14,8 @@ enum When {
     Always,
     /// With one of these flags in this argument.
     Flag(usize, u64),
+    /// With one of these flags in the word that this argument points to.
+    FlagBehind(usize, u64),
 }
 
 /// Also those that claim something: an `openat` of a device with `O_EXCL`.
@@ -29,7 +31,7 @@ macro_rules! calls {
     };
 }
 
-use When::{Always, Flag};
+use When::{Always, Flag, FlagBehind};
 
 const CALLS: &[Call] = calls! {
     chroot: SYS_chroot Always,
@@ -59,6 +61,9 @@ const CALLS: &[Call] = calls! {
     move_mount: SYS_move_mount Always,
     open_tree: SYS_open_tree Always,
     openat: SYS_openat Flag(2, OPENS),
+    // The first of `struct open_how`.
+    openat2: SYS_openat2 FlagBehind(2, OPENS),
+    pidfd_send_signal: SYS_pidfd_send_signal Always,
     pwrite64: SYS_pwrite64 Always,
     renameat: SYS_renameat Always,
     renameat2: SYS_renameat2 Always,
@@ -95,13 +100,19 @@ const OLD: &[Call] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[Call] = &[];
 
-/// The name of a call that changes something, if it does with these arguments.
-pub(super) fn changing(number: u64, arguments: [u64; 3]) -> Option<&'static str> {
+/// The name of a call that changes something, if it does with these arguments. `word` reads what stands
+/// at an address of the caller's; where nothing can be read the call will fail.
+pub(super) fn changing(
+    number: u64,
+    arguments: [u64; 3],
+    word: impl FnOnce(u64) -> Option<u64>,
+) -> Option<&'static str> {
     let mut calls = CALLS.iter().chain(OLD);
     let call = calls.find(|call| u64::try_from(call.number) == Ok(number))?;
     let counts = match call.counts {
         Always => true,
         Flag(argument, flags) => arguments[argument] & flags != 0,
+        FlagBehind(argument, flags) => word(arguments[argument]).unwrap_or(0) & flags != 0,
     };
     counts.then_some(call.name)
 }
@@ -110,25 +121,49 @@ pub(super) fn changing(number: u64, arguments: [u64; 3]) -> Option<&'static str>
 mod tests {
     use super::*;
 
+    fn changing(call: c_long, arguments: [u64; 3]) -> Option<&'static str> {
+        let number = u64::try_from(call).unwrap();
+        super::changing(number, arguments, |_| {
+            unreachable!("{call} is told nothing so")
+        })
+    }
+
+    /// The flags of each kind of open, and whether it is a step.
+    const FLAGS: [(i32, bool); 6] = [
+        (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, false),
+        (libc::O_PATH, false),
+        (libc::O_WRONLY, false),
+        (libc::O_WRONLY | libc::O_CREAT, true),
+        (libc::O_RDONLY | libc::O_EXCL, true),
+        (libc::O_WRONLY | libc::O_TMPFILE, true),
+    ];
+
     #[test]
     fn what_only_looks_is_no_step() {
-        let number = |call: c_long| u64::try_from(call).unwrap();
-        let open = |flags: i32| {
-            changing(
-                number(libc::SYS_openat),
-                [0, 0, u64::try_from(flags).unwrap()],
-            )
-        };
-        assert_eq!(
-            open(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC),
-            None
-        );
-        assert_eq!(open(libc::O_PATH), None);
-        assert_eq!(open(libc::O_WRONLY | libc::O_CREAT), Some("openat"));
-        assert_eq!(open(libc::O_RDONLY | libc::O_EXCL), Some("openat"));
-        let ioctl = |request: u64| changing(number(libc::SYS_ioctl), [0, request, 0]);
+        for (flags, is_step) in FLAGS {
+            let step = changing(libc::SYS_openat, [0, 0, u64::try_from(flags).unwrap()]);
+            assert_eq!(step, is_step.then_some("openat"), "{flags:o}");
+        }
+        let ioctl = |request| changing(libc::SYS_ioctl, [0, request, 0]);
         assert_eq!(ioctl(0x8008_1272), None, "BLKGETSIZE64");
         assert_eq!(ioctl(0x4018_586e), Some("ioctl"), "XFS_IOC_FSGROWFSDATA");
-        assert_eq!(changing(number(libc::SYS_read), [0; 3]), None);
+        assert_eq!(changing(libc::SYS_read, [0; 3]), None);
+    }
+
+    #[test]
+    fn the_flags_of_openat2_are_its_callers_to_be_read() {
+        const HOW: u64 = 0x7fff_0000;
+        let number = u64::try_from(libc::SYS_openat2).unwrap();
+        let open = |word: Option<u64>| {
+            super::changing(number, [0, 0, HOW], |address| {
+                assert_eq!(address, HOW);
+                word
+            })
+        };
+        for (flags, is_step) in FLAGS {
+            let step = open(Some(u64::try_from(flags).unwrap()));
+            assert_eq!(step, is_step.then_some("openat2"), "{flags:o}");
+        }
+        assert_eq!(open(None), None);
     }
 }

@@ -187,7 +187,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         let tracee = self.tracees.entry(pid).or_default();
         if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
             let (number, arguments) = called(&registers);
-            tracee.call = calls::changing(number, arguments);
+            tracee.call = calls::changing(number, arguments, |address| word(pid, address));
             return;
         }
         let call = tracee.call.take();
@@ -210,6 +210,12 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
             self.killed = true;
         }
     }
+}
+
+/// What stands at an address of a tracee's; `None` where nothing does.
+fn word(pid: Pid, address: u64) -> Option<u64> {
+    let word = ptrace::read(pid, address as ptrace::AddressType).ok()?;
+    Some(word.cast_unsigned())
 }
 
 /// Of this thread's children and tracees alone: other threads wait for theirs.

@@ -11,7 +11,7 @@ use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{Delegate, on_each_delegate};
 
 use crate::choice::Choice;
-use crate::row::Row;
+use crate::row::{First, Row};
 use crate::rows::{creates, ends, verbs};
 use crate::scene::Scene;
 
@@ -24,7 +24,7 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     scene.put_away();
     let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
     let expected: BTreeSet<&str> = row.programs.iter().copied().collect();
-    assert_eq!(programs, expected, "whose steps these are");
+    assert_eq!(programs, expected, "whose steps these are: {steps:?}");
     steps
 }
 
@@ -38,7 +38,7 @@ fn killed_after(delegate: Delegate, row: &Row, step: &Step) {
         "it came to its end, {ended:?}, and not to this step"
     );
     begun.clear();
-    row.goes_on(begun, &scene);
+    row.goes_on(begun, &scene, First::by_turns(step.nth));
 }
 
 /// Kills whatever the row does at the chosen steps of it; goes on after one that went wrong.
@@ -92,8 +92,28 @@ on_each_delegate! {
         kill(delegate, &creates::HOOKED);
     }
 
+    fn creating_a_container_with_two_volumes(delegate: Delegate) {
+        kill(delegate, &creates::TWO);
+    }
+
+    fn creating_a_container_whose_subpath_is_made(delegate: Delegate) {
+        kill(delegate, &creates::SUBPATH);
+    }
+
+    fn creating_a_container_of_the_same_bundle_again(delegate: Delegate) {
+        kill(delegate, &creates::AGAIN);
+    }
+
+    fn creating_a_container_of_the_same_bundle_without_its_volume(delegate: Delegate) {
+        kill(delegate, &creates::AGAIN_WITHOUT);
+    }
+
     fn restoring_a_container(delegate: Delegate) {
-        kill(delegate, &creates::RESTORE);
+        let row = match delegate {
+            Delegate::Runc => creates::RESTORE_RUNC,
+            Delegate::Crun => creates::RESTORE,
+        };
+        kill(delegate, &row);
     }
 
     fn deleting_a_container_in_a_sandbox(delegate: Delegate) {
@@ -113,7 +133,23 @@ on_each_delegate! {
     }
 }
 
+on_each_delegate! {
+    fn collecting_what_is_left(delegate: Delegate) {
+        kill(delegate, &verbs::GC);
+    }
+}
+
 // The delegate has no part in these.
+
+/// All that we make is made by openat2(2), whose flags are behind a pointer.
+#[test]
+fn what_is_made_is_a_step() {
+    for row in [&verbs::STAGE, &verbs::PUBLISH, &creates::PLAIN] {
+        let steps = steps_of(Delegate::Runc, row);
+        let first = Step::new("runcrust", "openat2", 1);
+        assert!(steps.contains(&first), "{steps:?}");
+    }
+}
 
 #[test]
 fn staging() {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use runcrust_tests::node::PATIENCE;
 use runcrust_tests::random::{Random, seed};
-use runcrust_tests::{Delegate, cgroup, on_each_delegate, process};
+use runcrust_tests::{Delegate, cgroup, on_each_delegate, process, wait_until};
 
 use crate::choice::Choice;
-use crate::row::Row;
+use crate::row::{First, Row};
 use crate::rows::{creates, ends};
 use crate::scene::Scene;
 
@@ -52,30 +53,36 @@ fn duration(delegate: Delegate, row: &Row) -> Duration {
     duration
 }
 
-fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration) {
+fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: First) {
     let scene = Scene::of(delegate, row);
     let mut begun = (row.begin)(&scene);
     let mut child = begun.start();
     thread::sleep(wait);
     while child.try_wait().expect("waitpid").is_none() && !victim.kill(child.id().cast_signed()) {}
     let _ = child.wait().expect("waitpid");
+    if matches!(victim, Victim::Group) {
+        // Only the first is our child.
+        wait_until("the killed to end", PATIENCE, || {
+            process::in_group(child.id().cast_signed()).is_empty()
+        });
+    }
     begun.clear();
     if let Some((container, _)) = &begun.container {
         // What a delegate that was killed doesn't know of any more, kubelet ends with the pod's group.
         cgroup::kill_and_remove(container.cgroup());
     }
-    row.goes_on(begun, &scene);
+    row.goes_on(begun, &scene, first);
 }
 
 /// At moments of which a create by itself has each.
 fn kill(delegate: Delegate, row: &Row, victim: Victim) {
     let whole = duration(delegate, row);
     let mut random = Random::new(seed());
-    for _ in 0..Choice::made().moments() {
+    for nth in 0..Choice::made().moments() {
         let percent = u32::try_from(random.below(100)).expect("it is less");
         let wait = whole * percent / 100;
         println!("{victim:?} killed after {wait:?} of {whole:?}");
-        killed_after(delegate, row, victim, wait);
+        killed_after(delegate, row, victim, wait, First::by_turns(nth));
     }
 }
 

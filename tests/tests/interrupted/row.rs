@@ -5,8 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use runcrust_tests::container::end;
-use runcrust_tests::gc::assert_sure;
+use runcrust_tests::gc::{assert_sure, collected};
 use runcrust_tests::{Bundle, Container};
+use serde_json::Value;
 
 use crate::scene::Scene;
 
@@ -21,6 +22,8 @@ pub(crate) struct Row {
     pub(crate) fstype: &'static str,
     /// kubelet's directory is a link: each volume has two entries.
     pub(crate) linked: bool,
+    /// The pod has a second volume.
+    pub(crate) two: bool,
     /// Makes what it begins with.
     pub(crate) begin: fn(&Scene) -> Begun,
     /// Does the same again; which containers there are then. The first has the volume at `/data`.
@@ -39,6 +42,7 @@ impl Row {
             configuration: "",
             fstype: "ext4",
             linked: false,
+            two: false,
             begin,
             again,
         }
@@ -46,13 +50,19 @@ impl Row {
 
     /// After the kill nothing is found that nobody can be sure of, or that stands in the way of the
     /// same again, and of another pod, with the data that is there; and nothing is left when they have
-    /// ended.
-    pub(crate) fn goes_on(&self, begun: Begun, scene: &Scene) {
+    /// ended. So it is when `gc` goes on first, which takes nothing away that is needed.
+    pub(crate) fn goes_on(&self, begun: Begun, scene: &Scene, first: First) {
         scene.assert_host_is_clean();
         if begun.sandbox.is_none() {
             scene.wait_until_free();
         }
-        assert_sure(&scene.node);
+        match first {
+            First::Caller => assert_sure(&scene.node),
+            First::Gc => {
+                let said = collected(&scene.node);
+                assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
+            }
+        }
         let containers = (self.again)(begun, scene);
         scene.assert_works(&containers[0]);
         end(containers);
@@ -67,6 +77,26 @@ impl Row {
     }
 }
 
+/// Who goes on after a kill.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum First {
+    /// The caller, or kubelet: the same is done again.
+    Caller,
+    /// A timer: `crust_ops` reconciles.
+    Gc,
+}
+
+impl First {
+    /// Of a row's steps and of moments, every other one is `gc`'s.
+    pub(crate) fn by_turns(nth: usize) -> Self {
+        if nth.is_multiple_of(2) {
+            Self::Gc
+        } else {
+            Self::Caller
+        }
+    }
+}
+
 /// What is about to be done.
 pub(crate) struct Begun {
     /// It is killed somewhere.
@@ -75,6 +105,8 @@ pub(crate) struct Begun {
     pub(crate) container: Option<(Container, Bundle)>,
     /// The pod's sandbox, where one runs.
     pub(crate) sandbox: Option<Container>,
+    /// Containers of before, whose end no delegate has seen.
+    pub(crate) vanished: Vec<Container>,
 }
 
 impl Begun {
@@ -84,6 +116,7 @@ impl Begun {
             command,
             container: None,
             sandbox: None,
+            vanished: Vec::new(),
         }
     }
 
@@ -91,11 +124,15 @@ impl Begun {
     pub(crate) fn create(scene: &Scene, bundle: Bundle) -> Self {
         let bundle = bundle.write();
         let container = scene.node.container(&bundle);
-        Self {
-            command: container.create_command(),
-            container: Some((container, bundle)),
-            sandbox: None,
-        }
+        Self::about(container.create_command(), container, bundle)
+    }
+
+    /// The create of a container of a bundle that had one before, which has ended.
+    pub(crate) fn create_again(scene: &Scene, bundle: Bundle) -> Self {
+        let bundle = bundle.write();
+        scene.node.run(&bundle).end();
+        let container = scene.node.container(&bundle);
+        Self::about(container.create_command(), container, bundle)
     }
 
     /// The delete of a container that has run.
@@ -103,10 +140,14 @@ impl Begun {
         let bundle = bundle.write();
         let container = scene.node.run(&bundle);
         container.stop();
+        let command = container.command(&["delete", container.id()]);
+        Self::about(command, container, bundle)
+    }
+
+    fn about(command: Command, container: Container, bundle: Bundle) -> Self {
         Self {
-            command: container.command(&["delete", container.id()]),
             container: Some((container, bundle)),
-            sandbox: None,
+            ..Self::verb(command)
         }
     }
 

@@ -34,6 +34,8 @@ const GROWTH: u64 = 16 << 20;
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) device: LoopDevice,
+    /// Of the pod's second volume.
+    second: Option<LoopDevice>,
     /// So many lines containers have written to the volume.
     lines: Cell<usize>,
     /// The file system's bytes as it was made.
@@ -43,7 +45,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new(node: Node) -> Self {
         let device = node.ext4();
-        Self::with(node, device)
+        Self::with(node, device, None)
     }
 
     /// What a row needs.
@@ -54,10 +56,15 @@ impl Scene {
             symlink(real, node.handler().kubelet_dir()).expect("a link");
         }
         let device = node.made(row.fstype);
-        Self::with(node, device)
+        let second = row.two.then(|| node.made(row.fstype));
+        if let Some(second) = &second {
+            with_mounted(second.path(), |root| fs::write(root.join("file"), "x\n"))
+                .expect("a line");
+        }
+        Self::with(node, device, second)
     }
 
-    fn with(node: Node, device: LoopDevice) -> Self {
+    fn with(node: Node, device: LoopDevice, second: Option<LoopDevice>) -> Self {
         let size = with_mounted(device.path(), |root| {
             fs::write(root.join("file"), "x\n").expect("a line");
             let statfs = rustix::fs::statvfs(root).expect("statvfs");
@@ -66,6 +73,7 @@ impl Scene {
         Self {
             node,
             device,
+            second,
             lines: Cell::new(1),
             size,
         }
@@ -76,27 +84,52 @@ impl Scene {
         self.node.target(POD, "pv-1")
     }
 
+    /// That of the pod's second volume.
+    fn second_target(&self) -> PathBuf {
+        self.node.target(POD, "pv-2")
+    }
+
+    /// That of the volume for another pod.
+    fn others_target(&self) -> PathBuf {
+        self.node.target(OTHER_POD, "pv-1")
+    }
+
     fn verb(&self, arguments: &[&str]) -> Command {
         let mut command = self.node.handler().command();
         command.arg("crust").args(arguments);
         command
     }
 
-    fn staging(&self, verb: &[&str], target: &Path) -> Command {
-        let device = utf8(self.device.path());
+    fn staging(&self, verb: &[&str], target: &Path, device: &LoopDevice) -> Command {
         let mut command = self.verb(verb);
-        command.arg(target).args(["--device", device]);
-        command.args(["--fstype", self.device.fstype(), "--fs-group", "4242"]);
+        command.arg(target).args(["--device", utf8(device.path())]);
+        command.args(["--fstype", device.fstype(), "--fs-group", "4242"]);
         command
     }
 
     pub(crate) fn stage_command(&self) -> Command {
-        self.staging(&["stage"], &self.target())
+        self.staging(&["stage"], &self.target(), &self.device)
     }
 
     pub(crate) fn stage(&self) -> PathBuf {
         let _ = Run::of(&mut self.stage_command()).success();
         self.target()
+    }
+
+    pub(crate) fn stage_second(&self) -> PathBuf {
+        let device = self.second.as_ref().expect("a row of two volumes");
+        let target = self.second_target();
+        let _ = Run::of(&mut self.staging(&["stage"], &target, device)).success();
+        target
+    }
+
+    pub(crate) fn stage_for_another_pod(&self) {
+        let target = self.others_target();
+        let _ = Run::of(&mut self.staging(&["stage"], &target, &self.device)).success();
+    }
+
+    pub(crate) fn gc_command(&self) -> Command {
+        self.verb(&["gc"])
     }
 
     pub(crate) fn unstage_command(&self) -> Command {
@@ -108,7 +141,8 @@ impl Scene {
     }
 
     pub(crate) fn publish_command(&self, sandbox: &Container) -> Command {
-        self.staging(&["publish", "--sandbox", sandbox.id()], &self.target())
+        let verb = ["publish", "--sandbox", sandbox.id()];
+        self.staging(&verb, &self.target(), &self.device)
     }
 
     /// The device grows.
@@ -166,14 +200,22 @@ impl Scene {
     /// Nobody has the device any more.
     #[track_caller]
     pub(crate) fn wait_until_free(&self) {
-        self.device.wait_until_free(BOUND);
+        for device in self.devices() {
+            device.wait_until_free(BOUND);
+        }
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &LoopDevice> {
+        [&self.device].into_iter().chain(&self.second)
     }
 
     /// The host has nothing of the volume mounted, nobody has the attach directory's mounts, and
     /// none of the programs runs.
     #[track_caller]
     pub(crate) fn assert_host_is_clean(&self) {
-        assert_eq!(self.device.host_mounts(), Vec::<String>::new());
+        for device in self.devices() {
+            assert_eq!(device.host_mounts(), Vec::<String>::new());
+        }
         let attach = self.node.handler().state_dir().join("attach");
         let mut mounts = host::mounts_below(self.node.dir().path());
         // `attach = "bind"`
@@ -206,13 +248,18 @@ impl Scene {
 
     #[track_caller]
     pub(crate) fn assert_works_for_another_pod(&self) {
+        self.stage_for_another_pod();
+        self.assert_works_for_another_pod_as_staged();
+        let _ = self.node.unstage(&self.others_target()).success();
+    }
+
+    /// That pod's volume is staged.
+    #[track_caller]
+    pub(crate) fn assert_works_for_another_pod_as_staged(&self) {
         self.wait_until_free();
-        let target = self.node.target(OTHER_POD, "pv-1");
-        let _ = Run::of(&mut self.staging(&["stage"], &target)).success();
-        let container = self.node.run(&self.plain(&target));
+        let container = self.node.run(&self.plain(&self.others_target()));
         self.assert_works(&container);
         end([container]);
-        let _ = self.node.unstage(&target).success();
     }
 
     /// Everybody has ended: the device is free, when the volume is unstaged nobody has a record of
@@ -221,7 +268,9 @@ impl Scene {
     pub(crate) fn put_away(&self) {
         self.wait_until_free();
         assert_sure(&self.node);
-        let _ = self.unstage().success();
+        for target in [self.target(), self.second_target(), self.others_target()] {
+            let _ = self.node.unstage(&target).success();
+        }
         assert_eq!(self.records(), Vec::<PathBuf>::new());
         // What was half made has no other way.
         let said = collected(&self.node);
@@ -230,7 +279,9 @@ impl Scene {
         self.assert_host_is_clean();
         let target = fs::read_dir(self.target()).expect("the target path");
         assert_eq!(target.count(), 0, "nothing stands on the host");
-        fsck(self.device.fstype(), self.device.path());
+        for device in self.devices() {
+            fsck(device.fstype(), device.path());
+        }
         let file = with_mounted(self.device.path(), |root| {
             fs::read_to_string(root.join("file"))
         });

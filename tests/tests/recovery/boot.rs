@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use runcrust_tests::container::vanish;
 use runcrust_tests::{Node, on_each_delegate};
 use serde_json::Value;
 
-use crate::{OTHER_POD, POD, answer, assert_collected, next_works, vanish};
+use crate::{OTHER_POD, POD, answer, assert_collected, next_works};
 
 /// Records as an earlier boot left them, whose processes seem to live: their pids and start times are
 /// this one's.

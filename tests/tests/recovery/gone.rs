@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::container::end;
+use runcrust_tests::container::{end, vanish};
 use runcrust_tests::gc::gc;
 use runcrust_tests::kata::KataEntry;
 use runcrust_tests::node::{PATIENCE, utf8};
@@ -15,7 +15,7 @@ use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, on_each_delegate, process, wait_until};
 use serde_json::json;
 
-use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, vanish, why_left};
+use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, why_left};
 
 /// A volume on a device of its own, which a pod has had.
 fn used(node: &Node) -> (LoopDevice, PathBuf) {

@@ -1,10 +1,11 @@
 //! SIGKILL for whole pods, containerd and its shims. Who is killed at a step of its own is the suite
 //! `interrupted`'s, and `crust_ops` `ops`'.
 
+use runcrust_tests::container::vanish;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{Containerd, CriPod, Node, on_each_delegate, process, wait_until};
 
-use crate::{POD, assert_collected, next_works, vanish};
+use crate::{POD, assert_collected, next_works};
 
 on_each_delegate! {
     fn a_pod_and_all_that_it_runs(delegate: Delegate) {

@@ -10,9 +10,9 @@ mod unsure;
 
 use std::path::{Path, PathBuf};
 
+use runcrust_tests::Node;
 use runcrust_tests::gc::collected;
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Container, Node, cgroup, process, wait_until};
+use runcrust_tests::node::utf8;
 use serde_json::Value;
 
 const POD: &str = "aaaaaaaa-6666-5555-4444-333333333333";
@@ -46,26 +46,6 @@ fn why_left(node: &Node, kind: &str) -> String {
     };
     assert_eq!(left["kind"], kind, "{said:?}");
     left["why"].as_str().expect("why").to_owned()
-}
-
-/// Kills all processes of containers at once, as a machine's out-of-memory killer might, and removes
-/// their bundles, as a node that boots does: nobody runs a hook or a `delete`.
-fn vanish(containers: &[&Container]) {
-    let processes = containers.iter().flat_map(|container| {
-        let mut pids = cgroup::processes(container.cgroup());
-        pids.push(container.pid());
-        pids
-    });
-    let processes: Vec<i32> = processes.collect();
-    for pid in &processes {
-        process::kill_now(*pid);
-    }
-    wait_until("the processes to end", PATIENCE, || {
-        !processes.iter().any(|pid| process::is_alive(*pid))
-    });
-    for container in containers {
-        std::fs::remove_dir_all(container.bundle()).expect("its bundle");
-    }
 }
 
 /// A pod's app that has the volume: the next create works.

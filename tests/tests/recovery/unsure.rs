@@ -5,12 +5,13 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
+use runcrust_tests::container::vanish;
 use runcrust_tests::gc::{collected, gc};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, Node, Run};
 use serde_json::{Value, json};
 
-use crate::{POD, assert_collected, vanish, why_left};
+use crate::{POD, assert_collected, why_left};
 
 #[test]
 fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_state::beneath;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{geteuid, umask};
 
 use super::{INSIDE, SubpathError};
 
@@ -53,7 +53,7 @@ fn step(
             Err(Errno::NOENT) => {}
             opened => return opened.map_err(|errno| SubpathError::of_lookup(subpath, errno)),
         }
-        match mkdirat(parent, name, mode) {
+        match made(parent, name, mode) {
             Ok(()) => {
                 if let Some(made) = open_made(parent, name, mode)
                     .map_err(|errno| SubpathError::call("fchmod", subpath, errno))?
@@ -77,6 +77,14 @@ fn step(
     Err(SubpathError::Restless { subpath })
 }
 
+/// With all of the mode that mkdir(2) gives: whoever finds it when we were killed won't change it.
+fn made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
+    let callers = umask(Mode::empty());
+    let result = mkdirat(parent, name, mode);
+    umask(callers);
+    result
+}
+
 fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
     let given = subpath.to_owned();
     match errno {
@@ -88,7 +96,7 @@ fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
     }
 }
 
-/// The directory just made, with the mode that the umask kept from it. `None` when something else
+/// The directory just made, with the rest of its mode: setgid, and what a default ACL kept from it. `None` when something else
 /// is in its place by now: that may be a directory that isn't ours to change.
 fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::temporary::{self, Maker, since_the_epoch};
 use super::{BELOW, Directory, FileError, failed};
 use crate::beneath;
-use crate::process::is_there;
+use crate::process::runs;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);
@@ -93,7 +93,7 @@ impl Directory {
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self,
-            making: judge(maker.pid, held.as_ref().map(drop), is_there(maker.pid), age),
+            making: judge(maker.pid, held.as_ref().map(drop), runs(maker.pid), age),
             name,
             _held: held.ok(),
         }))
@@ -109,10 +109,10 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
 }
 
 /// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
-/// that isn't there may be one of another pid namespace, and one that is may be another process's by
+/// that doesn't run may be one of another pid namespace, and one that does may be another process's by
 /// now.
-fn judge(pid: u32, held: Result<(), &Errno>, is_there: bool, age: Duration) -> Making {
-    match (held, is_there) {
+fn judge(pid: u32, held: Result<(), &Errno>, runs: bool, age: Duration) -> Making {
+    match (held, runs) {
         (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
         (Err(error), _) => Making::Unsure(format!("flock: {error}")),
         (Ok(()), false) => Making::Over(format!("process {pid}, which was at it, is gone")),
@@ -140,7 +140,7 @@ mod tests {
     fn nobody_is_at_what_can_be_had_and_whose_maker_is_gone() {
         use Making::{Over, UnderWay, Unsure};
         let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
-        for (held, there, age, expected) in [
+        for (held, runs, age, expected) in [
             (Err(&Errno::WOULDBLOCK), false, long, UnderWay),
             (
                 free,
@@ -152,9 +152,9 @@ mod tests {
             (free, true, now, Unsure("process 7 may be at it".into())),
         ] {
             assert_eq!(
-                judge(7, held, there, age),
+                judge(7, held, runs, age),
                 expected,
-                "{held:?} {there:?} {age:?}"
+                "{held:?} {runs:?} {age:?}"
             );
         }
         let error = judge(7, Err(&Errno::NOLCK), false, long);

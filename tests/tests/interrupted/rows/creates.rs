@@ -1,5 +1,10 @@
 //! Creates, in each of the ways that a volume comes to a container.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use runcrust_tests::container::end;
+use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Container, Run};
 
 use crate::row::{Begun, Row};
@@ -90,6 +95,75 @@ pub(crate) const HOOKED: Row = Row {
     ..PLAIN.configured("mount_mode = \"hook\"")
 };
 
+/// With two volumes.
+pub(crate) const TWO: Row = Row {
+    two: true,
+    begin: |scene| {
+        scene.stage();
+        let bundle = scene.plain_bundle();
+        Begun::create(scene, bundle.bind(scene.stage_second(), "/second", &[]))
+    },
+    again: |begun, scene| {
+        let containers = begun.created_again(scene);
+        let seen = containers[0].sh("cat /second/file; echo x >> /second/file");
+        assert_eq!(seen, "x", "lines in the second volume");
+        containers
+    },
+    ..PLAIN
+};
+
+/// With a subPath that isn't there, which is made in the volume.
+pub(crate) const SUBPATH: Row = Row {
+    begin: |scene| {
+        // More than a umask leaves, and than fsGroup gives.
+        let mode = Permissions::from_mode(0o777);
+        with_mounted(scene.device.path(), |root| fs::set_permissions(root, mode)).expect("chmod");
+        let subpath = scene.stage().join("sub/path");
+        let bundle = scene.plain_bundle().bind(subpath, "/sub", &[]);
+        Begun::create(scene, bundle)
+    },
+    again: |begun, scene| {
+        let containers = begun.created_again(scene);
+        let modes = containers[0].sh("stat -c '%a %g' /data /data/sub /data/sub/path /sub");
+        let modes: Vec<&str> = modes.lines().collect();
+        assert_eq!(modes, [modes[0]; 4], "whoever was killed");
+        containers
+    },
+    ..PLAIN
+};
+
+/// Of a bundle whose config an earlier create has rewritten: it is brought back, and rewritten anew.
+pub(crate) const AGAIN: Row = Row {
+    begin: |scene| {
+        scene.stage();
+        Begun::create_again(scene, scene.plain_bundle())
+    },
+    ..PLAIN
+};
+
+/// Of such a bundle, whose volume is one no more: it is brought back, and that is all.
+pub(crate) const AGAIN_WITHOUT: Row = Row {
+    programs: &["runcrust"],
+    begin: |scene| {
+        scene.stage();
+        let begun = Begun::create_again(scene, scene.plain_bundle());
+        let _ = scene.unstage().success();
+        begun
+    },
+    again: |begun, scene| {
+        let without = begun.created_again(scene).remove(0);
+        assert_eq!(
+            without.sh("ls /data"),
+            "",
+            "the host's directory, as its caller wrote"
+        );
+        end([without]);
+        scene.stage();
+        vec![scene.node.run(&scene.plain_bundle())]
+    },
+    ..PLAIN.configured("unstaged = \"pass\"")
+};
+
 /// From a checkpoint. There is none, and so it fails in the delegate, to which it is a create.
 pub(crate) const RESTORE: Row = Row {
     programs: &["runcrust"],
@@ -104,6 +178,12 @@ pub(crate) const RESTORE: Row = Row {
         begun
     },
     ..PLAIN
+};
+
+/// The same in runc, which ends what it can't restore as a container that has ended.
+pub(crate) const RESTORE_RUNC: Row = Row {
+    programs: &["runcrust", "crust-mount-hook release"],
+    ..RESTORE
 };
 
 /// Containers of a sandbox that is created again: one that has the volume, and it.

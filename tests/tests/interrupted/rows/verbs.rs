@@ -1,6 +1,8 @@
 //! `runcrust crust …`.
 
-use runcrust_tests::container::end;
+use std::fs;
+
+use runcrust_tests::container::{end, vanish};
 use runcrust_tests::{Container, Run};
 
 use crate::row::{Begun, Row};
@@ -75,6 +77,27 @@ pub(crate) const PUBLISH: Row = Row::new(
     },
 )
 .configured("sandbox = \"always\"");
+
+/// `gc` of all that a pod leaves which vanishes with its directory. Another pod's volume is staged.
+pub(crate) const GC: Row = Row::new(
+    PROGRAMS,
+    |scene| {
+        let target = scene.stage();
+        scene.stage_for_another_pod();
+        let sandbox = scene.node.sandbox(POD);
+        let app = scene.app(&sandbox);
+        vanish(&[&app, &sandbox]);
+        scene.wait_until_free();
+        fs::remove_dir_all(target).expect("its target directory");
+        let mut begun = Begun::verb(scene.gc_command());
+        begun.vanished = vec![app, sandbox];
+        begun
+    },
+    |begun, scene| {
+        scene.assert_works_for_another_pod_as_staged();
+        staged(begun, scene)
+    },
+);
 
 /// Staged again, the volume comes to a pod.
 fn staged(_: Begun, scene: &Scene) -> Vec<Container> {
