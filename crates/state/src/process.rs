@@ -294,10 +294,7 @@ mod tests {
         while process.is_alive() {
             std::thread::yield_now();
         }
-        assert!(
-            !runs(child.id()),
-            "nobody has asked for its end"
-        );
+        assert!(!runs(child.id()), "nobody has asked for its end");
         child.wait().unwrap();
         assert_eq!(process.life(), Life::Ended(End::Gone(pid)));
         assert!(!runs(u32::MAX), "no pid is as large");

@@ -350,6 +350,7 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
         sources: Vec::new(),
         added: Vec::new(),
         removed: Vec::new(),
+        unread: false,
     };
     let name = BundleRecord::name(&config);
     node.with(|context| context.state.write_bundle(name, &bundle))
