@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::TargetPath;
-use crust_state::bundle::{AddedElement, BundleRecord, Containers, RemovedMount, ReplacedSource};
+use crust_state::bundle::{
+    AddedElement, BundleRecord, Containers, Place, RemovedMount, ReplacedSource,
+};
 use crust_state::limits::HookLimits;
 use crust_state::record::Version;
 use oci_spec::runtime::{Hook, HookBuilder};
@@ -74,11 +76,12 @@ impl Rewrite {
         let text = document.apply(&self.edits)?;
         let record = BundleRecord {
             version: Version,
-            config: made.config,
             containers: Containers(made.containers),
             sources: self.sources,
             added: self.added,
             removed: self.removed,
+            place: Place::of(&made.config),
+            config: made.config,
             unread: false,
         };
         Ok((text, record))

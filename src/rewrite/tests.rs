@@ -226,6 +226,7 @@ fn an_attached_source_without_its_record_is_refused() {
         sources: vec![],
         added: vec![],
         removed: vec![],
+        place: None,
         unread: false,
     };
     let error = undo(&document, &record, &Config::default())

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceNumber;
+use crate::process::boot_id;
 use crate::record::Version;
-use crate::target::Digest;
+use crate::target::{Digest, TargetPath};
 
 /// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
 /// undo it and plan anew.
@@ -28,6 +30,9 @@ pub struct BundleRecord {
     /// Mounts that were taken out, by their index before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RemovedMount>,
+    /// Where the config was, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
     /// Keys that stood twice were given names that nobody reads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
@@ -97,6 +102,39 @@ pub struct AddedElement {
     pub array: String,
     /// The element.
     pub element: serde_json::Value,
+}
+
+/// The file system that a bundle is on, in this boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// Its `st_dev`.
+    device: DeviceNumber,
+    /// The boot.
+    boot_id: String,
+}
+
+impl Place {
+    /// Of a config that is there; `None` where that can't be told.
+    #[must_use]
+    pub fn of(config: &Path) -> Option<Self> {
+        let standing = TargetPath::new(config.parent()?).ok()?.standing().ok()?;
+        Some(Self {
+            device: standing.device,
+            boot_id: boot_id().ok()?,
+        })
+    }
+
+    /// Whether a config that isn't there is seen not to be: what is left of the way to it is on the
+    /// file system that it was on. Otherwise that isn't mounted, or not in this mount namespace.
+    #[must_use]
+    pub fn is_seen(&self, config: &Path) -> bool {
+        let left = TargetPath::new(config)
+            .ok()
+            .and_then(|path| path.standing().ok());
+        let is_it = left.is_some_and(|left| left.device == self.device);
+        is_it || boot_id().is_ok_and(|now| now != self.boot_id)
+    }
 }
 
 impl BundleRecord {

@@ -5,13 +5,14 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::container::vanish;
+use runcrust_tests::container::{end, vanish};
 use runcrust_tests::gc::{collected, gc};
+use runcrust_tests::mounts::{self, Hung};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, Node, Run};
 use serde_json::{Value, json};
 
-use crate::{POD, assert_collected, why_left};
+use crate::{POD, assert_collected, kinds, why_left};
 
 #[test]
 fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {
@@ -163,4 +164,47 @@ fn a_directory_that_nobody_can_look_into() {
     fs::set_permissions(&bundles, Permissions::from_mode(0o777)).unwrap();
     let why = why_left(&node, "directory");
     assert!(why.contains("can be written by others"), "{why}");
+}
+
+/// As in a container that has the node's `/run` and little else.
+#[test]
+fn bundles_that_are_not_to_be_seen_from_here() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    let app = node.app(&sandbox, &target, "/data");
+    let bundles = node.dir().join("bundles");
+    let said = mounts::apart(|| {
+        mounts::tmpfs(&bundles);
+        gc(&node, &[])
+    });
+    assert_eq!(said.removed, <[Value; 0]>::default());
+    assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
+    let why = said.left[0]["why"].as_str().unwrap();
+    assert!(why.contains("isn't there either"), "{why}");
+    end([app, sandbox]);
+    fs::remove_dir_all(&bundles).unwrap();
+    assert_collected(&node, &["bundle"]);
+}
+
+#[test]
+fn what_is_on_a_file_system_that_hangs() {
+    let node = Node::new(Delegate::Runc);
+    let device = node.ext4();
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
+    vanish(&[&sandbox]);
+    for (directory, kind) in [
+        (node.dir().join("bundles"), "bundle"),
+        (target.parent().unwrap().to_owned(), "volume"),
+    ] {
+        let hung = Hung::over(&directory);
+        let said = gc(&node, &["--dry-run"]);
+        let of_kind = said.left.iter().find(|it| it["kind"] == kind);
+        let why = of_kind.unwrap_or_else(|| panic!("{kind}: {said:?}"))["why"].as_str();
+        assert!(why.unwrap().contains("doesn't answer"), "{said:?}");
+        drop(hung);
+    }
+    assert_collected(&node, &["bundle", "record", "sandbox", "user"]);
 }

@@ -29,11 +29,16 @@ pub(super) enum Devices {
     Held(String),
 }
 
-/// A bundle whose config was rewritten.
-pub(super) fn bundle(config: io::Result<bool>) -> Option<Verdict> {
+/// A bundle whose config was rewritten. `is_seen`: whether one that isn't there could be seen.
+pub(super) fn bundle(config: io::Result<bool>, is_seen: impl FnOnce() -> bool) -> Option<Verdict> {
     match config {
         Ok(true) => None,
-        Ok(false) => Some(Remove("its config.json is gone".into())),
+        Ok(false) if is_seen() => Some(Remove("its config.json is gone".into())),
+        Ok(false) => Some(Leave(
+            "the file system that its config.json was on isn't there either; hint: is it mounted, \
+             and in this mount namespace?"
+                .into(),
+        )),
         Err(error) => Some(Leave(format!("stat config.json: {error}"))),
     }
 }

@@ -1,6 +1,6 @@
 //! The runtime's own records: of bundles, of sandboxes, of devices; and what was being written.
 
-use std::path::Path;
+use std::time::Duration;
 
 use crust_state::Digest;
 use crust_state::bundle::BundleRecord;
@@ -14,6 +14,40 @@ use super::decide;
 use super::finding::{Report, Thing, Verdict};
 use super::pods::Pods;
 use super::volumes::{self, Owner};
+use crate::patience::within;
+
+/// For a look at all bundles, and then at each where one hangs.
+const PATIENCE: Duration = Duration::from_secs(1);
+const IMPATIENCE: Duration = Duration::from_millis(100);
+
+fn look(record: &BundleRecord) -> Option<Verdict> {
+    let config = &record.config;
+    let place = record.place.as_ref();
+    let is_seen = || place.is_none_or(|place| place.is_seen(config));
+    decide::bundle(config.try_exists(), is_seen)
+}
+
+/// Every container that ends has them looked at: one on a file system that hangs holds up no other.
+fn looked_at(
+    records: Vec<(Digest, BundleRecord)>,
+) -> Vec<((Digest, BundleRecord), Option<Verdict>)> {
+    let all = records.clone();
+    let verdicts = within(PATIENCE, move || {
+        all.iter().map(|(_, record)| look(record)).collect()
+    });
+    let verdicts: Vec<_> = verdicts.unwrap_or_else(|| {
+        let each = records.iter().cloned().map(|(_, record)| {
+            let verdict = within(IMPATIENCE, move || look(&record));
+            verdict.unwrap_or_else(|| {
+                Some(Verdict::Leave(
+                    "its directory's file system doesn't answer".into(),
+                ))
+            })
+        });
+        each.collect()
+    });
+    records.into_iter().zip(verdicts).collect()
+}
 
 impl Pass<'_> {
     /// A `delete` comes before its bundle's end, so that no hook can remove the record.
@@ -26,20 +60,20 @@ impl Pass<'_> {
     }
 
     pub(super) fn bundle_records(&mut self, records: Records<Digest, BundleRecord>) {
+        let mut readable = Vec::new();
         for (name, record) in records {
             match record {
-                Ok(record) => {
-                    let look = |config: &Path| decide::bundle(config.try_exists());
-                    if let Some(verdict) = look(&record.config) {
-                        self.settle(Thing::Bundle(record.config), verdict, |context| {
-                            // It may have been made anew, and written on record, meanwhile.
-                            let over = |it: &BundleRecord| is_over(look(&it.config).as_ref());
-                            Ok(context.state.remove_bundle_if(name, over)?)
-                        });
-                    }
-                }
+                Ok(record) => readable.push((name, record)),
                 Err(error) => self.unreadable(self.bundle(name), error.to_string()),
             }
+        }
+        for ((name, record), verdict) in looked_at(readable) {
+            let Some(verdict) = verdict else { continue };
+            self.settle(Thing::Bundle(record.config), verdict, |context| {
+                // It may have been made anew, and written on record, meanwhile.
+                let over = |it: &BundleRecord| is_over(look(it).as_ref());
+                Ok(context.state.remove_bundle_if(name, over)?)
+            });
         }
     }
 

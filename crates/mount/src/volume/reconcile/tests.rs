@@ -350,6 +350,7 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
         sources: Vec::new(),
         added: Vec::new(),
         removed: Vec::new(),
+        place: None,
         unread: false,
     };
     let name = BundleRecord::name(&config);

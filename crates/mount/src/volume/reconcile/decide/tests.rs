@@ -328,8 +328,9 @@ fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
 
 #[test]
 fn a_bundle_that_cannot_be_looked_at_may_be_there() {
-    assert_eq!(bundle(Ok(true)), None);
-    assert!(matches!(bundle(Ok(false)), Some(Remove(_))));
+    assert_eq!(bundle(Ok(true), || true), None);
+    assert!(matches!(bundle(Ok(false), || true), Some(Remove(_))));
+    assert!(matches!(bundle(Ok(false), || false), Some(Leave(_))));
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-    assert!(matches!(bundle(Err(denied)), Some(Leave(_))));
+    assert!(matches!(bundle(Err(denied), || true), Some(Leave(_))));
 }
