@@ -262,14 +262,14 @@ pub fn end(containers: impl IntoIterator<Item = Container>) {
     }
 }
 
-/// Kills all processes of containers at once, as a machine's out-of-memory killer might, and removes
-/// their bundles, as a node that boots does: nobody runs a hook or a `delete`.
+/// Kills all processes of containers at once, as a machine's out-of-memory killer might, and waits until
+/// they have ended: nobody runs a hook or a `delete`. The kernel lets go of their mounts after that.
 ///
 /// # Panics
 ///
 /// When one doesn't end.
 #[track_caller]
-pub fn vanish(containers: &[&Container]) {
+pub fn kill_everything(containers: &[&Container]) {
     let processes = containers.iter().flat_map(|container| {
         let mut pids = cgroup::processes(container.cgroup());
         pids.push(container.pid());
@@ -282,6 +282,16 @@ pub fn vanish(containers: &[&Container]) {
     wait_until("the processes to end", PATIENCE, || {
         !processes.iter().any(|pid| process::is_alive(*pid))
     });
+}
+
+/// The same, and removes their bundles, as a node that boots does.
+///
+/// # Panics
+///
+/// When one doesn't end.
+#[track_caller]
+pub fn vanish(containers: &[&Container]) {
+    kill_everything(containers);
     for container in containers {
         fs::remove_dir_all(container.bundle()).expect("its bundle");
     }

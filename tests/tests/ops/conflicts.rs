@@ -8,7 +8,7 @@ use crust_proto::v1::RuntimeStageVolumeRequest;
 use crust_proto::v1::VolumeGroupChangePolicy;
 use crust_proto::v1::volume_group_change_policy::Policy;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use runcrust_tests::container::end;
+use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
@@ -16,7 +16,7 @@ use runcrust_tests::{LoopDevice, Node, Ops, on_each_delegate};
 use serde_json::json;
 use tonic::Code::FailedPrecondition;
 
-use crate::{identities, kill_everything, reason, refused, staged};
+use crate::{identities, reason, refused, staged};
 
 const POD: &str = "66666666-3333-2222-1111-000000000000";
 

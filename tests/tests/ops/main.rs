@@ -23,9 +23,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::process::{is_alive, kill_now};
-use runcrust_tests::{Container, Node, cgroup, wait_until};
+use runcrust_tests::Node;
 use serde_json::Value;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -64,21 +62,4 @@ fn identities(entry: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
         (path, stat.ino(), stat.ctime(), stat.ctime_nsec())
     };
     paths.into_iter().map(identity).collect()
-}
-
-/// Kills all processes of containers, as a machine's out-of-memory killer might: nobody runs a
-/// hook or a `delete`.
-fn kill_everything(containers: &[&Container]) {
-    let processes = containers.iter().flat_map(|container| {
-        let mut pids = cgroup::processes(container.cgroup());
-        pids.push(container.pid());
-        pids
-    });
-    let processes: Vec<i32> = processes.collect();
-    for pid in &processes {
-        kill_now(*pid);
-    }
-    wait_until("the processes to end", PATIENCE, || {
-        !processes.iter().any(|pid| is_alive(*pid))
-    });
 }

@@ -6,12 +6,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::container::end;
+use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Node, Ops, on_each_delegate, wait_until};
-
-use crate::kill_everything;
 
 const POD: &str = "aaaaaaaa-3333-2222-1111-000000000000";
 

@@ -2,27 +2,11 @@
 
 use std::path::PathBuf;
 
+use runcrust_tests::container::kill_everything;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Container, Delegate, Node, cgroup, on_each_delegate, process, wait_until};
+use runcrust_tests::{Container, Delegate, Node, on_each_delegate};
 
 use crate::answer::{assert_done, assert_error};
-
-/// Kills all processes of containers, as a machine's out-of-memory killer might, and waits until
-/// they have ended. The kernel lets go of their mounts after that.
-fn kill_everything(containers: &[&Container]) {
-    let processes = containers.iter().flat_map(|container| {
-        let mut pids = cgroup::processes(container.cgroup());
-        pids.push(container.pid());
-        pids
-    });
-    let processes: Vec<i32> = processes.collect();
-    for pid in &processes {
-        process::kill_now(*pid);
-    }
-    wait_until("the processes to end", PATIENCE, || {
-        !processes.iter().any(|pid| process::is_alive(*pid))
-    });
-}
 
 #[test]
 fn unstaging_is_repeatable_and_never_minds_what_it_does_not_know() {
