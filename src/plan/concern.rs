@@ -36,8 +36,15 @@ impl Look<'_> {
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
+        let mut last = None;
         self.document.find_source(self.delegate, |source| {
-            self.named_by(&source, config, records)
+            if last.as_ref() == Some(&source) {
+                // A million times the same is one look.
+                return None;
+            }
+            let named = self.named_by(&source, config, records);
+            last = Some(source);
+            named
         })
     }
 

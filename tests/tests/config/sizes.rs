@@ -95,15 +95,6 @@ fn large() -> Vec<(&'static str, String)> {
             ),
         ),
         (
-            "deep sources",
-            format!(
-                r#""mounts":[{}]"#,
-                many(size, |n| data(
-                    &json!(format!("{VOLUME}/{n}{}", "/a".repeat(1900))).to_string()
-                ))
-            ),
-        ),
-        (
             "depth",
             format!(r#""x":{}{}"#, "[".repeat(size / 2), "]".repeat(size / 2)),
         ),
@@ -114,7 +105,8 @@ fn large() -> Vec<(&'static str, String)> {
 /// all that it may have.
 #[test]
 fn twenty_megabytes_pass_in_three_times_the_memory() {
-    let node = Node::new(Delegate::Runc);
+    // Paths of volumes that aren't staged are looked at, and pass.
+    let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     // Volumes are looked for.
     let device = node.ext4();
     node.stage(crate::POD, "pv-1", &device, &[]);
