@@ -157,6 +157,7 @@ on_each_delegate! {
         let ctr = Ctr::new(&node);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
+        // ctr copies no more once it knows of the end (containerd's `Task.Delete` cancels its pipes first).
         let script = ["/bin/sh", "-ec", "echo x >> /data/file; cat /data/file; echo err >&2; sleep 1; exit 7"];
         for output in ["x\n", "x\nx\n"] {
             let run = ctr.run(&id("foreground"), (&target, "rbind:rw"), &["--rm"], &script);
