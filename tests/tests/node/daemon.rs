@@ -26,7 +26,7 @@ fn a_call_starts_it() {
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn a_pod_outlives_it_restarted_and_killed() {
+fn a_pod_outlives_it_reloaded_restarted_and_killed() {
     let pod = Installed::new(Delegate::Runc);
     let _disk = staged(&pod);
     let sandbox = pod.run();
@@ -38,6 +38,8 @@ fn a_pod_outlives_it_restarted_and_killed() {
     let _ = systemctl(&["restart", SERVICE]);
     let second = daemon();
     assert_ne!(first, second);
+    let _ = systemctl(&["reload", SERVICE]);
+    assert_eq!(daemon(), second, "it reads its configuration and goes on");
     assert!(!pod.ops().stats(pod.target()).unwrap().usage.is_empty());
 
     let before: u32 = property(SERVICE, "NRestarts").parse().unwrap();
