@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use runcrust_tests::container::end;
+use runcrust_tests::gc::{assert_sure, gc};
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
@@ -135,6 +136,9 @@ on_each_delegate! {
         end([staged.node.sandbox("pod-b")]);
         assert_eq!(owners(), 1, "its own, until it is unstaged");
         device.wait_until_free(PATIENCE);
+        // The lock of what nobody unstaged goes when everything is looked at.
+        assert_sure(&staged.node);
+        let _ = gc(&staged.node, &[]);
         staged.node.put_away(&[&target]);
     }
 }
