@@ -231,7 +231,7 @@ on_each_delegate! {
             asked.readonly = read_only;
             ops.stage(asked.clone()).unwrap();
             let before = content(&node.entry(&target));
-            assert_eq!(before.len(), 2, "what is staged, and its growth: {before:?}");
+            assert_eq!(before.len(), 3, "what is staged, where, and its growth: {before:?}");
             for request in requests.iter().chain([&of_other]) {
                 refused(publish(&ops, request.clone()), InvalidArgument);
                 assert_eq!(content(&node.entry(&target)), before);
@@ -266,7 +266,6 @@ fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// What is wrong with a request is told, and nothing is left.
 /// Killed between its steps, it would have staged what isn't mounted.
 #[test]
 fn a_publish_whose_caller_left_comes_to_its_end() {
@@ -279,7 +278,8 @@ fn a_publish_whose_caller_left_comes_to_its_end() {
     end([sandbox]);
     ops.unstage(&target).unwrap();
     let sandbox = node.sandbox(POD);
-    let lock = File::open(node.lock_of(&target)).unwrap();
+    // It went with the volume.
+    let lock = File::create_new(node.lock_of(&target)).unwrap();
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     let request = publish_request(&sandbox, &target, &device);
     ops.block_on(async {
