@@ -263,7 +263,7 @@ on_each_delegate! {
         let records = || {
             let mut records = node.records();
             records.retain(|record| record.extension().is_some_and(|it| it == "json"));
-            assert_eq!(records.len(), 6, "mountInfo, users, owner, sandbox, two bundles: {records:?}");
+            assert_eq!(records.len(), 7, "mountInfo, target, users, owner, sandbox, two bundles: {records:?}");
             records.into_iter().map(|record| node.dir().join(record))
         };
         let say_more = |value: &mut Value| match value {

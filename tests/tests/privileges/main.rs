@@ -257,7 +257,7 @@ on_each_delegate! {
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
         });
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "3000"]);
-        for without in ["-sys_resource,-sys_boot,-net_admin", "-sys_ptrace", "-sys_module,-sys_rawio"] {
+        for without in ["-sys_resource,-sys_boot,-sys_time", "-sys_ptrace", "-sys_module,-sys_rawio"] {
             let through = |mut command: Command| {
                 let mut limited = Command::new("/usr/bin/setpriv");
                 limited.args(["--bounding-set", without, "--"]);

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use runcrust_tests::container::parse_log;
 use runcrust_tests::{Bundle, Delegate, Node, Run, Runtime, on_each_delegate};
+use serde_json::json;
 
 use crate::twin::masked;
 
@@ -19,7 +20,9 @@ struct Refused {
 impl Refused {
     fn new(delegate: Delegate) -> Self {
         let node = Node::new(delegate);
-        let bundle = Bundle::plain(node.dir()).write_bytes(b"{\"Mounts\":[]}");
+        let attached = node.handler().state_dir().join("attach/0");
+        let config = json!({"Mounts": [{"source": attached}]}).to_string();
+        let bundle = Bundle::plain(node.dir()).write_bytes(config.as_bytes());
         Self { node, bundle }
     }
 
@@ -113,7 +116,7 @@ on_each_delegate! {
         for globals in ["", "--log-format json", "--log-format=text", "--debug"] {
             let run = refused.refused("", globals);
             assert_eq!(run.stderr.matches('\n').count(), 1, "{run}");
-            assert!(run.stderr.starts_with("config.json: ") && run.stderr.contains("hint: "), "{run}");
+            assert!(run.stderr.contains(": config.json: ") && run.stderr.contains("hint: "), "{run}");
         }
     }
 
