@@ -39,7 +39,13 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
     let second = daemon();
     assert_ne!(first, second);
     let _ = systemctl(&["reload", SERVICE]);
-    assert_eq!(daemon(), second, "it reads its configuration and goes on");
+    let own = format!("_PID={second}");
+    wait_until("it to have read its configuration", PATIENCE, || {
+        let mut journal = Command::new("journalctl");
+        let said = Run::of(journal.args(["--quiet", &own, "MESSAGE=reloaded"])).success();
+        !said.stdout.is_empty()
+    });
+    assert_eq!(daemon(), second, "and it goes on");
     assert!(!pod.ops().stats(pod.target()).unwrap().usage.is_empty());
 
     let before: u32 = property(SERVICE, "NRestarts").parse().unwrap();
