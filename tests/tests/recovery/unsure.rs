@@ -192,7 +192,7 @@ fn bundles_that_are_not_to_be_seen_from_here() {
 fn bundles_on_a_file_system_that_hangs() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
+    node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
     vanish(&[&sandbox]);
     let hung = Hung::over(&node.dir().join("bundles"));
