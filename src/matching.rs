@@ -15,6 +15,11 @@ use crust_state::{Config, TargetPath};
 pub(crate) trait Node {
     /// The volume that is staged at a path, by the target path it was staged with.
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
+    /// The lengths of those paths, of this one and its parents, that something may be staged at; `None`
+    /// where each has to be asked about.
+    fn staged_on_the_way(&self, _path: &TargetPath) -> Option<Vec<usize>> {
+        None
+    }
     /// The path with its symbolic links resolved, where that is another one.
     fn resolved(&self, path: &Path) -> Option<TargetPath>;
     /// The volumes that are staged in a pod's directory of CSI volumes, which is listed.
@@ -165,6 +170,10 @@ fn short(source: &Path) -> Option<Cow<'_, Path>> {
     is_short(&clean).then_some(Cow::Owned(clean))
 }
 
+/// More names than a path has below a volume. Whoever writes a pod may give it thousands, in thousands of
+/// mounts: what is staged is listed then, once, instead of asking about each parent.
+const DEEP: usize = 64;
+
 fn match_path(
     path: &TargetPath,
     config: &Config,
@@ -182,9 +191,18 @@ fn match_path(
                 .iter()
                 .any(|root| parent.starts_with(root) && parent != root)
     };
+    let known = (path.depth() > DEEP)
+        .then(|| node.staged_on_the_way(path))
+        .flatten();
     for (candidate, below) in path.ancestors() {
         if candidate != *path && !may_be_a_volume(candidate.as_path()) {
             break;
+        }
+        if known
+            .as_ref()
+            .is_some_and(|known| !known.contains(&candidate.length()))
+        {
+            continue;
         }
         let staged = node
             .staged(&candidate)

@@ -1,5 +1,6 @@
 //! What planning asks of the node, answered by the node.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -10,7 +11,7 @@ use crust_mount::bare;
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::place::{self, Place};
 use crust_mount::{selinux, within};
-use crust_state::crust::EntryError;
+use crust_state::crust::{EntryError, Index};
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
@@ -27,6 +28,8 @@ pub(crate) struct ThisNode<'a> {
     config: &'a Config,
     /// None where nothing was ever staged.
     crust: Option<CrustDirectory>,
+    /// Listed once it is asked for; None where it can't be.
+    index: OnceCell<Option<Index>>,
 }
 
 impl<'a> ThisNode<'a> {
@@ -42,7 +45,11 @@ impl<'a> ThisNode<'a> {
             exists => exists?,
         };
         let crust = exists.then_some(crust);
-        Ok(Self { config, crust })
+        Ok(Self {
+            config,
+            crust,
+            index: OnceCell::new(),
+        })
     }
 }
 
@@ -52,6 +59,12 @@ impl Node for ThisNode<'_> {
             return Ok(None);
         };
         Ok(crust.volume(path)?.map(|volume| volume.target().clone()))
+    }
+
+    fn staged_on_the_way(&self, path: &TargetPath) -> Option<Vec<usize>> {
+        let crust = self.crust.as_ref()?;
+        let index = self.index.get_or_init(|| crust.index().ok());
+        Some(index.as_ref()?.on_the_way(path))
     }
 
     fn resolved(&self, path: &Path) -> Option<TargetPath> {

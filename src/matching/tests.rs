@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+
 use super::*;
 
 const MOUNT: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
@@ -95,6 +97,49 @@ fn the_nearest_volume_wins() {
     let sub = format!("{MOUNT}/inner/x");
     let found = matched(&[MOUNT, &inner], &sub);
     assert_eq!(found, Some((inner.clone(), "x".into())));
+}
+
+#[test]
+fn of_a_deep_path_only_what_may_be_staged_is_asked_about() {
+    struct Listed(RefCell<Vec<usize>>);
+    impl Node for Listed {
+        fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
+            self.0.borrow_mut().push(path.length());
+            Ok((path.as_path() == Path::new(MOUNT)).then(|| path.clone()))
+        }
+        fn staged_on_the_way(&self, _: &TargetPath) -> Option<Vec<usize>> {
+            Some(vec![5, MOUNT.len(), MOUNT.len() + 4])
+        }
+        fn resolved(&self, _: &Path) -> Option<TargetPath> {
+            None
+        }
+        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+            unreachable!("it is no bind of kubelet's")
+        }
+        fn places(&self, _: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+            unreachable!("it is no bind of kubelet's")
+        }
+        fn is_bare_directory(&self, _: &Path) -> bool {
+            false
+        }
+        fn exists(&self, _: &Path) -> bool {
+            false
+        }
+        fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
+            unreachable!("no destination is asked for")
+        }
+    }
+    let asked = |below: &str| {
+        let node = Listed(RefCell::default());
+        let source = format!("{MOUNT}{below}");
+        let found = match_source(Path::new(&source), &Config::default(), &node).unwrap();
+        let found = found.map(|found| (found.volume.to_string(), found.subpath));
+        assert_eq!(found, Some((MOUNT.to_owned(), below[1..].into())));
+        node.0.into_inner()
+    };
+    let deep = "/a".repeat(2000);
+    assert_eq!(asked(&deep), [MOUNT.len() + 4, MOUNT.len()]);
+    assert_eq!(asked("/a").len(), 2, "one by one, without a list");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::record::VolumeRecord;
 use crate::target::{Digest, TargetPath};
 
 mod entry;
+mod index;
 mod kata;
 mod resize;
 mod staging;
@@ -17,6 +18,7 @@ mod survey;
 mod volume;
 
 use entry::{Entry, Layout};
+pub use index::Index;
 use kata::KataDirectory;
 pub use staging::Staging;
 pub use survey::{Found, Shape};

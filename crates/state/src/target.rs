@@ -77,6 +77,18 @@ impl TargetPath {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
+    /// How many bytes it has.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many names it has.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.0.iter().filter(|byte| **byte == b'/').count()
+    }
+
     /// The name of this volume's entry in the crust directory.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -142,6 +154,19 @@ impl TargetPath {
             let rest = &self.0[parent.len()..];
             let rest = rest.strip_prefix(b"/").unwrap_or(rest);
             (Self(parent.to_vec()), Path::new(OsStr::from_bytes(rest)))
+        })
+    }
+
+    /// The digests of its parents and, last, of itself, each with the path's length: all in one pass,
+    /// where asking each of a deep path's would cost its depth squared.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = (usize, Digest)> {
+        let mut hash = Sha256::new();
+        let mut length = 0;
+        self.0[1..].split(|byte| *byte == b'/').map(move |name| {
+            hash.update(b"/");
+            hash.update(name);
+            length += 1 + name.len();
+            (length, Digest(hash.clone().finalize().into()))
         })
     }
 

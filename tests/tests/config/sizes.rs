@@ -95,6 +95,16 @@ fn large() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "sources of thousands of names",
+            format!(
+                r#""mounts":[{}]"#,
+                many(size, |n| format!(
+                    r#"{{"source":"{VOLUME}{}/{n}"}}"#,
+                    "/a".repeat(2000)
+                ))
+            ),
+        ),
+        (
             "depth",
             format!(r#""x":{}{}"#, "[".repeat(size / 2), "]".repeat(size / 2)),
         ),

@@ -22,7 +22,7 @@ pub enum Identity {
     Device(DeviceNumber),
     /// What a loop device shows: a file from an offset on. Its length isn't compared.
     File {
-        /// The device of its file system ([`LoopFile::device`]).
+        /// The device of its file system, as the kernel has it of a loop device's file.
         device: u64,
         /// Its inode.
         inode: u64,

@@ -73,6 +73,16 @@ impl KataDirectory {
         Ok(names.filter_map(|name| found(root, name)).collect())
     }
 
+    /// The paths that there is something at, in each form that they are found by.
+    pub(super) fn paths(&self) -> Result<Vec<TargetPath>, FileError> {
+        let Some(root) = self.root.get()? else {
+            return Ok(Vec::new());
+        };
+        let names = root.names()?;
+        let targets = names.iter().filter_map(|name| target(name));
+        Ok(targets.flat_map(|target| spellings(&target)).collect())
+    }
+
     /// What stands at a place of such a survey's by now.
     pub(super) fn again(&self, place: &Path) -> Result<Option<Found>, FileError> {
         let name = place.file_name().and_then(|name| name.to_str());

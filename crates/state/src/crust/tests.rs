@@ -106,6 +106,31 @@ fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
 }
 
 #[test]
+fn the_list_of_what_is_staged_knows_every_path_that_a_volume_is_found_at() {
+    let node = Node::new();
+    let nothing: [usize; 0] = [];
+    let index = node.crust.index().unwrap();
+    assert_eq!(index.on_the_way(&node.target("x")), nothing);
+    node.stage("kubelet/pods/a");
+    node.stage("data/pods/a/b//c");
+    std::fs::create_dir(node.root.join("crust/.not-an-entry")).unwrap();
+    let index = node.crust.index().unwrap();
+    for path in ["data/pods/a/b/c/d/e", "kubelet/pods/a", "data/pods", "data"] {
+        let path = node.target(path);
+        let is_staged = |(at, _): &(TargetPath, &Path)| node.crust.volume(at).unwrap().is_some();
+        let mut asked: Vec<usize> = path
+            .ancestors()
+            .filter(is_staged)
+            .map(|(at, _)| at.length())
+            .collect();
+        asked.reverse();
+        assert_eq!(index.on_the_way(&path), asked, "{path}");
+    }
+    let deep = node.target("data/pods/a/b/c/d/e");
+    assert_eq!(index.on_the_way(&deep).len(), 2);
+}
+
+#[test]
 fn a_volume_behind_a_link_is_one_volume_by_both_of_its_paths() {
     let node = Node::new();
     let given = node.stage("kubelet/pods/a");

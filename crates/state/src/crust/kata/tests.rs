@@ -120,6 +120,8 @@ fn a_volume_behind_the_link_to_kubelets_directory_is_found_by_both_paths() {
     for path in [&given, &resolved] {
         let volume = node.staged.volume(path).unwrap().unwrap();
         assert_eq!(volume.target(), &given);
+        let index = node.staged.index().unwrap();
+        assert_eq!(index.on_the_way(path), [path.length()]);
     }
     node.staged.unstage(&resolved).unwrap();
     assert!(node.staged.volume(&given).unwrap().is_none());
