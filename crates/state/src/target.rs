@@ -86,7 +86,7 @@ impl TargetPath {
     /// How many names it has.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.0.iter().filter(|byte| **byte == b'/').count()
+        self.0.split(|byte| *byte == b'/').skip(1).count()
     }
 
     /// The name of this volume's entry in the crust directory.
