@@ -32,6 +32,14 @@ pub enum StateError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// A sandbox's record stands under another one's name.
+    #[error("{}: it is of sandbox {id:?}; hint: was it copied? remove it", path.display())]
+    OtherSandbox {
+        /// The file.
+        path: PathBuf,
+        /// The id in it.
+        id: String,
+    },
 }
 
 /// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
@@ -128,7 +136,14 @@ impl StateDirectory {
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
     pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, StateError> {
         check_id(id)?;
-        self.read(SANDBOXES, id)
+        let record: Option<SandboxRecord> = self.read(SANDBOXES, id)?;
+        match record {
+            Some(other) if other.id != id => Err(StateError::OtherSandbox {
+                path: self.0.path().join(SANDBOXES).join(format!("{id}.json")),
+                id: other.id,
+            }),
+            record => Ok(record),
+        }
     }
 
     /// All records of sandboxes.
@@ -441,6 +456,10 @@ mod tests {
         };
         state.write_sandbox(&record).unwrap();
         assert_eq!(state.sandbox("s").unwrap(), Some(record));
+        let sandboxes = state.0.path().join(SANDBOXES);
+        std::fs::copy(sandboxes.join("s.json"), sandboxes.join("t.json")).unwrap();
+        let error = state.sandbox("t").unwrap_err().to_string();
+        assert!(error.contains("t.json: it is of sandbox \"s\""), "{error}");
         state.remove_sandbox("s").unwrap();
         state.remove_sandbox("s").unwrap();
         assert_eq!(state.sandbox("s").unwrap(), None);
