@@ -153,15 +153,7 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
 fn cgroups() -> Vec<PathBuf> {
     let own = format!("-t{}-", std::process::id());
     let mut found = Vec::new();
-    let hierarchies = fs::read_dir("/sys/fs/cgroup")
-        .into_iter()
-        .flatten()
-        .flatten();
-    for hierarchy in hierarchies.map(|entry| entry.path()) {
-        found.push(hierarchy.clone());
-        let groups = fs::read_dir(hierarchy).into_iter().flatten().flatten();
-        found.extend(groups.map(|entry| entry.path()));
-    }
+    below(Path::new("/sys/fs/cgroup"), &mut found);
     let is_own = |path: &PathBuf| {
         path.file_name()
             .is_some_and(|name| name.to_string_lossy().contains(&own))
