@@ -1,9 +1,7 @@
 //! Mounts that tests make, and mount namespaces where nobody else sees them.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use nix::mount::MsFlags;
@@ -66,42 +64,4 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         work()
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-/// A file system that never answers: whoever looks below its root waits until it is dropped.
-#[derive(Debug)]
-pub struct Hung {
-    place: PathBuf,
-    /// The kernel's requests, which nobody reads.
-    requests: Option<File>,
-}
-
-impl Hung {
-    /// Hides a directory with it.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be mounted.
-    #[track_caller]
-    pub fn over(place: &Path) -> Self {
-        let requests = File::options().read(true).write(true).open("/dev/fuse");
-        let requests = requests.expect("/dev/fuse");
-        let number = requests.as_raw_fd();
-        let data = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
-        let (fstype, flags) = (Some("fuse"), MsFlags::empty());
-        let mounted = nix::mount::mount(Some("hung"), place, fstype, flags, Some(&*data));
-        mounted.unwrap_or_else(|error| panic!("mount {}: {error}", place.display()));
-        Self {
-            place: place.to_owned(),
-            requests: Some(requests),
-        }
-    }
-}
-
-impl Drop for Hung {
-    fn drop(&mut self) {
-        // All that waits fails now.
-        self.requests = None;
-        let _ = nix::mount::umount2(&self.place, nix::mount::MntFlags::MNT_DETACH);
-    }
 }

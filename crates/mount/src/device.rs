@@ -13,6 +13,7 @@ pub use aliases::{Aliases, Identity};
 pub use crust_state::DeviceNumber;
 
 use crate::errno::Name;
+use crate::patience::Unasked;
 use crate::sys::loops::{LoopFile, loop_file};
 
 /// Where the kernel describes its devices (sysfs(5)).
@@ -95,6 +96,9 @@ pub enum DeviceError {
         /// Why; `InvalidData` when it has other contents than expected.
         source: std::io::Error,
     },
+    /// It can't be told what loop devices show.
+    #[error("loop devices that may show the same can't be looked at: {0}")]
+    Unasked(Unasked),
 }
 
 impl Device {
@@ -191,7 +195,7 @@ impl Device {
         &self,
         devices: Vec<DeviceNumber>,
     ) -> Result<Vec<DeviceNumber>, DeviceError> {
-        Ok(others::conflicting(&self.aliases()?, devices))
+        others::conflicting(&self.aliases()?, devices)
     }
 
     /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
@@ -229,7 +233,7 @@ impl Device {
         let own = self.aliases()?;
         let mut loops = aliases::loops(Path::new(SYSFS))?;
         loops.retain(|number| !own.are_of(*number));
-        let rivals = others::conflicting(&own, loops).into_iter();
+        let rivals = others::conflicting(&own, loops)?.into_iter();
         let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
         opened.collect()
     }
@@ -251,10 +255,28 @@ impl AsFd for Device {
     }
 }
 
-/// What a loop device shows, by its own word; `None` where it can't be asked from here.
-fn file_of(number: DeviceNumber) -> Option<LoopFile> {
-    let device = Device::of_number(number).ok()??;
-    loop_file(device.open_for_reading(OFlags::empty()).ok()?).ok()
+/// What a loop device shows, by its own word; `None` where it can't be asked from here, or shows nothing
+/// any more.
+fn file_of(number: DeviceNumber) -> Result<Option<LoopFile>, DeviceError> {
+    let device = match Device::of_number(number) {
+        Ok(Some(device)) => device,
+        // In a container `/dev` may lack it.
+        Ok(None) | Err(DeviceError::Missing { .. } | DeviceError::Other { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let asked = device.open_for_reading(OFlags::empty()).and_then(loop_file);
+    match asked {
+        Ok(file) => Ok(Some(file)),
+        // The others are the device's, or its file system's.
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR)) => {
+            Err(DeviceError::Call {
+                path: device.path,
+                call: "ioctl(LOOP_GET_STATUS64)",
+                errno,
+            })
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// What is wrong with a path, and what to do.

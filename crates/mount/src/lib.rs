@@ -25,7 +25,7 @@
 //! | [`privileges`] | what root may do and a step of ours needn't |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
-//! | `patience` | looks at what may hang |
+//! | [`patience`] | who answers, of what may hang |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
 //!
 //! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
@@ -44,7 +44,7 @@ pub mod mountinfo;
 pub mod namespace;
 pub mod options;
 mod origin;
-mod patience;
+pub mod patience;
 pub mod place;
 pub mod privileges;
 pub mod probe;

@@ -1,35 +1,173 @@
-//! A look at something that may hang has an end: a thread has it, and is waited for only so long.
+//! What may hang is asked by a process that is waited for only so long. What answered there answers here.
 
-use std::sync::mpsc::channel;
-use std::thread;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::sys;
+use crust_state::Deadline;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process};
 
-/// What is seen within the time; `None` where there is no answer by then. The thread is left behind, with
-/// a directory, root and umask of its own: with those in common this one could enter no mount namespace
-/// any more (setns(2)).
-pub(crate) fn within<T: Send + 'static>(
-    limit: Duration,
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let (ready, is_ready) = channel();
-    let (tell, told) = channel();
-    // One that can't be started, or be on its own, tells nothing.
-    let thread = thread::Builder::new().spawn(move || {
-        let own = sys::unshare_fs();
-        let _ = ready.send(());
-        if own.is_ok() {
-            let _ = tell.send(look());
-        }
-    });
-    let _ = is_ready.recv();
-    let seen = told.recv_timeout(limit).ok();
-    if let (Ok(thread), true) = (thread, seen.is_some()) {
-        // It has nothing left to do.
-        let _ = thread.join();
+use crate::errno::Name;
+use crate::sys::asking::{Question, ended, start_asking};
+
+/// Why it isn't known who answers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unasked {
+    /// Nobody could be started who asks.
+    #[error("{call}: {}", Name(*errno))]
+    Call {
+        /// The call.
+        call: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// Who asked was ended by somebody.
+    #[error("the process that asks was killed; hint: is there no memory left?")]
+    Lost,
+    /// What always answers didn't either.
+    #[error("there is no answer to anything in time; hint: is the node overloaded?")]
+    Slow,
+    /// Earlier questions are still without an answer.
+    #[error("{0} earlier looks still hang; hint: `ps` shows them, in state D")]
+    TooMany(usize),
+}
+
+/// How many may be without an answer at once: each is a process.
+const MOST: usize = 512;
+
+/// Processes that were left behind, until they have ended.
+static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// A path, to be asked with stat(2); one with a NUL has nothing to be asked.
+pub(crate) fn about_path(path: &Path) -> Question {
+    Question::Path(c_string(path))
+}
+
+/// A loop device, by its node.
+pub(crate) fn about_loop(node: &Path) -> Question {
+    Question::Loop(c_string(node))
+}
+
+fn c_string(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// Which of the questions are answered within the time; where one isn't, the others have as much again.
+pub(crate) fn answered(questions: &[Question], limit: Duration) -> Result<Vec<bool>, Unasked> {
+    let mut answered = vec![false; questions.len()];
+    let numbered: Vec<(u32, &Question)> = (0..).zip(questions).collect();
+    if numbered.is_empty() {
+        return Ok(answered);
     }
-    seen
+    // Mostly nothing hangs, and one process asks it all.
+    ask(&[&numbered], limit, &mut answered)?;
+    let silent = numbered
+        .iter()
+        .filter(|(number, _)| !answered[*number as usize]);
+    let mut silent: Vec<(u32, &Question)> = silent.copied().collect();
+    if silent.is_empty() {
+        return Ok(answered);
+    }
+    // The last one to be started: where it isn't answered, the others say nothing either.
+    let control = Question::Path(c"/".to_owned());
+    let last = u32::try_from(answered.len()).unwrap_or(u32::MAX);
+    silent.push((last, &control));
+    answered.push(false);
+    let each: Vec<&[(u32, &Question)]> = silent.chunks(1).collect();
+    ask(&each, limit, &mut answered)?;
+    match answered.pop() {
+        Some(true) => Ok(answered),
+        _ => Err(Unasked::Slow),
+    }
+}
+
+/// Lets a process ask each of the lists, and marks what is answered until all is, or the time is over.
+fn ask(
+    lists: &[&[(u32, &Question)]],
+    limit: Duration,
+    answered: &mut [bool],
+) -> Result<(), Unasked> {
+    let call = |call| move |errno| Unasked::Call { call, errno };
+    let (told, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
+    let mut asking = Asking::default();
+    for list in lists {
+        asking.make_room()?;
+        let process = start_asking(list, &tell).map_err(call("clone"))?;
+        asking.processes.push(process);
+    }
+    drop(tell);
+    let mut left: usize = lists.iter().map(|list| list.len()).sum();
+    let deadline = Deadline::after(limit);
+    while left > 0 && has_more(&told, &deadline).map_err(call("poll"))? {
+        let mut bytes = [0; 4096];
+        let length = retry_on_intr(|| read(&told, &mut bytes)).map_err(call("read"))?;
+        if length == 0 {
+            return Err(Unasked::Lost);
+        }
+        // A number is written at once (pipe(7)), and so never read in parts.
+        for number in bytes[..length].as_chunks().0 {
+            let number = u32::from_ne_bytes(*number) as usize;
+            if let Some(answered) = answered.get_mut(number) {
+                left -= usize::from(!*answered);
+                *answered = true;
+            }
+        }
+    }
+    asking.are_done = left == 0;
+    Ok(())
+}
+
+/// Whether there is something to be read, or nothing will be.
+fn has_more(told: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.remaining().map(Timespec::try_from);
+        let left = left.and_then(Result::ok);
+        let mut events = [PollFd::from_borrowed_fd(told.as_fd(), PollFlags::IN)];
+        match poll(&mut events, left.as_ref()) {
+            Err(Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
+}
+
+/// The processes that ask: they are ended with this.
+#[derive(Default)]
+struct Asking {
+    processes: Vec<Pid>,
+    /// They have nothing left to ask.
+    are_done: bool,
+}
+
+impl Asking {
+    /// Another one may be started.
+    fn make_room(&self) -> Result<(), Unasked> {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|process| !ended(*process, false));
+        let all = left.len() + self.processes.len();
+        if all < MOST {
+            return Ok(());
+        }
+        Err(Unasked::TooMany(all))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            // It isn't waited for yet, so that the number is still its own.
+            let _ = kill_process(*process, Signal::KILL);
+        }
+        let are_done = self.are_done;
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let hanging = self.processes.drain(..);
+        left.extend(hanging.filter(|process| !ended(*process, are_done)));
+    }
 }
 
 #[cfg(test)]
@@ -37,13 +175,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_left_behind() {
-        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
-        let endless = || {
-            loop {
-                thread::park();
-            }
-        };
-        assert_eq!(within(Duration::from_millis(10), endless), None::<()>);
+    fn what_answers_is_told_whatever_the_answer_is() {
+        let questions = ["/", "/no/such", "/proc/self/exe/x"].map(|path| about_path(path.as_ref()));
+        let loops = ["/dev/null", "/no/such"].map(|path| about_loop(path.as_ref()));
+        let all: Vec<Question> = questions
+            .into_iter()
+            .chain(loops)
+            .cycle()
+            .take(20_000)
+            .collect();
+        let limit = Duration::from_secs(60);
+        assert_eq!(answered(&all, limit), Ok(vec![true; 20_000]));
+        assert_eq!(answered(&[], limit), Ok(vec![]));
     }
 }

@@ -1,6 +1,7 @@
 //! The system calls that `rustix` lacks, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
+pub(crate) mod asking;
 pub(crate) mod growth;
 pub(crate) mod loops;
 mod sigpipe;
@@ -190,13 +191,6 @@ unsafe impl<T: Plain> Ioctl for Request<'_, T> {
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> Result<c_int, Errno> {
         Ok(out)
     }
-}
-
-/// A thread of its own directory, root and umask: others can change their mount namespace while it
-/// runs (setns(2)).
-pub(crate) fn unshare_fs() -> Result<(), Errno> {
-    // SAFETY: descriptors stay shared, of which the function warns: `CLONE_FILES` isn't given.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
 /// `_IOC(direction, group, number, size of the argument)` on `file`.

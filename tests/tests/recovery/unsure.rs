@@ -7,9 +7,9 @@ use std::process::Command;
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::{end, vanish};
 use runcrust_tests::gc::{collected, gc};
-use runcrust_tests::mounts::{self, Hung};
+use runcrust_tests::mounts;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Node, Run};
+use runcrust_tests::{Delegate, Hung, Node, Run};
 use serde_json::{Value, json};
 
 use crate::{POD, assert_collected, kinds, why_left};

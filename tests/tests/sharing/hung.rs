@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use runcrust_tests::mounts::Hung;
+use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate};
+use runcrust_tests::{Hung, LoopDevice, Node, Pod, on_each_delegate};
 
 on_each_delegate! {
     /// A path of the file is looked up nowhere.
@@ -24,6 +24,26 @@ on_each_delegate! {
         let _ = node.handler().crust(&["list"]).success();
         assert_eq!(b.app().sh("echo x > /data/file; cat /data/file"), "x");
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        drop(hung);
+    }
+    /// Only its kernel knows which file a loop device is on, and asks for it there.
+    fn the_file_of_somebody_elses_loop_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let directory = node.dir().subdir("files");
+        let hung = Hung::awake_over(&directory);
+        let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
+        let device = node.ext4();
+        hung.fall_silent();
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let app = pod.app();
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        let found = node.handler().crust(&["inspect", utf8(device.path())]).success();
+        assert!(found.stdout.contains("in use"), "{found}");
+        end([app]);
+        pod.end([]);
+        let _ = node.unstage(&pod.target).success();
+        // Detached, they ask it for nothing.
+        drop(silent);
         drop(hung);
     }
 }

@@ -64,7 +64,7 @@ impl Aliases {
     /// Reads them from a sysfs that is mounted at `sysfs`; `file` asks a loop device for what it shows.
     pub(super) fn read(
         sysfs: &Path,
-        file: impl Fn(DeviceNumber) -> Option<LoopFile>,
+        file: impl Fn(DeviceNumber) -> Result<Option<LoopFile>, DeviceError>,
         number: DeviceNumber,
     ) -> Result<Self, DeviceError> {
         let (mut own, mut below) = (BTreeSet::new(), BTreeSet::new());
@@ -116,18 +116,16 @@ pub(super) fn loops(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
     Ok(devices.filter(|device| is_loop(sysfs, *device)).collect())
 }
 
-/// Whether a device, or one below it, is a loop device, as far as that can be told.
-pub(super) fn may_ask_a_file(sysfs: &Path, number: DeviceNumber) -> bool {
+/// The loop devices among a device and those below it, as far as that can be told.
+pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
     let mut rest = vec![number];
     let mut visited = BTreeSet::from([number]);
     while let Some(device) = rest.pop() {
-        if is_loop(sysfs, device) {
-            return true;
-        }
         let lower = directly_below(sysfs, device).unwrap_or_default();
         rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
     }
-    false
+    visited.retain(|device| is_loop(sysfs, *device));
+    visited
 }
 
 fn is_loop(sysfs: &Path, number: DeviceNumber) -> bool {
@@ -179,7 +177,7 @@ fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
 /// What a loop device shows.
 fn shown(
     sysfs: &Path,
-    file: impl Fn(DeviceNumber) -> Option<LoopFile>,
+    file: impl Fn(DeviceNumber) -> Result<Option<LoopFile>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<Identity>, DeviceError> {
     let looped = directory(sysfs, number).join("loop");
@@ -192,7 +190,7 @@ fn shown(
     let offset = parsed(number, &looped.join("offset"), &offset)?;
     // Unlike in mountinfo the path isn't escaped; the kernel adds one newline.
     let path = Path::new(OsStr::from_bytes(path.strip_suffix(b"\n").unwrap_or(&path)));
-    let found = file(number).or_else(|| file_at(path));
+    let found = file(number)?.or_else(|| file_at(path));
     Ok(Some(match found {
         Some(LoopFile {
             disk: Some(disk), ..

@@ -1,68 +1,60 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Aliases, Device, DeviceNumber, SYSFS, aliases};
-use crate::patience::within;
+use super::{Aliases, Device, DeviceError, DeviceNumber, SYSFS, aliases};
+use crate::patience::{about_loop, answered};
 
-/// For all that hang, together; then each of them has the shorter one.
-const PATIENCE: Duration = Duration::from_secs(3);
-const IMPATIENCE: Duration = Duration::from_millis(100);
+/// For all together, and once more for those that don't answer. A file that `own` is on, too, has been
+/// asked just before, and mostly answers from a cache.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Those of the devices that are the same bytes as `own`, or lie on them, or the other way round. One
-/// that is gone isn't. Nor is one whose file doesn't answer: that is on a file system which hangs, and
-/// the one of `own`'s has just answered.
-pub(super) fn conflicting(own: &Aliases, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
-    let (asking, telling): (Vec<_>, Vec<_>) = devices
-        .into_iter()
-        .partition(|device| aliases::may_ask_a_file(Path::new(SYSFS), *device));
-    let look = |device: DeviceNumber| Device::aliases_of(device).ok();
-    let conflict = |found: Option<Aliases>| found.is_some_and(|found| found.conflicts_with(own));
-    let mut found = answers(asking, look);
-    found.extend(telling.into_iter().map(|device| (device, look(device))));
-    let conflicting = found.into_iter().filter_map(|(device, aliases)| {
-        let conflicts = conflict(aliases);
-        conflicts.then_some(device)
-    });
-    conflicting.collect()
-}
-
-/// What is found of each that answers in time.
-fn answers<T: Send + 'static>(
+/// that is gone isn't. Nor is one whose file doesn't answer, or only with an error: that is on a file
+/// system which hangs or has failed, and the one of `own`'s has just answered. Whatever else can't be told is an error.
+pub(super) fn conflicting(
+    own: &Aliases,
     devices: Vec<DeviceNumber>,
-    look: impl Fn(DeviceNumber) -> Option<T> + Copy + Send + 'static,
-) -> Vec<(DeviceNumber, Option<T>)> {
-    let mut left = PATIENCE;
-    let answers = devices.into_iter().map(|device| {
-        let begin = Instant::now();
-        let found = within(left.max(IMPATIENCE), move || look(device));
-        left = left.saturating_sub(begin.elapsed());
-        if found.is_none() {
-            tracing::warn!(%device, "what it shows can't be told: it doesn't answer");
+) -> Result<Vec<DeviceNumber>, DeviceError> {
+    let sysfs = Path::new(SYSFS);
+    let loops_of = |device| (device, aliases::loops_among(sysfs, device));
+    let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
+    let silent = silent(
+        devices
+            .iter()
+            .flat_map(|(_, loops)| loops)
+            .copied()
+            .collect(),
+    )?;
+    let mut conflicting = Vec::new();
+    for (device, loops) in devices {
+        if let Some(silent) = loops.iter().find(|it| silent.contains(it)) {
+            tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
+            continue;
         }
-        (device, found.flatten())
-    });
-    answers.collect()
+        match Device::aliases_of(device) {
+            Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
+            Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(conflicting)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_does_not_answer_keeps_nobody_from_it() {
-        let devices: Vec<_> = (0..5).map(|minor| DeviceNumber::new(7, minor)).collect();
-        let look = |device: DeviceNumber| {
-            while device.minor() % 2 == 1 {
-                std::thread::park();
-            }
-            Some(device.minor())
-        };
-        let found: Vec<_> = answers(devices, look)
-            .into_iter()
-            .filter_map(|(_, found)| found)
-            .collect();
-        assert_eq!(found, [0, 2, 4]);
+/// Those of the loop devices whose file doesn't answer.
+fn silent(loops: BTreeSet<DeviceNumber>) -> Result<BTreeSet<DeviceNumber>, DeviceError> {
+    let mut nodes = BTreeMap::new();
+    for device in loops {
+        if let Some(name) = aliases::name(Path::new(SYSFS), device)? {
+            nodes.insert(device, about_loop(&Path::new("/dev").join(name)));
+        }
     }
+    let questions: Vec<_> = nodes.values().cloned().collect();
+    let answered = answered(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
+    let devices = nodes.into_keys().zip(answered);
+    Ok(devices
+        .filter_map(|(device, answers)| (!answers).then_some(device))
+        .collect())
 }

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::error::Code;
 use super::overview::Overview;
 use super::overviews;
-use crate::device::{Aliases, Device};
+use crate::device::Device;
 
 /// What a volume is called by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,12 +127,17 @@ fn of_device(all: &[Overview], number: DeviceNumber) -> Vec<usize> {
     if !exactly.is_empty() {
         return exactly;
     }
-    let Ok(own) = Device::aliases_of(number) else {
-        return Vec::new();
-    };
+    let same = same_as(number, all.iter().flat_map(numbers).collect());
     indices(all, |it| {
-        numbers(it).iter().any(|other| shows_the_same(*other, &own))
+        numbers(it).iter().any(|other| same.contains(other))
     })
+}
+
+/// Those of the devices that show the same; none where that can't be told.
+fn same_as(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
+    let device = Device::of_number(number).ok().flatten();
+    let same = device.and_then(|device| device.conflicting(devices).ok());
+    same.unwrap_or_default()
 }
 
 /// What it is mounted from, and what is staged.
@@ -140,10 +145,6 @@ fn numbers(it: &Overview) -> Vec<DeviceNumber> {
     let staged = it.info().and_then(|info| Device::open(&info.device).ok());
     let staged = staged.map(|device| device.number());
     it.device.into_iter().chain(staged).collect()
-}
-
-pub(super) fn shows_the_same(device: DeviceNumber, own: &Aliases) -> bool {
-    Device::aliases_of(device).is_ok_and(|other| other.conflicts_with(own))
 }
 
 /// What is given on a command line; `None` where nothing is called so.

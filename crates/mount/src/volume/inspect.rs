@@ -9,7 +9,6 @@ use crust_state::{DeviceNumber, Life, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
-use super::find::shows_the_same;
 use super::overview::{Overview, may_live, users};
 use super::stage::{devices_of, holder};
 use crate::device::Device;
@@ -133,13 +132,10 @@ fn owners(
     context: &Context<'_>,
     device: &Device,
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
-    let own = device.aliases()?;
     let mut owners = Vec::new();
-    for other in context.state.owned_devices()? {
-        if other == device.number() || shows_the_same(other, &own) {
-            let volumes = context.state.owners_of(other)?.into_iter();
-            owners.extend(volumes.map(|volume| (other, volume)));
-        }
+    for other in device.conflicting(context.state.owned_devices()?)? {
+        let volumes = context.state.owners_of(other)?.into_iter();
+        owners.extend(volumes.map(|volume| (other, volume)));
     }
     Ok(owners)
 }

@@ -14,11 +14,10 @@ use super::decide;
 use super::finding::{Report, Thing, Verdict};
 use super::pods::Pods;
 use super::volumes::{self, Owner};
-use crate::patience::within;
+use crate::patience::{about_path, answered};
 
-/// For a look at all bundles, and then at each where one hangs.
+/// For a look at all bundles, and once more for those that hang.
 const PATIENCE: Duration = Duration::from_secs(1);
-const IMPATIENCE: Duration = Duration::from_millis(100);
 
 fn look(record: &BundleRecord) -> Option<Verdict> {
     let config = &record.config;
@@ -28,25 +27,20 @@ fn look(record: &BundleRecord) -> Option<Verdict> {
 }
 
 /// Every container that ends has them looked at: one on a file system that hangs holds up no other.
-fn looked_at(
-    records: Vec<(Digest, BundleRecord)>,
-) -> Vec<((Digest, BundleRecord), Option<Verdict>)> {
-    let all = records.clone();
-    let verdicts = within(PATIENCE, move || {
-        all.iter().map(|(_, record)| look(record)).collect()
-    });
-    let verdicts: Vec<_> = verdicts.unwrap_or_else(|| {
-        let each = records.iter().cloned().map(|(_, record)| {
-            let verdict = within(IMPATIENCE, move || look(&record));
-            verdict.unwrap_or_else(|| {
-                Some(Verdict::Leave(
-                    "its directory's file system doesn't answer".into(),
-                ))
-            })
-        });
-        each.collect()
-    });
-    records.into_iter().zip(verdicts).collect()
+fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
+    let configs = records.iter().map(|(_, record)| about_path(&record.config));
+    let verdict = |(record, answers): (&BundleRecord, bool)| {
+        let hangs = || Verdict::Leave("its directory's file system doesn't answer".into());
+        if answers { look(record) } else { Some(hangs()) }
+    };
+    let records = records.iter().map(|(_, record)| record);
+    match answered(&configs.collect::<Vec<_>>(), PATIENCE) {
+        Ok(answered) => records.zip(answered).map(verdict).collect(),
+        Err(unasked) => {
+            let why = format!("whether it is there can't be told: {unasked}");
+            records.map(|_| Some(Verdict::Leave(why.clone()))).collect()
+        }
+    }
 }
 
 impl Pass<'_> {
@@ -67,7 +61,8 @@ impl Pass<'_> {
                 Err(error) => self.unreadable(self.bundle(name), error.to_string()),
             }
         }
-        for ((name, record), verdict) in looked_at(readable) {
+        let verdicts = looked_at(&readable);
+        for ((name, record), verdict) in readable.into_iter().zip(verdicts) {
             let Some(verdict) = verdict else { continue };
             self.settle(Thing::Bundle(record.config), verdict, |context| {
                 // It may have been made anew, and written on record, meanwhile.

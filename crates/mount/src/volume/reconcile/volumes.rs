@@ -3,28 +3,22 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
-use std::time::Duration;
 
 use crust_state::crust::{Found, Shape};
 use crust_state::lock::{Lock, LockName};
-use crust_state::target::Standing;
 use crust_state::{DeviceNumber, Digest, Life, MountInfo, TargetPath};
 use rustix::fs::stat;
 
 use super::decide::{Devices, Part, Seen};
 use super::finding::{Thing, Verdict};
-use super::gone::{self, Target};
+use super::gone;
 use super::pods::Pods;
 use super::{Mode, Pass};
 use crate::device::{Device, DeviceError};
-use crate::patience::within;
 use crate::volume::Context;
 use crate::volume::error::Cause;
 use crate::volume::overview::users;
 use crate::volume::stage::holder;
-
-/// For a look at a target directory.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What every volume is looked at with.
 pub(super) struct Around<'a> {
@@ -168,7 +162,7 @@ impl Pass<'_> {
             stray_user: stray.cloned(),
             cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
             pod: around.pods.of_target(target),
-            target: self.target(target, standing),
+            target: gone::look(target, standing.as_ref(), self.context.config),
             devices: None,
         };
         if seen.asks_devices() {
@@ -176,17 +170,6 @@ impl Pass<'_> {
             seen.devices = Some(devices(context, self.mode, target, &info.device, owners));
         }
         Ok(Some(seen))
-    }
-
-    /// kubelet's directory may be on a file system that hangs.
-    fn target(&self, target: &TargetPath, before: Option<Standing>) -> Target {
-        let (path, config) = (target.clone(), self.context.config.clone());
-        let found = within(PATIENCE, move || {
-            gone::look(&path, before.as_ref(), &config)
-        });
-        found.unwrap_or_else(|| {
-            Target::Unknown(format!("the file system of {target} doesn't answer"))
-        })
     }
 }
 
