@@ -159,11 +159,11 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        for process in &self.processes {
+        let are_done = self.are_done;
+        for process in self.processes.iter().filter(|_| !are_done) {
             // It isn't waited for yet, so that the number is still its own.
             let _ = kill_process(*process, Signal::KILL);
         }
-        let are_done = self.are_done;
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         let hanging = self.processes.drain(..);
         left.extend(hanging.filter(|process| !ended(*process, are_done)));

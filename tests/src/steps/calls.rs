@@ -35,7 +35,8 @@ use When::{Always, Flag, FlagBehind};
 
 const CALLS: &[Call] = calls! {
     chroot: SYS_chroot Always,
-    clone: SYS_clone Always,
+    // Without a flag, or a signal at its end, it is one that only asks, and nobody waits for.
+    clone: SYS_clone Flag(0, u64::MAX),
     clone3: SYS_clone3 Always,
     execve: SYS_execve Always,
     fallocate: SYS_fallocate Always,
@@ -148,6 +149,12 @@ mod tests {
         assert_eq!(ioctl(0x8008_1272), None, "BLKGETSIZE64");
         assert_eq!(ioctl(0x4018_586e), Some("ioctl"), "XFS_IOC_FSGROWFSDATA");
         assert_eq!(changing(libc::SYS_read, [0; 3]), None);
+        assert_eq!(changing(libc::SYS_clone, [0; 3]), None, "who only asks");
+        assert_eq!(
+            changing(libc::SYS_clone, [17, 0, 0]),
+            Some("clone"),
+            "fork(2)"
+        );
     }
 
     #[test]

@@ -154,13 +154,14 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         };
     }
 
-    /// A child goes on with the program that it was forked from.
+    /// A child goes on with the program that it was forked from; one whose start is no step makes none.
     fn has_forked(&mut self, parent: Pid) {
         let Ok(child) = ptrace::getevent(parent) else {
             return;
         };
         let child = Pid::from_raw(i32::try_from(child).expect("a pid"));
-        let program = self.tracees.get(&parent).and_then(|it| it.program.clone());
+        let parent = self.tracees.get(&parent).filter(|it| it.call.is_some());
+        let program = parent.and_then(|it| it.program.clone());
         let call = None;
         self.tracees.insert(child, Tracee { program, call });
         if let Some(held) = self.held.iter().position(|held| *held == child) {
