@@ -102,17 +102,14 @@ on_each_delegate! {
     fn device_mapper_over_the_device_is_the_device(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
-        let (one, two) = (Linear::over(&device, "one"), Linear::over(&device, "two"));
-        let holder = pod(&node, POD, &one.path, &[]);
+        let mapped = Linear::over(&device, "mapped");
+        let holder = pod(&node, POD, &mapped.path, &[]);
         let app = holder.app();
         let _ = app.sh("echo the first > /data/file");
-        // Each has a number of its own, and the kernel lets both lie on one device.
-        for path in [two.path.as_path(), device.path()] {
-            let other = pod(&node, OTHER_POD, path, &[]);
-            let _ = other.refused_for(&holder);
-            other.end([]);
-            let _ = node.unstage(&other.target).success();
-        }
+        let other = pod(&node, OTHER_POD, device.path(), &[]);
+        let _ = other.refused_for(&holder);
+        other.end([]);
+        let _ = node.unstage(&other.target).success();
         holder.end([app]);
         let _ = node.unstage(&holder.target).success();
         // Now nobody has it mounted, but device mapper has it.
@@ -121,10 +118,10 @@ on_each_delegate! {
         assert!(sentence.contains("in use"), "{sentence}");
         direct.end([]);
         let _ = node.unstage(&direct.target).success();
-        let again = pod(&node, POD, &two.path, &[]);
+        let again = pod(&node, POD, &mapped.path, &[]);
         assert_eq!(again.app().sh("cat /data/file"), "the first");
         drop(again);
-        drop((one, two));
+        drop(mapped);
         device.wait_until_free(PATIENCE);
     }
 }
