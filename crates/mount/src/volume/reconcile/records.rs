@@ -165,18 +165,33 @@ impl Pass<'_> {
             Ok(lock) => lock,
             Err(why) => return self.leave(self.directory("owners"), why),
         };
-        for (owner, verdict) in judged {
-            // The lock isn't held while a device is looked at; what has been staged since stays.
-            let verdict = match self.has_entry(owner) {
-                Ok(true) if owner.is_of_this_boot => continue,
-                Err(why) if owner.is_of_this_boot => Verdict::Leave(why),
-                _ => verdict,
-            };
+        // Before the first goes: a list of an earlier boot goes whole.
+        let judged = judged.into_iter();
+        let judged =
+            judged.filter_map(|(owner, verdict)| Some((owner, self.still(owner, verdict)?)));
+        for (owner, verdict) in judged.collect::<Vec<_>>() {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
             self.settle(Thing::Owner { device, volume }, verdict, |context| {
                 context.state.remove_owner(device, &owner.volume)?;
                 Ok(true)
             });
+        }
+    }
+
+    /// What of a verdict holds under the lock, which isn't held while a device is looked at: what has
+    /// been staged since stays, and so does who has been listed anew since, in the place of an earlier
+    /// boot's.
+    fn still(&self, owner: &Owner, verdict: Verdict) -> Option<Verdict> {
+        let is_needless = if owner.is_of_this_boot {
+            self.has_entry(owner).map(|has_entry| !has_entry)
+        } else {
+            let earlier = self.context.state.earlier_owners_of(owner.device);
+            let earlier = earlier.map_err(|error| error.to_string());
+            earlier.map(|earlier| earlier.contains(&owner.volume))
+        };
+        match is_needless {
+            Ok(needless) => needless.then_some(verdict),
+            Err(why) => Some(Verdict::Leave(why)),
         }
     }
 

@@ -123,6 +123,14 @@ impl Node {
         self.with(|context| context.state.write_sandbox(&record).unwrap());
     }
 
+    /// The list of the device that was given is an earlier boot's.
+    fn reboot(&self) {
+        let owners = self.config.state_dir.join("owners/259:9999.json");
+        let text = fs::read_to_string(&owners).unwrap();
+        let rebooted = text.replace(&Process::current().unwrap().boot_id, "another");
+        fs::write(&owners, rebooted).unwrap();
+    }
+
     fn locks(&self) -> Vec<PathBuf> {
         let locks = self.with(|context| context.state.volume_locks()).unwrap();
         locks.into_iter().map(|(_, path)| path).collect()
@@ -165,14 +173,15 @@ fn where_there_is_nothing_nothing_is_made() {
 #[test]
 fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
     let node = Node::new();
-    let target = node.stage("a");
-    node.give(&target, dead());
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
     node.sandbox("s", "a", dead());
-    let owners = node.config.state_dir.join("owners/259:9999.json");
-    let text = fs::read_to_string(&owners).unwrap();
-    let rebooted = text.replace(&Process::current().unwrap().boot_id, "another");
-    fs::write(&owners, rebooted).unwrap();
-    let removed = vec!["sandbox", "user", "record", "owner"];
+    node.reboot();
+    let removed = vec![
+        "sandbox", "user", "record", "user", "record", "owner", "owner",
+    ];
     assert_eq!(node.reconcile(), (removed, vec![]));
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let mut files: Vec<_> = fs::read_dir(node.entry(&target))
@@ -399,6 +408,28 @@ fn an_owner_whose_volume_came_back_stays() {
         assert_eq!(left.thing.kind(), "owner");
         assert!(left.why.contains("is a link"), "{left:?}");
         assert_eq!(pass.report.removed, []);
+    });
+}
+
+/// A create claims its device while volumes are looked at; its list is in the earlier boot's place.
+#[test]
+fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
+    let node = Node::new();
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
+    node.reboot();
+    let device = "259:9999".parse().unwrap();
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let (owners, pods) = (pass.owners(), Pods::default());
+        let judged = pass.judged(&owners, &pods);
+        assert_eq!(judged.len(), 2);
+        context.state.add_owner(device, &target).unwrap();
+        pass.settle_owners(judged);
+        assert_eq!(pass.report, Report::default());
+        assert_eq!(context.state.owners_of(device).unwrap(), [target]);
     });
 }
 
