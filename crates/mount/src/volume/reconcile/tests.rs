@@ -20,6 +20,10 @@ struct Node {
     _guard: tempfile::TempDir,
 }
 
+fn parent() -> i32 {
+    std::os::unix::process::parent_id().cast_signed()
+}
+
 fn dead() -> Process {
     Process {
         boot_id: "another".into(),
@@ -42,6 +46,16 @@ impl Node {
             root,
             _guard: guard,
         }
+    }
+
+    /// The pod's directory is a link: its volumes have two entries.
+    fn linked(pod: &str) -> Self {
+        let node = Self::new();
+        let (given, real) = (node.root.join("kubelet/pods"), node.root.join("real"));
+        fs::create_dir_all(&given).unwrap();
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, given.join(pod)).unwrap();
+        node
     }
 
     fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -260,13 +274,40 @@ fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
     assert_eq!(node.reconcile(), (vec!["user", "record"], vec!["volume"]));
 }
 
+/// Whoever writes both records of a volume in use may be killed between the two.
+#[test]
+fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
+    let node = Node::linked("a");
+    let target = node.stage("a");
+    node.give(&target, Process::current().unwrap());
+    let entries = [target.clone(), target.resolved().unwrap()].map(|path| node.entry(&path));
+    let [counts, copy] = entries.map(|entry| entry.join("runcrust.json"));
+    let text = fs::read_to_string(&counts).unwrap();
+    assert_eq!(fs::read_to_string(&copy).unwrap(), text);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    let (_, users) = text.split_once("\"users\":[").unwrap();
+    let user = users.strip_suffix("]}").unwrap();
+    let [own, parent] = [Process::current(), Process::of(parent())].map(Result::unwrap);
+    let ended = user.replace("\"c\"", "\"d\"");
+    let ended = ended.replace(&own.boot_id, "another");
+    for users in [&*format!("{user},{ended}"), ""] {
+        fs::write(&copy, text.replace(user, users)).unwrap();
+        assert_eq!(node.reconcile(), (vec!["copy"], vec![]));
+        for file in [&counts, &copy] {
+            assert_eq!(fs::read_to_string(file).unwrap(), text);
+        }
+        assert_eq!(node.reconcile(), (vec![], vec![]));
+    }
+    let who = |it: &Process| format!("\"pid\":{},\"startTime\":{}", it.pid, it.start_time);
+    let stray = text.replace(&who(&own), &who(&parent));
+    assert_ne!(stray, text);
+    fs::write(&copy, stray).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["record"]));
+}
+
 #[test]
 fn a_half_goes_with_its_lock() {
-    let node = Node::new();
-    let (given, real) = (node.root.join("kubelet/pods/a"), node.root.join("real"));
-    fs::create_dir_all(given.parent().unwrap()).unwrap();
-    fs::create_dir(&real).unwrap();
-    std::os::unix::fs::symlink(&real, &given).unwrap();
+    let node = Node::linked("a");
     let target = node.stage("a");
     fs::remove_dir_all(node.entry(&target)).unwrap();
     assert_eq!(node.reconcile(), (vec!["half"], vec![]));
