@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crust_state::bundle::Absence;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::{End, Life, Process};
 
@@ -29,18 +30,29 @@ pub(super) enum Devices {
     Held(String),
 }
 
-/// A bundle whose config was rewritten. `is_seen`: whether one that isn't there could be seen.
-pub(super) fn bundle(config: io::Result<bool>, is_seen: impl FnOnce() -> bool) -> Option<Verdict> {
-    match config {
-        Ok(true) => None,
-        Ok(false) if is_seen() => Some(Remove("its config.json is gone".into())),
-        Ok(false) => Some(Leave(
+/// A bundle whose config was rewritten. `record` is the name of its record's file.
+pub(super) fn bundle(
+    record: &str,
+    config: io::Result<bool>,
+    absence: impl FnOnce() -> Absence,
+) -> Option<Verdict> {
+    let absence = match config {
+        Ok(true) => return None,
+        Ok(false) => absence(),
+        Err(error) => return Some(Leave(format!("stat config.json: {error}"))),
+    };
+    Some(match absence {
+        Absence::Gone => Remove("its config.json is gone".into()),
+        Absence::Hidden => Leave(
             "the file system that its config.json was on isn't there either; hint: is it mounted, \
              and in this mount namespace?"
                 .into(),
+        ),
+        Absence::OtherBoot => Leave(format!(
+            "its config.json was there in an earlier boot of the node, and its file system may not be \
+             mounted yet; hint: if it is, remove bundles/{record} from the state directory"
         )),
-        Err(error) => Some(Leave(format!("stat config.json: {error}"))),
-    }
+    })
 }
 
 /// The record of a process.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crust_state::Digest;
-use crust_state::bundle::BundleRecord;
+use crust_state::bundle::{Absence, BundleRecord};
 use crust_state::files::{FileError, Leftover, Making};
 use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
@@ -23,8 +23,9 @@ const IMPATIENCE: Duration = Duration::from_millis(100);
 fn look(record: &BundleRecord) -> Option<Verdict> {
     let config = &record.config;
     let place = record.place.as_ref();
-    let is_seen = || place.is_none_or(|place| place.is_seen(config));
-    decide::bundle(config.try_exists(), is_seen)
+    let absence = || place.map_or(Absence::Gone, |place| place.absence(config));
+    let name = format!("{}.json", BundleRecord::name(config));
+    decide::bundle(&name, config.try_exists(), absence)
 }
 
 /// Every container that ends has them looked at: one on a file system that hangs holds up no other.

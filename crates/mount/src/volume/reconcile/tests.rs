@@ -337,6 +337,24 @@ fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_had_is_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let name = LockName::Volume(target.digest());
+    drop(
+        node.with(|context| context.state.lock(name, context.deadline))
+            .unwrap(),
+    );
+    node.with(|context| context.crust.unstage(&target)).unwrap();
+    let [lock] = &node.locks()[..] else {
+        panic!("one lock");
+    };
+    fs::set_permissions(lock, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["leftover"]));
+    assert!(lock.exists());
+}
+
+#[test]
 fn there_may_be_more_than_open_files() {
     let node = Node::new();
     let most = getrlimit(Resource::Nofile);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crust_state::crust::{Found, Shape};
-use crust_state::lock::{Lock, LockName};
+use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::target::Standing;
 use crust_state::{DeviceNumber, Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
@@ -77,13 +77,19 @@ impl Pass<'_> {
             if staged.contains(&volume) {
                 continue;
             }
-            if let Ok(Some(lock)) = self.take(name) {
-                let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
-                self.settle(Thing::Leftover(path), why, |context| {
-                    context.state.retire(lock, name)?;
-                    Ok(true)
-                });
-            }
+            let lock = match self.take(name) {
+                Ok(Some(lock)) => lock,
+                Ok(None) | Err(LockError::Held { .. }) => continue,
+                Err(error) => {
+                    self.leave(Thing::Leftover(path), error.to_string());
+                    continue;
+                }
+            };
+            let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
+            self.settle(Thing::Leftover(path), why, |context| {
+                context.state.retire(lock, name)?;
+                Ok(true)
+            });
         }
     }
 
@@ -96,7 +102,10 @@ impl Pass<'_> {
         }
         let lock = match self.take(LockName::Volume(found.digest)) {
             Ok(lock) => lock,
-            Err(why) => return self.leave(thing(found), why),
+            Err(LockError::Held { holder, .. }) => {
+                return self.leave(thing(found), format!("its lock is held by {holder}"));
+            }
+            Err(error) => return self.leave(thing(found), error.to_string()),
         };
         let again = match self.context.crust.again(found) {
             Ok(Some(again)) => again,

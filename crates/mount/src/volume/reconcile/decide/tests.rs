@@ -393,9 +393,19 @@ fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
 
 #[test]
 fn a_bundle_that_cannot_be_looked_at_may_be_there() {
-    assert_eq!(bundle(Ok(true), || true), None);
-    assert!(matches!(bundle(Ok(false), || true), Some(Remove(_))));
-    assert!(matches!(bundle(Ok(false), || false), Some(Leave(_))));
+    let bundle = |config, absence| bundle("a.json", config, || absence);
+    assert_eq!(bundle(Ok(true), Absence::Gone), None);
+    assert!(matches!(bundle(Ok(false), Absence::Gone), Some(Remove(_))));
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-    assert!(matches!(bundle(Err(denied), || true), Some(Leave(_))));
+    for (config, absence, words) in [
+        (Ok(false), Absence::Hidden, "is it mounted"),
+        (Ok(false), Absence::OtherBoot, "remove bundles/a.json"),
+        (Err(denied), Absence::Gone, "stat config.json: "),
+    ] {
+        let verdict = bundle(config, absence);
+        assert!(
+            matches!(&verdict, Some(Leave(why)) if why.contains(words)),
+            "{verdict:?}"
+        );
+    }
 }
