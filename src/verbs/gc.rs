@@ -103,7 +103,7 @@ fn object(Finding { thing, why }: &Finding) -> Value {
         Thing::Owner { device, .. } => {
             set("device", device.to_string().into());
         }
-        Thing::Record(_) | Thing::Half(_) | Thing::Volume(_) => {}
+        Thing::Record(_) | Thing::Copy(_) | Thing::Half(_) | Thing::Volume(_) => {}
     }
     set("why", why.clone().into());
     Value::Object(object)

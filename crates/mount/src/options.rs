@@ -90,6 +90,18 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
     Ok(options)
 }
 
+/// A superblock's options as the kernel shows them, without the quotation marks that it puts around a
+/// label with commas; `None` where they aren't closed.
+pub(crate) fn shown(options: &str) -> Option<Vec<String>> {
+    let unquoted = |option: &str| match option.split_once('=') {
+        Some((key, value)) => format!("{key}={}", split::unquote(value)),
+        None => option.to_owned(),
+    };
+    split::at_commas(options)
+        .map(|option| option.map(unquoted))
+        .collect()
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
         Self {

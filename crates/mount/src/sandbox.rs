@@ -235,6 +235,7 @@ impl Sandbox {
         match there {
             Some(mount) if origin::is_on(&mount, device) => Ok(Some(Mounted {
                 root,
+                fstype: mount.fstype,
                 super_options: mount.super_options,
             })),
             Some(mount) => Err(SandboxError::OtherDevice {
@@ -264,6 +265,8 @@ impl Sandbox {
 pub struct Mounted {
     /// Its root.
     pub root: OwnedFd,
+    /// The name of its file system.
+    pub fstype: OsString,
     /// Its superblock's options, as the kernel shows them.
     pub super_options: OsString,
 }

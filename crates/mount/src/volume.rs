@@ -21,6 +21,7 @@ mod plan;
 mod reconcile;
 mod release;
 mod resize;
+mod shown;
 mod stage;
 mod stats;
 mod users;

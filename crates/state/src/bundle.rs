@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceNumber;
-use crate::process::boot_id;
+use crate::memory::is_in_memory;
 use crate::record::Version;
-use crate::target::{Digest, TargetPath};
+use crate::target::{Digest, Standing, TargetPath};
 
 /// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
 /// undo it and plan anew.
@@ -104,14 +104,28 @@ pub struct AddedElement {
     pub element: serde_json::Value,
 }
 
-/// The file system that a bundle is on, in this boot.
+/// The file system that a bundle is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
     /// Its `st_dev`.
     device: DeviceNumber,
-    /// The boot.
+    /// The boot in which it has that.
     boot_id: String,
+    /// What is on it ends with the boot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    volatile: bool,
+}
+
+/// What can be told of a bundle that isn't there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// It is gone.
+    Gone,
+    /// Its file system isn't there either: it isn't mounted, or not in this mount namespace.
+    Hidden,
+    /// It is of another boot, since which nobody can know its file system by a number.
+    OtherBoot,
 }
 
 impl Place {
@@ -121,19 +135,34 @@ impl Place {
         let standing = TargetPath::new(config.parent()?).ok()?.standing().ok()?;
         Some(Self {
             device: standing.device,
-            boot_id: boot_id().ok()?,
+            boot_id: standing.boot_id?,
+            volatile: is_in_memory(&standing.directory) == Some(true),
         })
     }
 
-    /// Whether a config that isn't there is seen not to be: what is left of the way to it is on the
-    /// file system that it was on. Otherwise that isn't mounted, or not in this mount namespace.
+    /// What became of a config that isn't there: seen not to be it is by what is left of the way to it,
+    /// on the file system that it was on.
     #[must_use]
-    pub fn is_seen(&self, config: &Path) -> bool {
-        let left = TargetPath::new(config)
-            .ok()
-            .and_then(|path| path.standing().ok());
-        let is_it = left.is_some_and(|left| left.device == self.device);
-        is_it || boot_id().is_ok_and(|now| now != self.boot_id)
+    pub fn absence(&self, config: &Path) -> Absence {
+        let left = TargetPath::new(config).ok();
+        self.judge(left.and_then(|path| path.standing().ok()).as_ref())
+    }
+
+    fn judge(&self, left: Option<&Standing>) -> Absence {
+        let Some(Standing {
+            device,
+            boot_id: Some(boot),
+            ..
+        }) = left
+        else {
+            return Absence::Hidden;
+        };
+        match *boot == self.boot_id {
+            true if *device == self.device => Absence::Gone,
+            true => Absence::Hidden,
+            false if self.volatile => Absence::Gone,
+            false => Absence::OtherBoot,
+        }
     }
 }
 
@@ -189,6 +218,36 @@ mod tests {
             serde_json::from_value::<BundleRecord>(written).unwrap(),
             record
         );
+    }
+
+    #[test]
+    fn a_bundle_is_gone_where_its_file_system_is_seen_or_ended_with_the_boot() {
+        use Absence::{Gone, Hidden, OtherBoot};
+        let standing = |device: &str, boot: &str| Standing {
+            version: Version,
+            directory: "/b".into(),
+            device: device.parse().unwrap(),
+            boot_id: (!boot.is_empty()).then(|| boot.to_owned()),
+        };
+        for (volatile, left, expected) in [
+            (false, Some(("8:1", "now")), Gone),
+            (true, Some(("8:1", "now")), Gone),
+            (false, Some(("8:2", "now")), Hidden),
+            (true, Some(("8:2", "now")), Hidden),
+            (false, Some(("8:1", "later")), OtherBoot),
+            (false, Some(("8:2", "later")), OtherBoot),
+            (true, Some(("8:2", "later")), Gone),
+            (true, Some(("8:1", "")), Hidden),
+            (false, None, Hidden),
+        ] {
+            let place = Place {
+                device: "8:1".parse().unwrap(),
+                boot_id: "now".into(),
+                volatile,
+            };
+            let left = left.map(|(device, boot)| standing(device, boot));
+            assert_eq!(place.judge(left.as_ref()), expected, "{volatile} {left:?}");
+        }
     }
 
     #[test]

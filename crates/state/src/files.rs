@@ -344,13 +344,20 @@ impl Directory {
         }
     }
 
-    /// Removes a record that may have been replaced since somebody looked: it loses its name first, and
-    /// gets that back, unless another has it by now, where it isn't over as it is then. Whether it was.
+    /// Removes a record that may be replaced at any time, if it is over. Only then does it lose its name,
+    /// to be removed if it is still what was judged; another one gets the name back, unless a third has
+    /// it by now. Whether it was removed.
     pub(crate) fn remove_if(
         &self,
         name: &str,
         is_over: impl FnOnce(&[u8]) -> bool,
     ) -> Result<bool, FileError> {
+        let Some(judged) = self.read_record(name)? else {
+            return Ok(true);
+        };
+        if !is_over(&judged) {
+            return Ok(false);
+        }
         let temporary = temporary::name(name);
         match fs::renameat(&self.fd, name, &self.fd, &temporary) {
             Ok(()) => {}
@@ -360,15 +367,12 @@ impl Directory {
         // Whoever looks for what was left meanwhile sees that somebody is at it.
         let held = self.find_lock(&temporary).ok().flatten();
         let _held = held.filter(|file| temporary::hold(file).is_ok());
-        let is_over = match self.read_record(&temporary) {
-            Ok(bytes) => Ok(bytes.is_none_or(|bytes| is_over(&bytes))),
-            Err(error) => Err(error),
-        };
-        if matches!(is_over, Ok(true)) {
+        let now = self.read_record(&temporary);
+        if now.as_ref().is_ok_and(|now| now.as_ref() == Some(&judged)) {
             return self.remove(&temporary).map(|()| true);
         }
         match fs::renameat_with(&self.fd, &temporary, &self.fd, name, RenameFlags::NOREPLACE) {
-            Ok(()) => is_over,
+            Ok(()) => now.map(|_| false),
             Err(Errno::EXIST) => self.remove(&temporary).map(|()| false),
             Err(error) => Err(failed("renameat2", &self.path.join(name), error)),
         }

@@ -35,6 +35,7 @@ pub mod info;
 pub mod limits;
 pub mod lock;
 pub mod logging;
+mod memory;
 pub mod ops;
 pub mod ownership;
 pub mod privilege;

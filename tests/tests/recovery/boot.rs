@@ -4,14 +4,24 @@ use std::fs;
 use std::path::PathBuf;
 
 use runcrust_tests::container::vanish;
+use runcrust_tests::gc::collected;
 use runcrust_tests::{Node, on_each_delegate};
 use serde_json::Value;
 
-use crate::{OTHER_POD, POD, answer, assert_collected, next_works};
+use crate::{OTHER_POD, POD, answer, assert_collected, kinds, next_works};
+
+/// Where a node's bundles are.
+#[derive(PartialEq)]
+enum Bundles {
+    /// Below `/run`, as containerd's.
+    InMemory,
+    /// As podman's.
+    OnDisk,
+}
 
 /// Records as an earlier boot left them, whose processes seem to live: their pids and start times are
 /// this one's.
-fn boot(node: &Node) {
+fn boot(node: &Node, bundles: &Bundles) {
     let own = start_time();
     for file in node.records() {
         let file = node.dir().join(file);
@@ -20,6 +30,9 @@ fn boot(node: &Node) {
         }
         let mut record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         earlier(&mut record, own);
+        if let Some(place) = record.get_mut("place") {
+            place["volatile"] = (*bundles == Bundles::InMemory).into();
+        }
         fs::write(&file, record.to_string()).unwrap();
     }
 }
@@ -61,7 +74,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         vanish(&[&app, &sandbox]);
-        boot(&node);
+        boot(&node, &Bundles::InMemory);
         let volumes = answer(&node, &["list", "--json"]);
         assert_eq!(volumes["volumes"][0]["state"], "staged", "{volumes}");
         assert_collected(&node, &["bundle", "owner", "record", "sandbox", "user"]);
@@ -78,7 +91,7 @@ on_each_delegate! {
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
         next_works(&node, POD, &target);
-        boot(&node);
+        boot(&node, &Bundles::InMemory);
         // Now the volume is on the other one, and that on this one.
         let list = |number: &str| owners(&node).join(format!("{number}.json"));
         fs::rename(list(device.number()), list(other.number())).unwrap();
@@ -91,16 +104,35 @@ on_each_delegate! {
         node.put_away(&[&target, &second]);
     }
 
-    fn and_with_the_pods_their_volumes(delegate: Delegate) {
+    /// kubelet's file system may not be mounted yet, and its number be another's.
+    fn what_is_gone_is_so_for_sure_once_it_was_there_in_this_boot(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         vanish(&[&app, &sandbox]);
-        boot(&node);
-        fs::remove_dir_all(crate::pod_directory(&node, POD)).unwrap();
-        assert_collected(&node, &["bundle", "owner", "sandbox", "user", "volume"]);
+        boot(&node, &Bundles::OnDisk);
+        let directory = crate::pod_directory(&node, POD);
+        fs::remove_dir_all(&directory).unwrap();
+        let said = collected(&node);
+        assert_eq!(kinds(&said.removed), ["owner", "record", "sandbox", "user"], "{said:?}");
+        assert_eq!(kinds(&said.left), ["bundle", "volume"], "{said:?}");
+        for left in &said.left {
+            let why = left["why"].as_str().unwrap();
+            assert!(why.contains("earlier boot of the node") && why.contains("hint: "), "{why}");
+        }
+        let bundles = node.handler().state_dir().join("bundles");
+        for record in fs::read_dir(bundles).unwrap() {
+            let record = record.unwrap();
+            let named = format!("remove bundles/{}", record.file_name().display());
+            assert!(said.left.iter().any(|it| it["why"].as_str().unwrap().contains(&named)), "{said:?}");
+            fs::remove_file(record.path()).unwrap();
+        }
+        fs::create_dir_all(&target).unwrap();
+        next_works(&node, POD, &target);
+        fs::remove_dir_all(&directory).unwrap();
+        assert_collected(&node, &["bundle", "owner", "volume"]);
         node.assert_nothing_left();
     }
 }

@@ -64,6 +64,10 @@ on_each_delegate! {
             let _ = refused.naming(&["by nobody on record", words, "hint: "]).sentence();
         }
         fs::remove_dir_all(node.handler().crust_root()).unwrap();
+        let _ = node.try_stage_as("ext3", &target, device.path(), &[]).success();
+        let refused = refusal::create(&node, &app(&node, &sandbox, &target)).of_volume("pv-1");
+        let _ = refused.naming(&["with ext4 (rw", "staged as ext3 (rw)"]).sentence();
+        fs::remove_dir_all(node.handler().crust_root()).unwrap();
         let _ = node.stage("pod-a", "pv-1", &device, &[]);
         let again = node.app(&sandbox, &target, "/data");
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");

@@ -1,9 +1,8 @@
 //! Mounting a volume in a pod's sandbox, once.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
-use crust_state::record::{Superblock, User, UserKind, VolumeRecord};
+use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
@@ -12,6 +11,7 @@ use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
+use super::shown::Shown;
 use crate::sandbox::Sandbox;
 use crate::view::{self, DetachedMount, View};
 
@@ -54,14 +54,17 @@ impl Standing {
         sandbox: &Sandbox,
         label: Option<&str>,
     ) -> Result<Self, Cause> {
-        let plan = MountPlan::new(config, volume.info())?.labelled(label)?;
+        let mut plan = MountPlan::new(config, volume.info())?.labelled(label)?;
         let mut before = live_record(volume, &plan)?;
         let mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
         if let Some(there) = &mounted
             && before.users.is_empty()
         {
             // Its record was lost, which would have been compared.
-            as_staged(&plan.superblock, &there.super_options)?;
+            let shown = Shown::of(there);
+            plan = plan.or_labelled(shown.label())?;
+            shown.is(&plan.superblock)?;
+            before = anew_if_unused(before, &plan);
         }
         let mounted = mounted.is_some();
         if !mounted {
@@ -80,21 +83,6 @@ impl Standing {
             is_complete,
         })
     }
-}
-
-/// Fails where a superblock isn't what was staged, or where its kernel doesn't show that it is.
-fn as_staged(staged: &Superblock, shown: &OsStr) -> Result<(), Cause> {
-    let shown = shown.to_string_lossy();
-    let has = |wanted: &str| shown.split(',').any(|option| option == wanted);
-    let mode = if staged.read_only { "ro" } else { "rw" };
-    let mut options = staged.options.iter().map(String::as_str).chain([mode]);
-    if options.all(has) {
-        return Ok(());
-    }
-    Err(Cause::Unrecorded {
-        shown: shown.into_owned(),
-        staged: staged.to_string(),
-    })
 }
 
 pub(super) fn ensure_mounted(
@@ -176,31 +164,5 @@ fn sandbox_user(record: &SandboxRecord) -> User {
         process: record.process.clone(),
         mounts: Vec::new(),
         others: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_mounted_is_what_was_staged_where_the_kernel_shows_it() {
-        let staged = |options: &[&str], read_only| Superblock {
-            fstype: "ext4".to_owned(),
-            options: options.iter().map(ToString::to_string).collect(),
-            read_only,
-        };
-        for (staged, shown, same) in [
-            (staged(&[], false), "rw", true),
-            (staged(&[], false), "rw,data=journal", true),
-            (staged(&[], true), "rw", false),
-            (staged(&[], false), "ro", false),
-            (staged(&["data=journal"], false), "rw,data=journal", true),
-            (staged(&["data=journal"], false), "rw", false),
-            (staged(&["stripe=1"], false), "rw,stripe=16", false),
-        ] {
-            let judged = as_staged(&staged, OsStr::new(shown));
-            assert_eq!(judged.is_ok(), same, "{staged:?} {shown}");
-        }
     }
 }

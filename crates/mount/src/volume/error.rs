@@ -85,6 +85,7 @@ impl VolumeError {
             | Cause::OnlyReadOnlyViews
             | Cause::DeviceGone(_)
             | Cause::Moved { .. }
+            | Cause::Unrecorded { .. }
             | Cause::DeviceBusy { .. }
             | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Refused { .. })
@@ -208,4 +209,28 @@ pub(super) enum Cause {
          and unstaging the volume drops it"
     )]
     PendingResize(ResizeError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_with_the_pod_is_a_matter_of_state() {
+        let (now, then) = ("7:1".parse().unwrap(), "7:2".parse().unwrap());
+        let moved = Cause::Moved {
+            path: "/dev/a".into(),
+            now,
+            then,
+            user: "sandbox s of pod p".into(),
+        };
+        let unrecorded = Cause::Unrecorded {
+            shown: "ext4 (rw)".into(),
+            staged: "ext4 (ro)".into(),
+        };
+        for cause in [moved, unrecorded] {
+            let error = VolumeError::new(&TargetPath::new("/t").unwrap(), cause);
+            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        }
+    }
 }

@@ -69,11 +69,19 @@ impl MountPlan {
     }
 
     /// The same for a user that wants no label: it takes the one that the volume has by now.
-    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
-        if record.users.is_empty() || self.superblock.label().is_some() {
+    pub(super) fn or_labelled(self, present: Option<&str>) -> Result<Self, Cause> {
+        if self.superblock.label().is_some() {
             return Ok(self);
         }
-        self.labelled(record.superblock.label())
+        self.labelled(present)
+    }
+
+    /// The same where who has it is on record.
+    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
+        if record.users.is_empty() {
+            return Ok(self);
+        }
+        self.or_labelled(record.superblock.label())
     }
 }
 

@@ -180,12 +180,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.
-    fn take(&self, name: LockName) -> Result<Option<Lock>, String> {
-        let lock = self.mode.lock(self.context.state, name);
-        lock.map_err(|error| match error {
-            LockError::Held { holder, .. } => format!("its lock is held by {holder}"),
-            error @ LockError::File(_) => error.to_string(),
-        })
+    fn take(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+        self.mode.lock(self.context.state, name)
     }
 
     /// Takes a lock that nobody holds for long; for a look none.

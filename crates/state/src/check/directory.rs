@@ -3,14 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::Finding;
 use crate::files::{Directory, FileError};
-
-/// Of what is kept in memory: `statfs(2)`.
-const TMPFS: i64 = 0x0102_1994;
-const RAMFS: i64 = 0x8584_58f6;
+use crate::memory::is_in_memory;
 
 /// A directory as it is.
 #[derive(Debug)]
@@ -38,13 +35,12 @@ fn look(path: &Path) -> Result<Seen<'_>, FileError> {
     let there = Directory::open(path)?;
     let metadata = std::fs::metadata(path).ok().filter(|_| there.is_some());
     let existing = path.ancestors().find(|path| path.exists());
-    let kind = existing.and_then(|path| Some(statfs(path).ok()?.f_type));
     let mount = existing.and_then(|path| statvfs(path).ok());
     Ok(Seen {
         path,
         mode: metadata.map(|it| it.mode() & 0o7777),
         read_only: mount.is_some_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)),
-        in_memory: kind.map(|kind| matches!(kind, TMPFS | RAMFS)),
+        in_memory: existing.and_then(is_in_memory),
     })
 }
 

@@ -26,7 +26,7 @@ impl Entry {
 }
 
 impl Volume {
-    /// Remembers how much of the target path is there, if that is more than was. Whoever uses a volume
+    /// Remembers how much of the target path is there, if that says more than what is remembered. Whoever uses a volume
     /// knows more of it than whoever staged it: drivers make the directory before or afterwards, and
     /// others than `crust_ops` may not have said anything.
     pub fn remember_standing(&self) -> Result<(), EntryError> {
@@ -40,9 +40,7 @@ impl Volume {
             .filter(|entry| entry.layout == Layout::Crust);
         for entry in own {
             let before = entry.standing().ok().flatten();
-            let is_more = before.is_none_or(|before| {
-                now.directory != before.directory && now.directory.starts_with(&before.directory)
-            });
+            let is_more = before.is_none_or(|before| now.says_more_than(&before));
             if let (true, Ok(json)) = (is_more, serde_json::to_vec(&now)) {
                 entry.directory.write(TARGET, &json)?;
             }

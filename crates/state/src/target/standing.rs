@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TargetPath;
 use crate::device::DeviceNumber;
+use crate::process::boot_id;
 use crate::record::Version;
 
 /// The file's name in an entry.
@@ -25,6 +26,25 @@ pub struct Standing {
     pub directory: PathBuf,
     /// `st_dev`, which is no block device's on btrfs and its like.
     pub device: DeviceNumber,
+    /// The boot in which it was seen: in another one the number may be another file system's. The first
+    /// ones didn't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+}
+
+impl Standing {
+    /// Whether an earlier one says nothing of file systems any more: it is of another boot.
+    #[must_use]
+    pub fn is_of_another_boot(&self, earlier: &Self) -> bool {
+        earlier.boot_id.is_some() && earlier.boot_id != self.boot_id
+    }
+
+    /// Whether it says more than an earlier one: more of the path is there, or as much in this boot.
+    pub(crate) fn says_more_than(&self, earlier: &Self) -> bool {
+        let is_newer = self.boot_id.is_some() && self.boot_id != earlier.boot_id;
+        self.directory.starts_with(&earlier.directory)
+            && (self.directory != earlier.directory || is_newer)
+    }
 }
 
 /// What can't be looked at.
@@ -62,6 +82,7 @@ fn directory(path: &Path) -> Result<Standing, StandingError> {
         version: Version,
         directory: real,
         device: DeviceNumber::new(major(found.dev()), minor(found.dev())),
+        boot_id: boot_id().ok(),
     })
 }
 
@@ -78,6 +99,31 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn of_two_looks_the_one_that_saw_more_or_sees_it_in_this_boot_counts() {
+        let standing = |directory: &str, boot: Option<&str>| Standing {
+            version: Version,
+            directory: directory.into(),
+            device: "8:1".parse().unwrap(),
+            boot_id: boot.map(str::to_owned),
+        };
+        for (earlier, now, is_more, is_over) in [
+            (("/k/a", Some("1")), ("/k/a", Some("1")), false, false),
+            (("/k/a", Some("1")), ("/k/a/b", Some("1")), true, false),
+            (("/k/a", Some("1")), ("/k", Some("1")), false, false),
+            (("/k/a", Some("1")), ("/k/a", Some("2")), true, true),
+            // Its file system may not be mounted yet.
+            (("/k/a", Some("1")), ("/k", Some("2")), false, true),
+            (("/k/a", None), ("/k/a", Some("2")), true, false),
+            (("/k/a", Some("1")), ("/k/a", None), false, true),
+        ] {
+            let told = format!("{earlier:?} {now:?}");
+            let [earlier, now] = [earlier, now].map(|(path, boot)| standing(path, boot));
+            assert_eq!(now.says_more_than(&earlier), is_more, "{told}");
+            assert_eq!(now.is_of_another_boot(&earlier), is_over, "{told}");
+        }
+    }
 
     #[test]
     fn a_path_stands_as_far_as_its_directories_do() {
@@ -103,6 +149,11 @@ mod tests {
             let text = serde_json::to_string(&found).unwrap();
             assert_eq!(serde_json::from_str::<Standing>(&text).unwrap(), found);
         }
+        let first = r#"{"version":1,"directory":"/","device":"8:1"}"#;
+        assert_eq!(
+            serde_json::from_str::<Standing>(first).unwrap().boot_id,
+            None
+        );
         for (path, call) in [
             ("file", "stat "),
             ("file/a", "lstat "),

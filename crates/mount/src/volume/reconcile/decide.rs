@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use crust_state::record::User;
-use crust_state::{End, Life};
+use crust_state::bundle::Absence;
+use crust_state::record::{User, VolumeRecord};
+use crust_state::{End, Life, Process};
 
 use super::finding::Verdict::{self, Leave, Remove};
 use super::gone::Target;
@@ -29,18 +30,29 @@ pub(super) enum Devices {
     Held(String),
 }
 
-/// A bundle whose config was rewritten. `is_seen`: whether one that isn't there could be seen.
-pub(super) fn bundle(config: io::Result<bool>, is_seen: impl FnOnce() -> bool) -> Option<Verdict> {
-    match config {
-        Ok(true) => None,
-        Ok(false) if is_seen() => Some(Remove("its config.json is gone".into())),
-        Ok(false) => Some(Leave(
+/// A bundle whose config was rewritten. `record` is the name of its record's file.
+pub(super) fn bundle(
+    record: &str,
+    config: io::Result<bool>,
+    absence: impl FnOnce() -> Absence,
+) -> Option<Verdict> {
+    let absence = match config {
+        Ok(true) => return None,
+        Ok(false) => absence(),
+        Err(error) => return Some(Leave(format!("stat config.json: {error}"))),
+    };
+    Some(match absence {
+        Absence::Gone => Remove("its config.json is gone".into()),
+        Absence::Hidden => Leave(
             "the file system that its config.json was on isn't there either; hint: is it mounted, \
              and in this mount namespace?"
                 .into(),
+        ),
+        Absence::OtherBoot => Leave(format!(
+            "its config.json was there in an earlier boot of the node, and its file system may not be \
+             mounted yet; hint: if it is, remove bundles/{record} from the state directory"
         )),
-        Err(error) => Some(Leave(format!("stat config.json: {error}"))),
-    }
+    })
 }
 
 /// The record of a process.
@@ -74,6 +86,19 @@ pub(super) fn owner(
     }
 }
 
+/// Somebody who may live, and is on one of the records that don't count alone.
+pub(super) fn stray(
+    counts: Option<&VolumeRecord>,
+    others: &[VolumeRecord],
+    is_alive: impl Fn(&Process) -> bool,
+) -> Option<User> {
+    let known = counts.map_or(&[][..], |record| &record.users);
+    let is_known = |user: &User| known.iter().any(|known| known.process == user.process);
+    let mut users = others.iter().flat_map(|record| &record.users);
+    let stray = users.find(|user| !is_known(user) && is_alive(&user.process));
+    stray.cloned()
+}
+
 /// What was seen of a staged volume.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
@@ -83,9 +108,9 @@ pub(super) struct Seen {
     pub(super) is_katas: bool,
     /// Who is on record, and whether they live; `None` without a record.
     pub(super) users: Option<Vec<(User, Life)>>,
-    /// A record that isn't the one which counts names somebody who may live.
+    /// See [`stray`].
     pub(super) stray_user: Option<User>,
-    /// It has such records.
+    /// It has records that say something else than the one which counts.
     pub(super) has_stray_record: bool,
     /// `runtime-cli`, and whether it names this runtime.
     pub(super) cli: Option<(PathBuf, bool)>,
@@ -102,6 +127,7 @@ pub(super) struct Seen {
 pub(super) enum Part {
     User(User),
     Record,
+    Copy,
     RuntimeCli(PathBuf),
     Half,
     All,
@@ -140,6 +166,7 @@ impl Seen {
             parts.push((Part::Record, Leave(why)));
         }
         if self.is_in_use() {
+            parts.extend(self.copy().filter(|_| !parts.iter().any(is_removed)));
             return parts;
         }
         let cli = self.unclaimed_cli();
@@ -151,6 +178,13 @@ impl Seen {
         }
         parts.extend(whole);
         parts
+    }
+
+    /// A copy of a record that is in use. Where anything is taken off the record, all copies are written.
+    fn copy(&self) -> Option<(Part, Verdict)> {
+        let is_outdated = self.has_stray_record && self.stray_user.is_none();
+        let why = "the other entry's, which counts, says something else";
+        is_outdated.then(|| (Part::Copy, Remove(why.into())))
     }
 
     /// A `runtime-cli` that no record goes with. Other runtimes that keep to the protocol have records
@@ -190,6 +224,10 @@ impl Seen {
         };
         Some((part, verdict))
     }
+}
+
+fn is_removed((_, verdict): &(Part, Verdict)) -> bool {
+    matches!(verdict, Remove(_))
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub enum Thing {
     },
     /// A volume's record of its users, and its `runtime-cli`.
     Record(TargetPath),
+    /// Of a volume's two records the one that doesn't count, and says something else.
+    Copy(TargetPath),
     /// A `runtime-cli` without a record.
     RuntimeCli {
         /// The volume.
@@ -62,6 +64,7 @@ impl Thing {
             Self::Sandbox { .. } => "sandbox",
             Self::User { .. } => "user",
             Self::Record(_) => "record",
+            Self::Copy(_) => "copy",
             Self::RuntimeCli { .. } => "runtime-cli",
             Self::Owner { .. } => "owner",
             Self::Half(_) => "half",
@@ -78,6 +81,7 @@ impl Thing {
         match self {
             Self::User { volume, .. }
             | Self::Record(volume)
+            | Self::Copy(volume)
             | Self::RuntimeCli { volume, .. }
             | Self::Half(volume)
             | Self::Volume(volume) => Some(volume),
@@ -98,6 +102,7 @@ impl fmt::Display for Thing {
             } => write!(f, "record of sandbox {id} of pod {pod}"),
             Self::User { volume, user } => write!(f, "user of volume {volume}: {user}"),
             Self::Record(volume) => write!(f, "record of volume {volume}, and its runtime-cli"),
+            Self::Copy(volume) => write!(f, "outdated copy of the record of volume {volume}"),
             Self::RuntimeCli { volume, .. } => write!(f, "runtime-cli of volume {volume}"),
             Self::Owner {
                 device,

@@ -73,6 +73,11 @@ fn judge(
         Target::Unknown(format!(
             "its target path leads to {left}, and led to {then}; hint: was a symbolic link changed?"
         ))
+    } else if now.is_of_another_boot(before) {
+        Target::Unknown(format!(
+            "{then} was there in an earlier boot of the node, and its file system may not be mounted \
+             yet; hint: if it is, `runcrust crust unstage` removes what is staged"
+        ))
     } else if before.device != now.device || is_kubelet_gone(before, now, pods) {
         Target::Unknown(format!(
             "{then} isn't there, and of the way to it no more than {left}; hint: is kubelet's \
@@ -115,12 +120,26 @@ mod tests {
             version: Version,
             directory: directory.into(),
             device: device.parse().unwrap(),
+            boot_id: Some("now".into()),
         };
         let pods = [PathBuf::from("/k/pods")];
         let judge = |before: Option<(&str, &str)>, now, device| {
             let before = before.map(|(directory, device)| standing(directory, device));
             judge(&target, before.as_ref(), &standing(now, device), &pods)
         };
+        let after_a_boot = |before: &str| {
+            let before = Standing {
+                boot_id: Some("before".into()),
+                ..standing(before, "8:1")
+            };
+            super::judge(
+                &target,
+                Some(&before),
+                &standing("/k/pods/a/pv", "8:1"),
+                &pods,
+            )
+        };
+        assert_eq!(after_a_boot("/k/pods/a/pv"), Target::Awaited);
         let says = |before, now| judge(Some((before, "8:1")), now, "8:1");
         for (before, now, expected) in [
             ("/k/pods/a/pv/mount", "/k/pods/a/pv", Target::Gone),
@@ -144,6 +163,7 @@ mod tests {
                 "is kubelet's directory mounted?",
             ),
             (judge(None, "/k", "8:1"), "didn't say"),
+            (after_a_boot("/k/pods/a/pv/mount"), "in an earlier boot"),
         ] {
             assert!(
                 matches!(&judged, Target::Unknown(why) if why.contains(words)),

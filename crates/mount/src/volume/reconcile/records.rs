@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crust_state::Digest;
-use crust_state::bundle::BundleRecord;
+use crust_state::bundle::{Absence, BundleRecord};
 use crust_state::files::{FileError, Leftover, Making};
 use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn look(record: &BundleRecord) -> Option<Verdict> {
     let config = &record.config;
     let place = record.place.as_ref();
-    let is_seen = || place.is_none_or(|place| place.is_seen(config));
-    decide::bundle(config.try_exists(), is_seen)
+    let absence = || place.map_or(Absence::Gone, |place| place.absence(config));
+    let name = format!("{}.json", BundleRecord::name(config));
+    decide::bundle(&name, config.try_exists(), absence)
 }
 
 /// Every container that ends has them looked at: one on a file system that hangs holds up no other.
@@ -160,18 +161,33 @@ impl Pass<'_> {
             Ok(lock) => lock,
             Err(why) => return self.leave(self.directory("owners"), why),
         };
-        for (owner, verdict) in judged {
-            // The lock isn't held while a device is looked at; what has been staged since stays.
-            let verdict = match self.has_entry(owner) {
-                Ok(true) if owner.is_of_this_boot => continue,
-                Err(why) if owner.is_of_this_boot => Verdict::Leave(why),
-                _ => verdict,
-            };
+        // Before the first goes: a list of an earlier boot goes whole.
+        let judged = judged.into_iter();
+        let judged =
+            judged.filter_map(|(owner, verdict)| Some((owner, self.still(owner, verdict)?)));
+        for (owner, verdict) in judged.collect::<Vec<_>>() {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
             self.settle(Thing::Owner { device, volume }, verdict, |context| {
                 context.state.remove_owner(device, &owner.volume)?;
                 Ok(true)
             });
+        }
+    }
+
+    /// What of a verdict holds under the lock, which isn't held while a device is looked at: what has
+    /// been staged since stays, and so does who has been listed anew since, in the place of an earlier
+    /// boot's.
+    fn still(&self, owner: &Owner, verdict: Verdict) -> Option<Verdict> {
+        let is_needless = if owner.is_of_this_boot {
+            self.has_entry(owner).map(|has_entry| !has_entry)
+        } else {
+            let earlier = self.context.state.earlier_owners_of(owner.device);
+            let earlier = earlier.map_err(|error| error.to_string());
+            earlier.map(|earlier| earlier.contains(&owner.volume))
+        };
+        match is_needless {
+            Ok(needless) => needless.then_some(verdict),
+            Err(why) => Some(Verdict::Leave(why)),
         }
     }
 

@@ -20,6 +20,10 @@ struct Node {
     _guard: tempfile::TempDir,
 }
 
+fn parent() -> i32 {
+    std::os::unix::process::parent_id().cast_signed()
+}
+
 fn dead() -> Process {
     Process {
         boot_id: "another".into(),
@@ -42,6 +46,16 @@ impl Node {
             root,
             _guard: guard,
         }
+    }
+
+    /// The pod's directory is a link: its volumes have two entries.
+    fn linked(pod: &str) -> Self {
+        let node = Self::new();
+        let (given, real) = (node.root.join("kubelet/pods"), node.root.join("real"));
+        fs::create_dir_all(&given).unwrap();
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, given.join(pod)).unwrap();
+        node
     }
 
     fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -123,6 +137,14 @@ impl Node {
         self.with(|context| context.state.write_sandbox(&record).unwrap());
     }
 
+    /// The list of the device that was given is an earlier boot's.
+    fn reboot(&self) {
+        let owners = self.config.state_dir.join("owners/259:9999.json");
+        let text = fs::read_to_string(&owners).unwrap();
+        let rebooted = text.replace(&Process::current().unwrap().boot_id, "another");
+        fs::write(&owners, rebooted).unwrap();
+    }
+
     fn locks(&self) -> Vec<PathBuf> {
         let locks = self.with(|context| context.state.volume_locks()).unwrap();
         locks.into_iter().map(|(_, path)| path).collect()
@@ -165,14 +187,15 @@ fn where_there_is_nothing_nothing_is_made() {
 #[test]
 fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
     let node = Node::new();
-    let target = node.stage("a");
-    node.give(&target, dead());
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
     node.sandbox("s", "a", dead());
-    let owners = node.config.state_dir.join("owners/259:9999.json");
-    let text = fs::read_to_string(&owners).unwrap();
-    let rebooted = text.replace(&Process::current().unwrap().boot_id, "another");
-    fs::write(&owners, rebooted).unwrap();
-    let removed = vec!["sandbox", "user", "record", "owner"];
+    node.reboot();
+    let removed = vec![
+        "sandbox", "user", "record", "user", "record", "owner", "owner",
+    ];
     assert_eq!(node.reconcile(), (removed, vec![]));
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let mut files: Vec<_> = fs::read_dir(node.entry(&target))
@@ -251,13 +274,40 @@ fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
     assert_eq!(node.reconcile(), (vec!["user", "record"], vec!["volume"]));
 }
 
+/// Whoever writes both records of a volume in use may be killed between the two.
+#[test]
+fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
+    let node = Node::linked("a");
+    let target = node.stage("a");
+    node.give(&target, Process::current().unwrap());
+    let entries = [target.clone(), target.resolved().unwrap()].map(|path| node.entry(&path));
+    let [counts, copy] = entries.map(|entry| entry.join("runcrust.json"));
+    let text = fs::read_to_string(&counts).unwrap();
+    assert_eq!(fs::read_to_string(&copy).unwrap(), text);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    let (_, users) = text.split_once("\"users\":[").unwrap();
+    let user = users.strip_suffix("]}").unwrap();
+    let [own, parent] = [Process::current(), Process::of(parent())].map(Result::unwrap);
+    let ended = user.replace("\"c\"", "\"d\"");
+    let ended = ended.replace(&own.boot_id, "another");
+    for users in [&*format!("{user},{ended}"), ""] {
+        fs::write(&copy, text.replace(user, users)).unwrap();
+        assert_eq!(node.reconcile(), (vec!["copy"], vec![]));
+        for file in [&counts, &copy] {
+            assert_eq!(fs::read_to_string(file).unwrap(), text);
+        }
+        assert_eq!(node.reconcile(), (vec![], vec![]));
+    }
+    let who = |it: &Process| format!("\"pid\":{},\"startTime\":{}", it.pid, it.start_time);
+    let stray = text.replace(&who(&own), &who(&parent));
+    assert_ne!(stray, text);
+    fs::write(&copy, stray).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["record"]));
+}
+
 #[test]
 fn a_half_goes_with_its_lock() {
-    let node = Node::new();
-    let (given, real) = (node.root.join("kubelet/pods/a"), node.root.join("real"));
-    fs::create_dir_all(given.parent().unwrap()).unwrap();
-    fs::create_dir(&real).unwrap();
-    std::os::unix::fs::symlink(&real, &given).unwrap();
+    let node = Node::linked("a");
     let target = node.stage("a");
     fs::remove_dir_all(node.entry(&target)).unwrap();
     assert_eq!(node.reconcile(), (vec!["half"], vec![]));
@@ -284,6 +334,24 @@ fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
     let refused = node.with(|context| super::super::lock(context, &target));
     refused.unwrap_err();
     assert_eq!(node.locks(), <[PathBuf; 0]>::default(), "of none is made");
+}
+
+#[test]
+fn a_lock_that_cannot_be_had_is_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let name = LockName::Volume(target.digest());
+    drop(
+        node.with(|context| context.state.lock(name, context.deadline))
+            .unwrap(),
+    );
+    node.with(|context| context.crust.unstage(&target)).unwrap();
+    let [lock] = &node.locks()[..] else {
+        panic!("one lock");
+    };
+    fs::set_permissions(lock, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["leftover"]));
+    assert!(lock.exists());
 }
 
 #[test]
@@ -399,6 +467,28 @@ fn an_owner_whose_volume_came_back_stays() {
         assert_eq!(left.thing.kind(), "owner");
         assert!(left.why.contains("is a link"), "{left:?}");
         assert_eq!(pass.report.removed, []);
+    });
+}
+
+/// A create claims its device while volumes are looked at; its list is in the earlier boot's place.
+#[test]
+fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
+    let node = Node::new();
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
+    node.reboot();
+    let device = "259:9999".parse().unwrap();
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let (owners, pods) = (pass.owners(), Pods::default());
+        let judged = pass.judged(&owners, &pods);
+        assert_eq!(judged.len(), 2);
+        context.state.add_owner(device, &target).unwrap();
+        pass.settle_owners(judged);
+        assert_eq!(pass.report, Report::default());
+        assert_eq!(context.state.owners_of(device).unwrap(), [target]);
     });
 }
 

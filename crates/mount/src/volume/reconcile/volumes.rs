@@ -5,11 +5,11 @@ use std::fmt::Display;
 use std::path::Path;
 
 use crust_state::crust::{Found, Shape};
-use crust_state::lock::{Lock, LockName};
-use crust_state::{DeviceNumber, Digest, Life, MountInfo, TargetPath};
+use crust_state::lock::{Lock, LockError, LockName};
+use crust_state::{DeviceNumber, Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
 
-use super::decide::{Devices, Part, Seen};
+use super::decide::{Devices, Part, Seen, stray};
 use super::finding::{Thing, Verdict};
 use super::gone;
 use super::pods::Pods;
@@ -71,13 +71,19 @@ impl Pass<'_> {
             if staged.contains(&volume) {
                 continue;
             }
-            if let Ok(Some(lock)) = self.take(name) {
-                let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
-                self.settle(Thing::Leftover(path), why, |context| {
-                    context.state.retire(lock, name)?;
-                    Ok(true)
-                });
-            }
+            let lock = match self.take(name) {
+                Ok(Some(lock)) => lock,
+                Ok(None) | Err(LockError::Held { .. }) => continue,
+                Err(error) => {
+                    self.leave(Thing::Leftover(path), error.to_string());
+                    continue;
+                }
+            };
+            let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
+            self.settle(Thing::Leftover(path), why, |context| {
+                context.state.retire(lock, name)?;
+                Ok(true)
+            });
         }
     }
 
@@ -90,7 +96,10 @@ impl Pass<'_> {
         }
         let lock = match self.take(LockName::Volume(found.digest)) {
             Ok(lock) => lock,
-            Err(why) => return self.leave(thing(found), why),
+            Err(LockError::Held { holder, .. }) => {
+                return self.leave(thing(found), format!("its lock is held by {holder}"));
+            }
+            Err(error) => return self.leave(thing(found), error.to_string()),
         };
         let again = match self.context.crust.again(found) {
             Ok(Some(again)) => again,
@@ -150,8 +159,6 @@ impl Pass<'_> {
         };
         let record = said(found.record())?;
         let others = said(found.other_records())?;
-        let strays = others.iter().flat_map(|record| &record.users);
-        let stray = strays.into_iter().find(|user| user.process.is_alive());
         let standing = said(found.standing())?;
         let cli = said(found.runtime_cli())?;
         let mut seen = Seen {
@@ -159,7 +166,7 @@ impl Pass<'_> {
             is_katas: found.is_katas,
             users: record.as_ref().map(users),
             has_stray_record: !others.is_empty(),
-            stray_user: stray.cloned(),
+            stray_user: stray(record.as_ref(), &others, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
             pod: around.pods.of_target(target),
             target: gone::look(target, standing.as_ref(), self.context.config),
@@ -179,13 +186,14 @@ fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause>
     Ok(context.state.retire(lock, LockName::Volume(found.digest))?)
 }
 
-/// Takes parts away from a volume, under its lock.
+/// Takes parts away from a volume, under its lock. What stays is in all of its entries then.
 fn remove_parts(found: Found, parts: &[&Part]) -> Result<(), Cause> {
     let record = found.record()?;
     let Some(volume) = found.into_volume()? else {
         return Ok(());
     };
-    if parts.iter().any(|part| !matches!(part, Part::User(_))) {
+    let has_users = |part: &&Part| matches!(part, Part::User(_) | Part::Copy);
+    if !parts.iter().all(has_users) {
         return Ok(volume.forget_users()?);
     }
     let Some(mut record) = record else {
@@ -204,6 +212,7 @@ fn of(target: &TargetPath, part: Part) -> Thing {
     match part {
         Part::User(user) => Thing::User { volume, user },
         Part::Record => Thing::Record(volume),
+        Part::Copy => Thing::Copy(volume),
         Part::RuntimeCli(cli) => Thing::RuntimeCli { volume, cli },
         Part::Half => Thing::Half(volume),
         Part::All => Thing::Volume(volume),

@@ -1,6 +1,6 @@
 use std::io;
 
-use crust_state::record::UserKind;
+use crust_state::record::{Superblock, UserKind, Version};
 use crust_state::{End, Process};
 
 use super::*;
@@ -60,6 +60,7 @@ fn judged(seen: &Seen) -> Vec<String> {
         let name = match part {
             Part::User(user) => user.id,
             Part::Record => "record".into(),
+            Part::Copy => "copy".into(),
             Part::RuntimeCli(_) => "cli".into(),
             Part::Half => "half".into(),
             Part::All => "all".into(),
@@ -112,6 +113,70 @@ fn a_record_that_does_not_count_goes_unless_it_names_somebody_who_may_live() {
         ..stray
     };
     assert_eq!(judged(&gone), ["?record"]);
+}
+
+#[test]
+fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
+    let differs = |users| Seen {
+        users: Some(users),
+        has_stray_record: true,
+        ..seen()
+    };
+    for (seen, expected) in [
+        (differs(users([("a", Life::Lives)])), &["-copy"][..]),
+        (differs(users([("a", unknown())])), &["?a", "-copy"]),
+        (differs(users([("a", DEAD)])), &["-a", "-record"]),
+    ] {
+        assert_eq!(judged(&seen), expected, "{seen:?}");
+        let stray = Seen {
+            stray_user: Some(user("b")),
+            ..seen
+        };
+        assert!(
+            judged(&stray).iter().all(|part| part != "-copy"),
+            "{stray:?}"
+        );
+    }
+    // All copies are written with that.
+    let seen = differs(users([("a", Life::Lives), ("b", DEAD)]));
+    assert_eq!(judged(&seen), ["-b"]);
+}
+
+#[test]
+fn somebody_who_may_live_is_stray_where_the_record_that_counts_does_not_name_him() {
+    let record = |pids: &[i32]| {
+        let users = pids.iter().map(|pid| {
+            let mut user = user(&pid.to_string());
+            user.process.pid = *pid;
+            user
+        });
+        VolumeRecord {
+            version: Version,
+            device: "7:3".parse().unwrap(),
+            superblock: Superblock {
+                fstype: "ext4".into(),
+                options: Vec::new(),
+                read_only: false,
+            },
+            exclusive: false,
+            prepared_for: Vec::new(),
+            users: users.collect(),
+        }
+    };
+    // Below 10 they live.
+    for (counts, other, expected) in [
+        (Some(&[1][..]), &[1, 12][..], None),
+        (Some(&[1, 2]), &[1], None),
+        (Some(&[1]), &[1, 2], Some("2")),
+        (Some(&[]), &[2], Some("2")),
+        (None, &[12, 2], Some("2")),
+        (None, &[12], None),
+    ] {
+        let counts = counts.map(record);
+        let found = stray(counts.as_ref(), &[record(other)], |it| it.pid < 10);
+        let found = found.map(|user| user.id);
+        assert_eq!(found.as_deref(), expected, "{counts:?} {other:?}");
+    }
 }
 
 #[test]
@@ -328,9 +393,19 @@ fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
 
 #[test]
 fn a_bundle_that_cannot_be_looked_at_may_be_there() {
-    assert_eq!(bundle(Ok(true), || true), None);
-    assert!(matches!(bundle(Ok(false), || true), Some(Remove(_))));
-    assert!(matches!(bundle(Ok(false), || false), Some(Leave(_))));
+    let bundle = |config, absence| bundle("a.json", config, || absence);
+    assert_eq!(bundle(Ok(true), Absence::Gone), None);
+    assert!(matches!(bundle(Ok(false), Absence::Gone), Some(Remove(_))));
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-    assert!(matches!(bundle(Err(denied), || true), Some(Leave(_))));
+    for (config, absence, words) in [
+        (Ok(false), Absence::Hidden, "is it mounted"),
+        (Ok(false), Absence::OtherBoot, "remove bundles/a.json"),
+        (Err(denied), Absence::Gone, "stat config.json: "),
+    ] {
+        let verdict = bundle(config, absence);
+        assert!(
+            matches!(&verdict, Some(Leave(why)) if why.contains(words)),
+            "{verdict:?}"
+        );
+    }
 }

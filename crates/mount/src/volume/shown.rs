@@ -1,0 +1,116 @@
+//! A volume that is mounted in a sandbox, by what the kernel shows of it: its record, which says what
+//! it was mounted as, was lost.
+
+use crust_state::record::Superblock;
+
+use super::error::Cause;
+use crate::options;
+use crate::sandbox::Mounted;
+
+/// What is shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    fstype: String,
+    text: String,
+    /// `None` where the text can't be taken apart.
+    options: Option<Vec<String>>,
+}
+
+impl Shown {
+    pub(super) fn of(mounted: &Mounted) -> Self {
+        let (fstype, options) = (&mounted.fstype, &mounted.super_options);
+        Self::new(&fstype.to_string_lossy(), &options.to_string_lossy())
+    }
+
+    fn new(fstype: &str, options: &str) -> Self {
+        Self {
+            fstype: fstype.to_owned(),
+            text: options.to_owned(),
+            options: options::shown(options),
+        }
+    }
+
+    /// The SELinux label that all its files have, where it was mounted with one.
+    pub(super) fn label(&self) -> Option<&str> {
+        let mut options = self.options.iter().flatten();
+        options.find_map(|option| option.strip_prefix("context="))
+    }
+
+    /// Fails where it isn't what was staged, as far as the kernel shows that: an option of which it says
+    /// nothing is another's, and those that it says more may be the file system's own.
+    pub(super) fn is(&self, staged: &Superblock) -> Result<(), Cause> {
+        let mode = if staged.read_only { "ro" } else { "rw" };
+        let mut wanted = staged.options.iter().map(String::as_str).chain([mode]);
+        let has = |wanted: &str| self.options.iter().flatten().any(|it| it == wanted);
+        let same_label = self.label() == staged.label();
+        if self.fstype == staged.fstype && same_label && wanted.all(has) {
+            return Ok(());
+        }
+        Err(Cause::Unrecorded {
+            shown: format!("{} ({})", self.fstype, self.text),
+            staged: staged.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staged(options: &[&str], read_only: bool) -> Superblock {
+        Superblock {
+            fstype: "ext4".to_owned(),
+            options: options.iter().map(ToString::to_string).collect(),
+            read_only,
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_is_what_was_staged_where_the_kernel_shows_it() {
+        let label = "context=system_u:object_r:container_file_t:s0:c1,c2";
+        let quoted = r#"rw,context="system_u:object_r:container_file_t:s0:c1,c2",data=journal"#;
+        for (staged, shown, same) in [
+            (staged(&[], false), "rw", true),
+            (staged(&[], true), "rw", false),
+            (staged(&[], false), "ro", false),
+            (staged(&["data=journal"], false), "rw,data=journal", true),
+            (staged(&["data=journal"], false), "rw", false),
+            (staged(&["stripe=1"], false), "rw,stripe=16", false),
+            (staged(&[label], false), quoted, true),
+            (staged(&[label, "data=journal"], false), quoted, true),
+            (staged(&[label, "data=ordered"], false), quoted, false),
+            (staged(&["c2\""], false), quoted, false),
+            // A label is one that was asked for, whatever else is shown.
+            (staged(&[], false), quoted, false),
+            (staged(&["context=u:r:t:s0:c1,c3"], false), quoted, false),
+            (staged(&[label], false), "rw,seclabel", false),
+            (staged(&[], false), "rw,seclabel", true),
+            (staged(&[], false), "rw,context=\"u:r", false),
+            // What the file system may have added itself: docs/limitations.md.
+            (staged(&[], false), "rw,data=journal", true),
+        ] {
+            let judged = Shown::new("ext4", shown).is(&staged);
+            assert_eq!(judged.is_ok(), same, "{staged:?} {shown}");
+        }
+    }
+
+    #[test]
+    fn another_file_system_is_not_what_was_staged() {
+        let error = Shown::new("ext3", "rw").is(&staged(&[], false));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("with ext3 (rw), by nobody"), "{error}");
+        assert!(error.contains("staged as ext4 (rw) by now"), "{error}");
+    }
+
+    #[test]
+    fn a_label_is_read_without_its_quotation_marks() {
+        for (options, label) in [
+            (r#"rw,context="u:r:t:s0:c1,c2""#, Some("u:r:t:s0:c1,c2")),
+            ("rw,context=u:r:t:s0", Some("u:r:t:s0")),
+            (r#"rw,fscontext="u:r:t:s0:c1,c2""#, None),
+            ("rw,seclabel", None),
+        ] {
+            assert_eq!(Shown::new("ext4", options).label(), label, "{options}");
+        }
+    }
+}
