@@ -16,6 +16,10 @@ enum When {
     Flag(usize, u64),
     /// With one of these flags in the word that this argument points to.
     FlagBehind(usize, u64),
+    /// Without these flags in this argument.
+    Unless(usize, u64),
+    /// Without these flags in the word that this argument points to.
+    UnlessBehind(usize, u64),
 }
 
 /// Also those that claim something: an `openat` of a device with `O_EXCL`.
@@ -25,18 +29,25 @@ const OPENS: u64 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_TMPFI
 /// `_IOW` and `_IOWR`: a request that the kernel is given something with.
 const GIVES: u64 = 1 << 30;
 
+/// A thread is the program's own, and how many look at the devices of a machine is others' doing.
+const THREAD: u64 = libc::CLONE_THREAD as u64;
+
+/// What a thread has apart from the program's others; all else that can be unshared is a namespace.
+const OWN: u64 = (libc::CLONE_FS | libc::CLONE_FILES) as u64;
+
 macro_rules! calls {
     ($($name:ident: $number:ident $when:expr),+ $(,)?) => {
         &[$(Call { number: libc::$number, name: stringify!($name), counts: $when }),+]
     };
 }
 
-use When::{Always, Flag, FlagBehind};
+use When::{Always, Flag, FlagBehind, Unless, UnlessBehind};
 
 const CALLS: &[Call] = calls! {
     chroot: SYS_chroot Always,
-    clone: SYS_clone Always,
-    clone3: SYS_clone3 Always,
+    clone: SYS_clone Unless(0, THREAD),
+    // The first of `struct clone_args`.
+    clone3: SYS_clone3 UnlessBehind(0, THREAD),
     execve: SYS_execve Always,
     fallocate: SYS_fallocate Always,
     fchmod: SYS_fchmod Always,
@@ -73,7 +84,7 @@ const CALLS: &[Call] = calls! {
     syncfs: SYS_syncfs Always,
     umount2: SYS_umount2 Always,
     unlinkat: SYS_unlinkat Always,
-    unshare: SYS_unshare Always,
+    unshare: SYS_unshare Flag(0, !OWN),
     utimensat: SYS_utimensat Always,
     write: SYS_write Always,
     writev: SYS_writev Always,
@@ -113,6 +124,8 @@ pub(super) fn changing(
         Always => true,
         Flag(argument, flags) => arguments[argument] & flags != 0,
         FlagBehind(argument, flags) => word(arguments[argument]).unwrap_or(0) & flags != 0,
+        Unless(argument, flags) => arguments[argument] & flags == 0,
+        UnlessBehind(argument, flags) => word(arguments[argument]).unwrap_or(0) & flags == 0,
     };
     counts.then_some(call.name)
 }
@@ -148,6 +161,23 @@ mod tests {
         assert_eq!(ioctl(0x8008_1272), None, "BLKGETSIZE64");
         assert_eq!(ioctl(0x4018_586e), Some("ioctl"), "XFS_IOC_FSGROWFSDATA");
         assert_eq!(changing(libc::SYS_read, [0; 3]), None);
+    }
+
+    #[test]
+    fn a_thread_is_no_step_and_a_process_is_one() {
+        let thread = THREAD | OWN;
+        let namespace = u64::try_from(libc::CLONE_NEWNS).unwrap();
+        assert_eq!(changing(libc::SYS_clone, [thread, 0, 0]), None);
+        assert_eq!(changing(libc::SYS_clone, [0; 3]), Some("clone"));
+        assert_eq!(changing(libc::SYS_unshare, [OWN, 0, 0]), None);
+        let unshare = changing(libc::SYS_unshare, [OWN | namespace, 0, 0]);
+        assert_eq!(unshare, Some("unshare"));
+        let number = u64::try_from(libc::SYS_clone3).unwrap();
+        assert_eq!(super::changing(number, [1, 88, 0], |_| Some(thread)), None);
+        assert_eq!(
+            super::changing(number, [1, 88, 0], |_| Some(0)),
+            Some("clone3")
+        );
     }
 
     #[test]
