@@ -85,14 +85,6 @@ on_each_delegate! {
         kill(delegate, &creates::SECOND);
     }
 
-    fn creating_the_first_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
-        kill(delegate, &creates::FIRST_LINKED);
-    }
-
-    fn creating_a_container_where_the_sandbox_has_the_volume_behind_a_link(delegate: Delegate) {
-        kill(delegate, &creates::SECOND_LINKED);
-    }
-
     fn creating_a_container_without_a_sandbox(delegate: Delegate) {
         kill(delegate, &creates::PLAIN);
     }
@@ -133,10 +125,6 @@ on_each_delegate! {
         kill(delegate, &ends::APP);
     }
 
-    fn deleting_a_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
-        kill(delegate, &ends::APP_LINKED);
-    }
-
     fn deleting_a_container_without_a_sandbox(delegate: Delegate) {
         kill(delegate, &ends::PLAIN);
     }
@@ -174,6 +162,21 @@ on_each_delegate! {
 
     fn collecting_what_is_left(delegate: Delegate) {
         kill(delegate, &verbs::GC);
+    }
+}
+
+/// Whatever number a step has, and a call that is made once.
+#[test]
+fn over_both_delegates_each_has_been_first() {
+    for nth in 1..=4 {
+        let step = Step::new("runcrust", "fsmount", nth);
+        let [runc, crun] =
+            [Delegate::Runc, Delegate::Crun].map(|it| creates::FIRST.turns(it, &step));
+        assert_ne!(runc, crun, "{step}");
+        assert_eq!((runc.len(), crun.len()), (1, 1), "{step}");
+        let alone = Step::new("crust-mount-hook release", "fsync", nth);
+        let turns = creates::RESTORE.turns(Delegate::Runc, &alone);
+        assert_eq!(turns, First::EACH, "{alone}");
     }
 }
 

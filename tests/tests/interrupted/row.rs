@@ -62,8 +62,8 @@ impl Row {
         self.programs.iter().chain(more).copied().collect()
     }
 
-    /// Who goes on after a kill at a step: in turns, and crun's are the other ones than runc's, so that
-    /// over both each has been first. What has no other has both.
+    /// Who goes on after a kill at a step. They take turns, and crun's are the others than runc's: over
+    /// both, each has been first. After what runc alone calls each is.
     pub(crate) fn turns(&self, delegate: Delegate, step: &Step) -> &'static [First] {
         if self.runc_alone.contains(&&*step.program) {
             return First::EACH;
@@ -108,7 +108,7 @@ impl Row {
 }
 
 /// Who goes on after a kill.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum First {
     /// The caller, or kubelet: the same is done again.
     Caller,
