@@ -85,6 +85,14 @@ on_each_delegate! {
         kill(delegate, &creates::SECOND);
     }
 
+    fn creating_the_first_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+        kill(delegate, &creates::FIRST_LINKED);
+    }
+
+    fn creating_a_container_where_the_sandbox_has_the_volume_behind_a_link(delegate: Delegate) {
+        kill(delegate, &creates::SECOND_LINKED);
+    }
+
     fn creating_a_container_without_a_sandbox(delegate: Delegate) {
         kill(delegate, &creates::PLAIN);
     }
@@ -123,6 +131,10 @@ on_each_delegate! {
 
     fn deleting_a_container_in_a_sandbox(delegate: Delegate) {
         kill(delegate, &ends::APP);
+    }
+
+    fn deleting_a_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+        kill(delegate, &ends::APP_LINKED);
     }
 
     fn deleting_a_container_without_a_sandbox(delegate: Delegate) {

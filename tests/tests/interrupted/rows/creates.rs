@@ -63,6 +63,10 @@ pub(crate) const SECOND: Row = Row::new(
     Begun::created_again,
 );
 
+/// The same two where the target path leads over a link: both entries' records are written.
+pub(crate) const FIRST_LINKED: Row = FIRST.linked();
+pub(crate) const SECOND_LINKED: Row = SECOND.linked();
+
 /// Of a container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
     CONTAINERS,
