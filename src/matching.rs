@@ -16,7 +16,7 @@ pub(crate) trait Node {
     /// The volume that is staged at a path, by the target path it was staged with.
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
     /// The lengths of those paths, of this one and its parents, that something may be staged at; `None`
-    /// where each has to be asked about.
+    /// where each is to be asked about.
     fn staged_on_the_way(&self, _path: &TargetPath) -> Option<Vec<usize>> {
         None
     }
@@ -170,10 +170,6 @@ fn short(source: &Path) -> Option<Cow<'_, Path>> {
     is_short(&clean).then_some(Cow::Owned(clean))
 }
 
-/// More names than a path has below a volume. Whoever writes a pod may give it thousands, in thousands of
-/// mounts: what is staged is listed then, once, instead of asking about each parent.
-const DEEP: usize = 64;
-
 fn match_path(
     path: &TargetPath,
     config: &Config,
@@ -191,9 +187,7 @@ fn match_path(
                 .iter()
                 .any(|root| parent.starts_with(root) && parent != root)
     };
-    let known = (path.depth() > DEEP)
-        .then(|| node.staged_on_the_way(path))
-        .flatten();
+    let known = node.staged_on_the_way(path);
     for (candidate, below) in path.ancestors() {
         if candidate != *path && !may_be_a_volume(candidate.as_path()) {
             break;

@@ -1,6 +1,6 @@
 //! What planning asks of the node, answered by the node.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -22,12 +22,19 @@ use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use crate::matching::{Node, PodError};
 use crate::plan::{PlanError, Records};
 
+/// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
+/// thousands of mounts, and sources of thousands of names: from there on it is a list of what is
+/// staged that knows, made once, and no longer the kernel, name by name.
+const MANY: usize = 1000;
+
 /// This node.
 #[derive(Debug)]
 pub(crate) struct ThisNode<'a> {
     config: &'a Config,
     /// None where nothing was ever staged.
     crust: Option<CrustDirectory>,
+    /// So many names have the paths that were asked about.
+    names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
     index: OnceCell<Option<Index>>,
 }
@@ -48,6 +55,7 @@ impl<'a> ThisNode<'a> {
         Ok(Self {
             config,
             crust,
+            names: Cell::new(0),
             index: OnceCell::new(),
         })
     }
@@ -63,6 +71,10 @@ impl Node for ThisNode<'_> {
 
     fn staged_on_the_way(&self, path: &TargetPath) -> Option<Vec<usize>> {
         let crust = self.crust.as_ref()?;
+        self.names.set(self.names.get() + path.depth());
+        if self.names.get() <= MANY {
+            return None;
+        }
         let index = self.index.get_or_init(|| crust.index().ok());
         Some(index.as_ref()?.on_the_way(path))
     }

@@ -1,8 +1,9 @@
-//! The first look at every config: is it any of ours? It keeps nothing and looks only at the mounts'
-//! sources, so that what isn't passes in time and memory that its size bounds, whatever else is in
-//! it. What is ours is then read in full, and by one reading.
+//! The first look at every config: is it any of ours? It keeps next to nothing and looks only at the
+//! mounts' sources, so that what isn't passes in time, calls and memory that its size bounds, whatever
+//! else is in it. What is ours is then read in full, and by one reading.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::Path;
 
 use crust_state::Config;
@@ -12,6 +13,10 @@ use super::facts::Records;
 use crate::matching::{Match, MatchError, match_source};
 use crate::oci::{Document, Reader, Source};
 use crate::role::Role;
+
+/// So many sources are looked at once, however often they stand there and in whatever turns: more than
+/// an ordinary config has.
+const REMEMBERED: usize = 1000;
 
 /// A config, and who will read it.
 #[derive(Clone, Copy)]
@@ -36,14 +41,17 @@ impl Look<'_> {
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
-        let mut last = None;
+        let mut seen = HashSet::new();
         self.document.find_source(self.delegate, |source| {
-            if last.as_ref() == Some(&source) {
-                // A million times the same is one look.
+            if seen.contains(&source) {
                 return None;
             }
             let named = self.named_by(&source, config, records);
-            last = Some(source);
+            // What is borrowed costs no memory to speak of; others are rare, and looked at each time.
+            let is_borrowed = matches!(source.text, Some(Cow::Borrowed(_)));
+            if is_borrowed && seen.len() < REMEMBERED {
+                seen.insert(source);
+            }
             named
         })
     }

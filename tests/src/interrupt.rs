@@ -63,9 +63,28 @@ pub fn create_failing_at(container: &Container, call: &str, error: &str, nth: us
 ///
 /// When it isn't created.
 pub fn create_traced(container: &Container, call: &str) -> String {
+    traced_with(container, &["-e", &format!("trace={call}")])
+}
+
+/// The same, where each of its processes waits after each `held`, of which the calls are told as well.
+///
+/// # Panics
+///
+/// When it isn't created.
+pub fn create_traced_slowly(
+    container: &Container,
+    call: &str,
+    held: &str,
+    time: Duration,
+) -> String {
+    let trace = format!("trace={call},{held}");
+    let hold = format!("inject={held}:delay_exit={}", time.as_micros());
+    traced_with(container, &["-e", &trace, "-e", &hold])
+}
+
+fn traced_with(container: &Container, options: &[&str]) -> String {
     let file = container.bundle().join("strace");
-    let trace = format!("trace={call}");
-    let options = ["-f", "-o", utf8(&file), "-e", &trace];
+    let options = [&["-f", "-o", utf8(&file)], options].concat();
     let strace = under_strace(&container.create_command(), &options);
     assert!(create_under(strace, container), "it isn't created");
     std::fs::read_to_string(file).expect("strace has written")

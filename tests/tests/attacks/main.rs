@@ -25,8 +25,22 @@ fn inside(container: &Container, path: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{path}", container.pid()))
 }
 
+/// Two names change places.
+fn swap(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("a swap");
+}
+
 /// Does `work` while two names change places again and again; mostly they are as they were.
 fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
+    let there_and_back = || {
+        swap(one, other);
+        swap(one, other);
+    };
+    while_repeated(there_and_back, work)
+}
+
+/// Does `work` while something else is done again and again.
+fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -34,13 +48,11 @@ fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
         }
     }
     let over = AtomicBool::new(false);
-    let swap = || renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("a swap");
     thread::scope(|scope| {
         let _end = End(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                swap();
-                swap();
+                act();
                 // A lookup takes as long as so many of them.
                 (0..20).for_each(|_| thread::yield_now());
             }

@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, refusal};
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, on_each_delegate, refusal};
 use serde_json::json;
 
 use crate::{Lists, Scene, data, with_members};
@@ -29,9 +30,12 @@ fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// Members that come to about 20 MB, in each of the ways that could make a reader keep more than that.
+/// The bytes of what is large.
+const LARGE: usize = 20_000_000;
+
+/// Members that come to about that, in each of the ways that could make a reader keep more.
 fn large() -> Vec<(&'static str, String)> {
-    let size = 20_000_000;
+    let size = LARGE;
     vec![
         (
             "one annotation",
@@ -95,36 +99,65 @@ fn large() -> Vec<(&'static str, String)> {
             ),
         ),
         (
-            "sources of thousands of names",
-            format!(
-                r#""mounts":[{}]"#,
-                many(size, |n| format!(
-                    r#"{{"source":"{VOLUME}{}/{n}"}}"#,
-                    "/a".repeat(2000)
-                ))
-            ),
-        ),
-        (
             "depth",
             format!(r#""x":{}{}"#, "[".repeat(size / 2), "]".repeat(size / 2)),
         ),
     ]
 }
 
-/// No program holds more than it read, and a little, whatever it read: three times the file's size is
-/// all that it may have.
-#[test]
-fn twenty_megabytes_pass_in_three_times_the_memory() {
-    // Paths of volumes that aren't staged are looked at, and pass.
+/// Members that come to about so many bytes, of sources: about each the kernel is asked.
+fn sources(size: usize) -> [(&'static str, String); 6] {
+    let sources = |one: &dyn Fn(usize) -> String| {
+        let source = |n| format!(r#"{{"source":"{}"}}"#, one(n));
+        format!(r#""mounts":[{}]"#, many(size, source))
+    };
+    [
+        (
+            "sources of thousands of names",
+            sources(&|n| format!("{VOLUME}{}/{n}", "/a".repeat(2000))),
+        ),
+        (
+            "sources of sixty names",
+            sources(&|n| format!("{VOLUME}{}/{n}", "/a".repeat(50))),
+        ),
+        (
+            "sources of volumes",
+            sources(&|n| VOLUME.replace("/pv/", &format!("/{n}/")) + "/a/b/c"),
+        ),
+        (
+            "sources of kubelet's subPaths",
+            sources(&|n| format!("/nowhere/pods/u/volume-subpaths/pv/c/{n}")),
+        ),
+        (
+            "sources that are there",
+            sources(&|n| "/.".repeat(n % 1000) + "/etc"),
+        ),
+        (
+            "two sources by turns",
+            sources(&|n| ["/etc", "/usr"][n % 2].to_owned()),
+        ),
+    ]
+}
+
+/// A node where volumes are looked for, and where those that aren't staged pass, to a delegate that
+/// says so.
+fn passing() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
-    // Volumes are looked for.
     let device = node.ext4();
     node.stage(crate::POD, "pv-1", &device, &[]);
     let delegate = node.dir().join("runc");
     fs::write(&delegate, "#!/bin/sh\necho passed\n").unwrap();
     fs::set_permissions(&delegate, fs::Permissions::from_mode(0o755)).unwrap();
     node.handler().delegate_to(&delegate);
-    for (what, members) in large() {
+    (node, device)
+}
+
+/// No program holds more than it read, and a little, whatever it read: three times the file's size is
+/// all that it may have.
+#[track_caller]
+fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'static str, String)>) {
+    let (node, _device) = passing();
+    for (what, members) in shapes {
         let bundle = Bundle::plain(node.dir());
         let text = with_members(&bundle, &members);
         let bundle = bundle.write_bytes(text.as_bytes());
@@ -139,6 +172,44 @@ fn twenty_megabytes_pass_in_three_times_the_memory() {
         ]);
         let run = Run::of(&mut command).success();
         assert_eq!(run.stdout, "passed\n", "{what}: {run}");
+    }
+}
+
+#[test]
+fn twenty_megabytes_pass_in_three_times_the_memory() {
+    assert_pass_in_three_times_the_memory(large());
+}
+
+#[test]
+fn twenty_megabytes_of_sources_pass_in_three_times_the_memory() {
+    assert_pass_in_three_times_the_memory(sources(LARGE));
+}
+
+/// However many sources there are, and names in them: the kernel is asked where each leads, and the rest
+/// is no more than a small config's.
+#[test]
+fn a_mount_that_passes_takes_few_calls() {
+    /// It is opened, read as a link, closed; and looked at before that in a debug build.
+    const A_SOURCE: usize = 4;
+    /// The loader's and the delegate's own calls, and what is asked before it is listed.
+    const ELSE: usize = 1500;
+    let (node, _device) = passing();
+    for (what, members) in sources(200_000) {
+        let bundle = Bundle::plain(node.dir());
+        let text = with_members(&bundle, &members);
+        let bundle = bundle.write_bytes(text.as_bytes());
+        let mut create = Command::new(node.handler().path());
+        create.args(["create", "--bundle", utf8(bundle.path()), "id"]);
+        let file = bundle.path().join("calls");
+        let run = Run::of(&mut traced(&create, "all", &file)).success();
+        assert_eq!(run.stdout, "passed\n", "{what}: {run}");
+        let calls = fs::read_to_string(file).unwrap().lines().count();
+        let sources = members.matches(r#""source":"#).count();
+        println!("{what}: {sources} sources, {calls} calls");
+        assert!(
+            calls <= A_SOURCE * sources + ELSE,
+            "{what}: {calls} calls for {sources} sources"
+        );
     }
 }
 

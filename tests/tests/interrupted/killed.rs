@@ -23,13 +23,13 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     begun.end();
     scene.put_away();
     let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
-    let expected: BTreeSet<&str> = row.programs.iter().copied().collect();
+    let expected = row.programs(delegate);
     assert_eq!(programs, expected, "whose steps these are: {steps:?}");
     steps
 }
 
 /// On a node of its own, so that the steps are the same each time: a first call makes directories.
-fn killed_after(delegate: Delegate, row: &Row, step: &Step) {
+fn killed_after(delegate: Delegate, row: &Row, step: &Step, first: First) {
     let scene = Scene::of(delegate, row);
     let begun = (row.begin)(&scene);
     let ended = steps::killed_after(&begun.command, step, |command| begun.spawn(command));
@@ -38,7 +38,7 @@ fn killed_after(delegate: Delegate, row: &Row, step: &Step) {
         "it came to its end, {ended:?}, and not to this step"
     );
     begun.clear();
-    row.goes_on(begun, &scene, First::by_turns(step.nth));
+    row.goes_on(begun, &scene, first);
 }
 
 /// Kills whatever the row does at the chosen steps of it; goes on after one that went wrong.
@@ -49,11 +49,20 @@ fn kill(delegate: Delegate, row: &Row) {
     for step in &all {
         println!("  {step}");
     }
+    let choice = Choice::made();
     let mut failed = Vec::new();
-    for step in Choice::made().of(all) {
-        println!("killed right after {step}");
-        if catch_unwind(|| killed_after(delegate, row, &step)).is_err() {
-            failed.push(format!("make torture TEST={test} STEP='{step}'"));
+    for step in choice.of(all) {
+        let turns = match &choice {
+            Choice::One(_) => First::EACH,
+            _ => row.turns(delegate, &step),
+        };
+        for first in turns {
+            println!("killed right after {step}, first: {first:?}");
+            if catch_unwind(|| killed_after(delegate, row, &step, *first)).is_err() {
+                failed.push(format!(
+                    "make torture TEST={test} STEP='{step}' # first: {first:?}"
+                ));
+            }
         }
     }
     assert!(failed.is_empty(), "one by one:\n{}", failed.join("\n"));
@@ -74,6 +83,14 @@ on_each_delegate! {
 
     fn creating_a_container_where_the_sandbox_has_the_volume(delegate: Delegate) {
         kill(delegate, &creates::SECOND);
+    }
+
+    fn creating_the_first_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+        kill(delegate, &creates::FIRST_LINKED);
+    }
+
+    fn creating_a_container_where_the_sandbox_has_the_volume_behind_a_link(delegate: Delegate) {
+        kill(delegate, &creates::SECOND_LINKED);
     }
 
     fn creating_a_container_without_a_sandbox(delegate: Delegate) {
@@ -109,15 +126,15 @@ on_each_delegate! {
     }
 
     fn restoring_a_container(delegate: Delegate) {
-        let row = match delegate {
-            Delegate::Runc => creates::RESTORE_RUNC,
-            Delegate::Crun => creates::RESTORE,
-        };
-        kill(delegate, &row);
+        kill(delegate, &creates::RESTORE);
     }
 
     fn deleting_a_container_in_a_sandbox(delegate: Delegate) {
         kill(delegate, &ends::APP);
+    }
+
+    fn deleting_a_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+        kill(delegate, &ends::APP_LINKED);
     }
 
     fn deleting_a_container_without_a_sandbox(delegate: Delegate) {
@@ -133,13 +150,47 @@ on_each_delegate! {
     }
 }
 
+// The delegate has no part in these, but in what comes after them.
 on_each_delegate! {
+    fn staging(delegate: Delegate) {
+        kill(delegate, &verbs::STAGE);
+    }
+
+    fn staging_behind_a_link(delegate: Delegate) {
+        kill(delegate, &verbs::STAGE_LINKED);
+    }
+
+    fn unstaging(delegate: Delegate) {
+        kill(delegate, &verbs::UNSTAGE);
+    }
+
+    fn unstaging_behind_a_link(delegate: Delegate) {
+        kill(delegate, &verbs::UNSTAGE_LINKED);
+    }
+
+    fn asking_for_growth(delegate: Delegate) {
+        kill(delegate, &verbs::RESIZE);
+    }
+
     fn collecting_what_is_left(delegate: Delegate) {
         kill(delegate, &verbs::GC);
     }
 }
 
-// The delegate has no part in these.
+/// Whatever number a step has, and a call that is made once.
+#[test]
+fn over_both_delegates_each_has_been_first() {
+    for nth in 1..=4 {
+        let step = Step::new("runcrust", "fsmount", nth);
+        let [runc, crun] =
+            [Delegate::Runc, Delegate::Crun].map(|it| creates::FIRST.turns(it, &step));
+        assert_ne!(runc, crun, "{step}");
+        assert_eq!((runc.len(), crun.len()), (1, 1), "{step}");
+        let alone = Step::new("crust-mount-hook release", "fsync", nth);
+        let turns = creates::RESTORE.turns(Delegate::Runc, &alone);
+        assert_eq!(turns, First::EACH, "{alone}");
+    }
+}
 
 /// All that we make is made by openat2(2), whose flags are behind a pointer.
 #[test]
@@ -149,29 +200,4 @@ fn what_is_made_is_a_step() {
         let first = Step::new("runcrust", "openat2", 1);
         assert!(steps.contains(&first), "{steps:?}");
     }
-}
-
-#[test]
-fn staging() {
-    kill(Delegate::Runc, &verbs::STAGE);
-}
-
-#[test]
-fn staging_behind_a_link() {
-    kill(Delegate::Runc, &verbs::STAGE_LINKED);
-}
-
-#[test]
-fn unstaging() {
-    kill(Delegate::Runc, &verbs::UNSTAGE);
-}
-
-#[test]
-fn unstaging_behind_a_link() {
-    kill(Delegate::Runc, &verbs::UNSTAGE_LINKED);
-}
-
-#[test]
-fn asking_for_growth() {
-    kill(Delegate::Runc, &verbs::RESIZE);
 }

@@ -1,12 +1,14 @@
 //! A row of the crash matrix: what is killed on its way, and how its caller goes on.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use runcrust_tests::container::end;
 use runcrust_tests::gc::{assert_sure, collected};
-use runcrust_tests::{Bundle, Container};
+use runcrust_tests::steps::Step;
+use runcrust_tests::{Bundle, Container, Delegate};
 use serde_json::Value;
 
 use crate::scene::Scene;
@@ -16,6 +18,8 @@ use crate::scene::Scene;
 pub(crate) struct Row {
     /// The programs of ours that have a part in it.
     pub(crate) programs: &'static [&'static str],
+    /// Those that runc alone calls for it.
+    pub(crate) runc_alone: &'static [&'static str],
     /// Further lines of the configuration.
     pub(crate) configuration: &'static str,
     /// The volume's file system.
@@ -39,6 +43,7 @@ impl Row {
     ) -> Self {
         Self {
             programs,
+            runc_alone: &[],
             configuration: "",
             fstype: "ext4",
             linked: false,
@@ -46,6 +51,25 @@ impl Row {
             begin,
             again,
         }
+    }
+
+    /// The programs of ours that have a part in it with this delegate.
+    pub(crate) fn programs(&self, delegate: Delegate) -> BTreeSet<&'static str> {
+        let more = match delegate {
+            Delegate::Runc => self.runc_alone,
+            Delegate::Crun => &[],
+        };
+        self.programs.iter().chain(more).copied().collect()
+    }
+
+    /// Who goes on after a kill at a step. They take turns, and crun's are the others than runc's: over
+    /// both, each has been first. After what runc alone calls each is.
+    pub(crate) fn turns(&self, delegate: Delegate, step: &Step) -> &'static [First] {
+        if self.runc_alone.contains(&&*step.program) {
+            return First::EACH;
+        }
+        let turn = step.nth + usize::from(delegate == Delegate::Runc);
+        std::slice::from_ref(&First::EACH[turn % 2])
     }
 
     /// After the kill nothing is found that nobody can be sure of, or that stands in the way of the
@@ -70,6 +94,12 @@ impl Row {
         scene.put_away();
     }
 
+    /// Where kubelet's directory is a link.
+    pub(crate) const fn linked(mut self) -> Self {
+        self.linked = true;
+        self
+    }
+
     /// With another configuration.
     pub(crate) const fn configured(mut self, configuration: &'static str) -> Self {
         self.configuration = configuration;
@@ -78,7 +108,7 @@ impl Row {
 }
 
 /// Who goes on after a kill.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum First {
     /// The caller, or kubelet: the same is done again.
     Caller,
@@ -87,13 +117,11 @@ pub(crate) enum First {
 }
 
 impl First {
-    /// Of a row's steps and of moments, every other one is `gc`'s.
+    pub(crate) const EACH: &[Self] = &[Self::Gc, Self::Caller];
+
+    /// Every other one is `gc`'s.
     pub(crate) fn by_turns(nth: usize) -> Self {
-        if nth.is_multiple_of(2) {
-            Self::Gc
-        } else {
-            Self::Caller
-        }
+        Self::EACH[nth % 2]
     }
 }
 

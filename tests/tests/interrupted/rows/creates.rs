@@ -63,6 +63,10 @@ pub(crate) const SECOND: Row = Row::new(
     Begun::created_again,
 );
 
+/// The same two where the target path leads over a link: both entries' records are written.
+pub(crate) const FIRST_LINKED: Row = FIRST.linked();
+pub(crate) const SECOND_LINKED: Row = SECOND.linked();
+
 /// Of a container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
     CONTAINERS,
@@ -164,9 +168,11 @@ pub(crate) const AGAIN_WITHOUT: Row = Row {
     ..PLAIN.configured("unstaged = \"pass\"")
 };
 
-/// From a checkpoint. There is none, and so it fails in the delegate, to which it is a create.
+/// From a checkpoint. There is none, and so it fails in the delegate, to which it is a create. runc
+/// ends what it can't restore as a container that has ended.
 pub(crate) const RESTORE: Row = Row {
     programs: &["runcrust"],
+    runc_alone: &["crust-mount-hook release"],
     begin: |scene| {
         let mut begun = (PLAIN.begin)(scene);
         let (container, _) = begun.container.as_ref().expect("a container");
@@ -178,12 +184,6 @@ pub(crate) const RESTORE: Row = Row {
         begun
     },
     ..PLAIN
-};
-
-/// The same in runc, which ends what it can't restore as a container that has ended.
-pub(crate) const RESTORE_RUNC: Row = Row {
-    programs: &["runcrust", "crust-mount-hook release"],
-    ..RESTORE
 };
 
 /// Containers of a sandbox that is created again: one that has the volume, and it.

@@ -15,6 +15,9 @@ pub(crate) const APP: Row = Row::new(
     Begun::created_again,
 );
 
+/// The same where the target path leads over a link.
+pub(crate) const APP_LINKED: Row = APP.linked();
+
 /// Of the last container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
     &["runcrust", "crust-mount-hook release"],

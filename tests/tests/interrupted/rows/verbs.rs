@@ -16,10 +16,7 @@ pub(crate) const STAGE: Row =
     Row::new(PROGRAMS, |scene| Begun::verb(scene.stage_command()), staged);
 
 /// `stage`, where the target path leads over a link.
-pub(crate) const STAGE_LINKED: Row = Row {
-    linked: true,
-    ..STAGE
-};
+pub(crate) const STAGE_LINKED: Row = STAGE.linked();
 
 /// `unstage` of a volume that was used.
 pub(crate) const UNSTAGE: Row = Row::new(
@@ -38,10 +35,7 @@ pub(crate) const UNSTAGE: Row = Row::new(
 );
 
 /// `unstage`, where the target path leads over a link.
-pub(crate) const UNSTAGE_LINKED: Row = Row {
-    linked: true,
-    ..UNSTAGE
-};
+pub(crate) const UNSTAGE_LINKED: Row = UNSTAGE.linked();
 
 /// `resize` of a volume that nobody has mounted.
 pub(crate) const RESIZE: Row = Row {
