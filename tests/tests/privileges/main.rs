@@ -258,11 +258,12 @@ on_each_delegate! {
         });
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "3000"]);
         // Into crun's sandboxes nobody looks without CAP_SYS_PTRACE: they aren't dumpable (ptrace(2)).
-        let third = match delegate {
-            Delegate::Runc => "-sys_ptrace",
-            Delegate::Crun => "-sys_rawio",
+        // It raises limits itself where it writes device rules for cgroup v2.
+        let own = match delegate {
+            Delegate::Runc => ["-sys_ptrace", "-sys_resource"],
+            Delegate::Crun => ["-sys_rawio", "-sys_pacct"],
         };
-        for without in ["-sys_resource,-sys_boot,-sys_time", "-sys_module", third] {
+        for without in ["-sys_boot,-sys_time", "-sys_module"].into_iter().chain(own) {
             let through = |mut command: Command| {
                 let mut limited = Command::new("/usr/bin/setpriv");
                 limited.args(["--bounding-set", without, "--"]);
