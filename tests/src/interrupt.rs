@@ -78,8 +78,8 @@ pub fn create_traced_slowly(
     time: Duration,
 ) -> String {
     let trace = format!("trace={call},{held}");
-    let hold = format!("inject={held}:delay_exit={}", time.as_micros());
-    traced_with(container, &["-e", &trace, "-e", &hold])
+    let wait = format!("inject={held}:delay_exit={}", time.as_micros());
+    traced_with(container, &["-e", &trace, "-e", &wait])
 }
 
 fn traced_with(container: &Container, options: &[&str]) -> String {
