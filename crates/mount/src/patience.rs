@@ -33,13 +33,16 @@ pub enum Unasked {
     /// What always answers didn't either.
     #[error("there is no answer to anything in time; hint: is the node overloaded?")]
     Slow,
-    /// Earlier questions are still without an answer.
-    #[error("{0} earlier looks still hang; hint: `ps` shows them, in state D")]
+    /// So many get no answer, some perhaps for that alone.
+    #[error("{0} looks hang; hint: `ps` shows them, in state D")]
     TooMany(usize),
 }
 
-/// How many may be without an answer at once: each is a process.
-const MOST: usize = 512;
+/// How many processes ask at once.
+const AT_ONCE: usize = 256;
+
+/// How many may be without an answer, with those of before.
+const MOST: usize = 2 * AT_ONCE;
 
 /// Processes that were left behind, until they have ended.
 static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -58,38 +61,60 @@ fn c_string(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Which of the questions are answered within the time; where one isn't, the others have as much again.
+/// Which of the questions are answered. Who hangs is waited for as long as `limit`, mostly once or twice.
 pub(crate) fn answered(questions: &[Question], limit: Duration) -> Result<Vec<bool>, Unasked> {
-    let mut answered = vec![false; questions.len()];
-    let numbered: Vec<(u32, &Question)> = (0..).zip(questions).collect();
-    if numbered.is_empty() {
-        return Ok(answered);
-    }
-    // Mostly nothing hangs, and one process asks it all.
-    ask(&[&numbered], limit, &mut answered)?;
-    let silent = numbered
-        .iter()
-        .filter(|(number, _)| !answered[*number as usize]);
-    let mut silent: Vec<(u32, &Question)> = silent.copied().collect();
-    if silent.is_empty() {
-        return Ok(answered);
-    }
-    // The last one to be started: where it isn't answered, the others say nothing either.
     let control = Question::Path(c"/".to_owned());
-    let last = u32::try_from(answered.len()).unwrap_or(u32::MAX);
-    silent.push((last, &control));
-    answered.push(false);
-    let each: Vec<&[(u32, &Question)]> = silent.chunks(1).collect();
-    ask(&each, limit, &mut answered)?;
-    match answered.pop() {
-        Some(true) => Ok(answered),
-        _ => Err(Unasked::Slow),
+    let question = |number: u32| questions.get(number as usize).unwrap_or(&control);
+    by_rounds(questions.len(), |lists, answered| {
+        ask(lists, question, limit, answered)
+    })
+}
+
+/// Numbers of questions, which one process asks in their order.
+type List = Vec<u32>;
+
+/// Has questions asked until it is known which of them hang: by one process all of them, since mostly
+/// none does; then by many those that it didn't come to, until each has one of its own. The number after
+/// the last stands for something that always answers: where that doesn't, the others say nothing
+/// either.
+fn by_rounds(
+    count: usize,
+    mut ask: impl FnMut(&[List], &mut [bool]) -> Result<(), Unasked>,
+) -> Result<Vec<bool>, Unasked> {
+    let control = u32::try_from(count).unwrap_or(u32::MAX);
+    let mut silent: List = (0..control).collect();
+    let mut answered = vec![false; count + 1];
+    if !silent.is_empty() {
+        ask(std::slice::from_ref(&silent), &mut answered)?;
     }
+    let mut has_own = false;
+    loop {
+        let before = silent.len();
+        silent.retain(|number| !answered[*number as usize]);
+        if silent.is_empty() || has_own {
+            break;
+        }
+        if answered[count] && silent.len() == before {
+            return Err(Unasked::TooMany(before));
+        }
+        let size = silent.len().div_ceil(AT_ONCE);
+        has_own = size == 1;
+        let mut lists: Vec<List> = silent.chunks(size).map(<[u32]>::to_vec).collect();
+        lists.push(vec![control]);
+        answered[count] = false;
+        ask(&lists, &mut answered)?;
+        if !answered[count] {
+            return Err(Unasked::Slow);
+        }
+    }
+    answered.truncate(count);
+    Ok(answered)
 }
 
 /// Lets a process ask each of the lists, and marks what is answered until all is, or the time is over.
-fn ask(
-    lists: &[&[(u32, &Question)]],
+fn ask<'q>(
+    lists: &[List],
+    question: impl Fn(u32) -> &'q Question,
     limit: Duration,
     answered: &mut [bool],
 ) -> Result<(), Unasked> {
@@ -98,11 +123,12 @@ fn ask(
     let mut asking = Asking::default();
     for list in lists {
         asking.make_room()?;
-        let process = start_asking(list, &tell).map_err(call("clone"))?;
+        let list: Vec<(u32, &Question)> = list.iter().map(|it| (*it, question(*it))).collect();
+        let process = start_asking(&list, &tell).map_err(call("clone"))?;
         asking.processes.push(process);
     }
     drop(tell);
-    let mut left: usize = lists.iter().map(|list| list.len()).sum();
+    let mut left: usize = lists.iter().map(Vec::len).sum();
     let deadline = Deadline::after(limit);
     while left > 0 && has_more(&told, &deadline).map_err(call("poll"))? {
         let mut bytes = [0; 4096];
@@ -187,5 +213,49 @@ mod tests {
         let limit = Duration::from_secs(60);
         assert_eq!(answered(&all, limit), Ok(vec![true; 20_000]));
         assert_eq!(answered(&[], limit), Ok(vec![]));
+    }
+    /// With some that hang, and some that a process hasn't the time for: which are answered, and how many
+    /// processes each round takes.
+    fn rounds(
+        count: usize,
+        hangs: impl Fn(u32) -> bool,
+    ) -> (Result<Vec<bool>, Unasked>, Vec<usize>) {
+        let mut rounds = Vec::new();
+        let answered = by_rounds(count, |lists, answered| {
+            rounds.push(lists.len());
+            for list in lists {
+                for number in list.iter().take_while(|number| !hangs(**number)) {
+                    answered[*number as usize] = true;
+                }
+            }
+            Ok(())
+        });
+        (answered, rounds)
+    }
+
+    #[test]
+    fn who_does_not_answer_keeps_nobody_from_it() {
+        for (count, hanging, expected) in [
+            (0, &[][..], &[][..]),
+            (5, &[], &[1]),
+            (1, &[0], &[1, 2]),
+            (5, &[0, 3], &[1, 6]),
+            (5, &[4], &[1, 2]),
+            // Lists of three, of which two aren't asked to their end.
+            (600, &[0, 4], &[1, 201, 6]),
+        ] {
+            let (answered, rounds) = rounds(count, |number| hanging.contains(&number));
+            let answers: Vec<bool> = (0..).take(count).map(|it| !hanging.contains(&it)).collect();
+            assert_eq!(answered, Ok(answers), "{count} {hanging:?}");
+            assert_eq!(rounds, expected, "{count} {hanging:?}");
+        }
+        let (answered, _) = rounds(1000, |number| number < 1000);
+        assert_eq!(answered, Err(Unasked::TooMany(1000)));
+    }
+
+    #[test]
+    fn where_nothing_answers_nothing_is_known() {
+        let nobody = by_rounds(3, |_, _| Ok(()));
+        assert_eq!(nobody, Err(Unasked::Slow));
     }
 }
