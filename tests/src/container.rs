@@ -58,7 +58,13 @@ impl Container {
     #[track_caller]
     pub fn running(runtime: &Runtime, bundle: &Bundle) -> Self {
         let container = Self::new(runtime, bundle);
-        let _ = container.create().success();
+        let created = container.create();
+        let log = || container.last_log_error().unwrap_or_default();
+        assert!(
+            created.status.success(),
+            "should have worked: {created}\n{}",
+            log()
+        );
         let _ = container.start().success();
         container
     }

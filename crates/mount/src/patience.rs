@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::errno::Name;
-use crate::sys::asking::{Question, ended, start_asking};
+use crate::sys::asking::{MOST_LOOPS, Question, ended, start_asking};
 
 /// Why it isn't known who answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,8 +73,8 @@ pub(crate) fn answered(questions: &[Question], limit: Duration) -> Result<Vec<bo
 /// Numbers of questions, which one process asks in their order.
 type List = Vec<u32>;
 
-/// Has questions asked until it is known which of them hang: by one process all of them, since mostly
-/// none does; then by many those that it didn't come to, until each has one of its own. The number after
+/// Has questions asked until it is known which of them hang: by one process, or few, all of them, since
+/// mostly none does; then by many those that it didn't come to, until each has one of its own. The number after
 /// the last stands for something that always answers: where that doesn't, the others say nothing
 /// either.
 fn by_rounds(
@@ -85,7 +85,8 @@ fn by_rounds(
     let mut silent: List = (0..control).collect();
     let mut answered = vec![false; count + 1];
     if !silent.is_empty() {
-        ask(std::slice::from_ref(&silent), &mut answered)?;
+        let lists: Vec<List> = silent.chunks(MOST_LOOPS).map(<[u32]>::to_vec).collect();
+        ask(&lists, &mut answered)?;
     }
     let mut has_own = false;
     loop {
@@ -241,8 +242,8 @@ mod tests {
             (1, &[0], &[1, 2]),
             (5, &[0, 3], &[1, 6]),
             (5, &[4], &[1, 2]),
-            // Lists of three, of which two aren't asked to their end.
-            (600, &[0, 4], &[1, 201, 6]),
+            // Lists of two, of which two aren't asked to their end; and not all of the first one of 512.
+            (600, &[0, 2], &[2, 257, 5]),
         ] {
             let (answered, rounds) = rounds(count, |number| hanging.contains(&number));
             let answers: Vec<bool> = (0..).take(count).map(|it| !hanging.contains(&it)).collect();

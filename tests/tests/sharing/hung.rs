@@ -26,22 +26,29 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         drop(hung);
     }
-    /// Only its kernel knows which file a loop device is on, and asks for it there.
+    /// Only its kernel knows which file a loop device is on, and asks for it there. Who is left behind with
+    /// that keeps nobody's volume.
     fn the_file_of_somebody_elses_loop_device(delegate: Delegate) {
-        let node = Node::new(delegate);
+        let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
         let hung = Hung::awake_over(&directory);
         let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
-        let device = node.ext4();
+        let (device, late) = (node.ext4(), node.ext4());
         hung.fall_silent();
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         let found = node.handler().crust(&["inspect", utf8(device.path())]).success();
         assert!(found.stdout.contains("in use"), "{found}");
-        end([app]);
+        // A container is the first to mount it.
+        let target = node.stage("pod-a", "pv-2", &late, &[]);
+        let other = node.app(&pod.sandbox, &target, "/late");
+        assert_eq!(other.sh("echo x > /late/file; cat /late/file"), "x");
+        end([app, other]);
         pod.end([]);
-        let _ = node.unstage(&pod.target).success();
+        for target in [&pod.target, &target] {
+            let _ = node.unstage(target).success();
+        }
         // Detached, they ask it for nothing.
         drop(silent);
         drop(hung);

@@ -1,6 +1,6 @@
 //! System calls that may never come back, made by a process that nobody waits for.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char, c_long};
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
@@ -17,10 +17,16 @@ pub(crate) enum Question {
     Loop(CString),
 }
 
+/// So many loop devices one process asks: each is a descriptor.
+pub(crate) const MOST_LOOPS: usize = 512;
+
 /// Starts a process that asks one question after the other, and writes the number of each to `tell`, in
-/// the machine's own order of bytes, once there is an answer, whatever it is. It has no other descriptor
-/// of this one's, so that it holds no lock and nobody's output, and it dies with the thread that started
-/// it; where a call never comes back, it stays until that does. Nobody is told of its end: see [`ended`].
+/// the machine's own order of bytes, once there is an answer, whatever it is.
+///
+/// Where a call never comes back, it stays until that does. So it holds nothing of this one's: no
+/// descriptor, and with it no lock and nobody's output; and where it asks loop devices no mount either,
+/// for it is in a namespace without any. (A path it has to look up among this one's mounts.) It dies with the
+/// thread that started it. Nobody is told of its end: see [`ended`].
 ///
 /// A thread wouldn't do: exec(2) and `exit_group(2)` wait until all of a process's threads are gone, and
 /// in some calls one can't be killed.
@@ -28,6 +34,8 @@ pub(crate) enum Question {
 /// Errors are clone(2)'s.
 pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> Result<Pid, Errno> {
     let tell = tell.as_fd().as_raw_fd();
+    // Allocated here: the child must not.
+    let mut devices = vec![NONE; questions.len()];
     // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours; it makes
     // nothing but system calls on what it finds there, so that no lock of another thread can hold it up,
     // and never returns. Where all arguments are 0 their order, which depends on the processor, is no
@@ -35,22 +43,18 @@ pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> R
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
-        // SAFETY: paths are NUL-terminated and, as `questions`, in the copied memory; `info` has the size
-        // of `struct loop_info64` and `stat` more than that of `struct stat`; descriptors are ours.
+        // SAFETY: numbers are in the copied memory, and written whole; the others have no pointers.
         unsafe {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if tell > 0 {
                 libc::syscall(libc::SYS_close_range, 0, tell - 1, 0);
             }
             libc::syscall(libc::SYS_close_range, tell + 1, libc::c_uint::MAX, 0);
-            for (number, question) in questions {
-                ask(question);
-                libc::syscall(
-                    libc::SYS_write,
-                    tell,
-                    std::ptr::from_ref(number),
-                    size_of::<u32>(),
-                );
+            open_loops(questions, &mut devices);
+            for ((number, question), device) in questions.iter().zip(&devices) {
+                ask(question, *device);
+                let number = std::ptr::from_ref(number);
+                libc::syscall(libc::SYS_write, tell, number, size_of::<u32>());
             }
             libc::_exit(0)
         }
@@ -59,14 +63,58 @@ pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> R
     child.and_then(Pid::from_raw).ok_or_else(last_errno)
 }
 
+/// No descriptor.
+const NONE: c_long = -1;
+
+/// Opens the loop devices, and leaves the mounts behind. Where there is no room for more descriptors,
+/// this is the end.
+///
 /// # Safety
 ///
-/// None of its own; it is for a process that may make system calls only.
-unsafe fn ask(question: &Question) {
+/// It is for a process that may make system calls only, and is about to ask and to end.
+unsafe fn open_loops(questions: &[(u32, &Question)], devices: &mut [c_long]) {
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let mut has_loops = false;
+    for ((_, question), device) in questions.iter().zip(devices) {
+        let Question::Loop(node) = question else {
+            continue;
+        };
+        has_loops = true;
+        // SAFETY: the path is NUL-terminated, and in the copied memory.
+        unsafe {
+            *device = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, node.as_ptr(), flags, 0);
+            let errno = *libc::__errno_location();
+            if *device < 0 && matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) {
+                libc::_exit(1);
+            }
+        }
+    }
+    if !has_loops {
+        return;
+    }
+    let (root, none) = (c"/".as_ptr(), std::ptr::null::<c_char>());
+    // SAFETY: paths are static, and the kernel takes no others for these. What is unmounted is a copy of
+    // the process's own, and private, so that nobody else's mount goes.
+    unsafe {
+        if libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNS) == 0
+            && libc::syscall(libc::SYS_mount, none, root, none, PRIVATE, none) == 0
+        {
+            libc::syscall(libc::SYS_umount2, root, libc::MNT_DETACH);
+        }
+    }
+}
+
+/// All mounts there are.
+const PRIVATE: libc::c_ulong = libc::MS_REC | libc::MS_PRIVATE;
+
+/// # Safety
+///
+/// As above.
+unsafe fn ask(question: &Question, device: c_long) {
     match question {
         Question::Path(path) => {
             let mut stat = [0_u64; 64];
-            // SAFETY: see above; the kernel writes a `struct stat`, of 144 bytes or fewer.
+            // SAFETY: the path is NUL-terminated; the kernel writes a `struct stat`, of 144 bytes or fewer.
             unsafe {
                 libc::syscall(
                     libc::SYS_newfstatat,
@@ -77,20 +125,12 @@ unsafe fn ask(question: &Question) {
                 )
             };
         }
-        Question::Loop(node) => {
+        Question::Loop(_) => {
             /// `LOOP_GET_STATUS64` of `include/uapi/linux/loop.h`.
             const GET_STATUS: u32 = 0x4C05;
             let mut info = [0_u64; 32];
-            let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
-            // SAFETY: see above; a loop device writes 232 bytes, others say ENOTTY.
-            unsafe {
-                let device =
-                    libc::syscall(libc::SYS_openat, libc::AT_FDCWD, node.as_ptr(), flags, 0);
-                if device >= 0 {
-                    libc::syscall(libc::SYS_ioctl, device, GET_STATUS, info.as_mut_ptr());
-                    libc::syscall(libc::SYS_close, device);
-                }
-            }
+            // SAFETY: a loop device writes 232 bytes, others say ENOTTY, and none EBADF.
+            unsafe { libc::syscall(libc::SYS_ioctl, device, GET_STATUS, info.as_mut_ptr()) };
         }
     }
 }
