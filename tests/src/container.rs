@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
 
 pub use self::log::{LogLine, parse_log};
@@ -15,7 +16,7 @@ use crate::bundle::Pod;
 use crate::cleanup::{Cleanup, Working};
 use crate::node::PATIENCE;
 use crate::run::describe;
-use crate::{Bundle, Run, Runtime, cgroup, process, wait_until};
+use crate::{Bundle, Run, Runtime, cgroup, host, process, wait_until};
 
 /// A container of a written bundle. Dropped, it is killed and deleted through the bare delegate,
 /// and what is left in its cgroup is killed, whatever the runtime under test made of it.
@@ -205,6 +206,23 @@ impl Container {
     /// Deletes it with `--force`, as containerd's shim does, even after a delete.
     pub fn delete_force(&self) -> Run {
         Run::of(&mut self.command(&["delete", "--force", &self.id]))
+    }
+
+    /// Puts away what there is of it after its delegate was killed: as containerd's shim does; and what the
+    /// delegate doesn't know of any more kubelet ends with the pod's group. runc leaves two things that no
+    /// create goes on after in the same place, and containerd makes that anew: the bind of its own program
+    /// that it starts from, `runc.XXXXXX` in the container's directory, and half of a pid file.
+    pub fn clear_killed(&self) {
+        for mount in host::mounts_below(&self.root.join(&self.id)) {
+            let name = mount.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(b"runc.") {
+                // Another try may have put it away.
+                let _ = umount2(&mount, MntFlags::MNT_DETACH);
+            }
+        }
+        let _ = self.delete_force();
+        cgroup::kill_and_remove(&self.cgroup);
+        let _ = fs::remove_file(self.bundle.join(".init.pid"));
     }
 
     /// Stops and deletes it. Its bundle stays.

@@ -1,17 +1,14 @@
 //! Delegates, what they start, and whole process groups that are killed at some moment: nobody knows
 //! how far they were.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::random::{Random, seed};
-use runcrust_tests::{Delegate, cgroup, host, on_each_delegate, process, wait_until};
+use runcrust_tests::{Delegate, on_each_delegate, process, wait_until};
 
 use crate::choice::Choice;
 use crate::row::{First, Row};
@@ -69,24 +66,10 @@ fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, f
             process::in_group(child.id().cast_signed()).is_empty()
         });
     }
-    put_runc_away(&scene);
-    begun.clear();
     if let Some((container, _)) = &begun.container {
-        // What a delegate that was killed doesn't know of any more, kubelet ends with the pod's group.
-        cgroup::kill_and_remove(container.cgroup());
+        container.clear_killed();
     }
     row.goes_on(begun, &scene, first);
-}
-
-/// runc starts from a bind of its own program, as `runc.XXXXXX` in the container's directory: killed as it
-/// makes that, it leaves it mounted.
-fn put_runc_away(scene: &Scene) {
-    for mount in host::mounts_below(scene.node.dir().path()) {
-        let is_runc = |name: &OsStr| name.as_bytes().starts_with(b"runc.");
-        if mount.file_name().is_some_and(is_runc) {
-            umount2(&mount, MntFlags::MNT_DETACH).expect("it is mounted");
-        }
-    }
 }
 
 /// At moments of which a create by itself has each.

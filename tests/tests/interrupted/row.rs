@@ -211,8 +211,6 @@ impl Begun {
     /// first is its own.
     pub(crate) fn created_again(self, scene: &Scene) -> Vec<Container> {
         let (first, bundle) = self.container.expect("a row about a container");
-        // runc's, where it was killed as it wrote that: containerd makes a bundle anew.
-        let _ = fs::remove_file(first.bundle().join(".init.pid"));
         drop(first);
         let mut containers = vec![scene.node.run(&bundle)];
         containers.extend(self.sandbox);

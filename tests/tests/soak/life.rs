@@ -141,9 +141,7 @@ impl<'l, 'g> Life<'l, 'g> {
             self.lane.tally.count(self.kill);
         }
         if !success {
-            let _ = container.delete_force();
-            // What a delegate that was killed doesn't know of, kubelet ends with the pod's group.
-            cgroup::kill_and_remove(container.cgroup());
+            container.clear_killed();
         }
         success
     }
