@@ -67,11 +67,11 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
         // No plan comes of it.
         return;
     }
+    let unreadable = |array| document.array(array).is_err();
+    let is_unreadable = ArrayPath::ALL.into_iter().any(unreadable);
     let Some((once, record)) = rewritten(document, becomes) else {
-        let unreadable = |array| document.array(array).is_err();
-        let expected = ArrayPath::ALL.into_iter().any(unreadable);
         assert!(
-            expected,
+            is_unreadable,
             "{becomes:?}: it can be read, and not be rewritten"
         );
         return;
@@ -81,7 +81,12 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
     if let Some(value) = value {
         assert_eq!(value_of(&once), Some(edited(value, &record)), "{becomes:?}");
     }
-    let edits = undo(&after, &record, &config).expect("its own record");
+    let edits = match undo(&after, &record, &config) {
+        Ok(edits) => edits,
+        // No delegate takes such a config either.
+        Err(_) if is_unreadable => return,
+        Err(error) => panic!("{becomes:?}: its own record: {error}"),
+    };
     let back = after.apply(&edits).expect("what was read");
     if was_all_there(document, value, &record) {
         let texts = [text, &back].map(String::from_utf8_lossy);
