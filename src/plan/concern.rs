@@ -3,7 +3,7 @@
 //! else is in it. What is ours is then read in full, and by one reading.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crust_state::Config;
@@ -41,7 +41,8 @@ impl Look<'_> {
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
-        let mut seen = HashSet::new();
+        // No hash: its seed would be a call of the kernel's for every container.
+        let mut seen = BTreeSet::new();
         self.document.find_source(self.delegate, |source| {
             if seen.contains(&source) {
                 return None;

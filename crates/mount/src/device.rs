@@ -264,16 +264,16 @@ fn file_of(number: DeviceNumber) -> Result<Option<LoopFile>, DeviceError> {
         Ok(None) | Err(DeviceError::Missing { .. } | DeviceError::Other { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let asked = device.open_for_reading(OFlags::empty()).and_then(loop_file);
+    let asked = match device.open_for_reading(OFlags::empty()) {
+        Ok(open) => loop_file(open).map_err(|errno| ("ioctl(LOOP_GET_STATUS64)", errno)),
+        Err(errno) => Err(("open", errno)),
+    };
     match asked {
         Ok(file) => Ok(Some(file)),
         // The others are the device's, or its file system's.
-        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR)) => {
-            Err(DeviceError::Call {
-                path: device.path,
-                call: "ioctl(LOOP_GET_STATUS64)",
-                errno,
-            })
+        Err((call, errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))) => {
+            let path = device.path;
+            Err(DeviceError::Call { path, call, errno })
         }
         Err(_) => Ok(None),
     }

@@ -20,7 +20,7 @@ use crate::sys::asking::{MOST_LOOPS, Question, ended, start_asking};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unasked {
     /// Nobody could be started who asks.
-    #[error("{call}: {}", Name(*errno))]
+    #[error("{call}: {}; hint: is there a limit on processes, open files or memory?", Name(*errno))]
     Call {
         /// The call.
         call: &'static str,

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::last_errno;
+use super::loops::GET_STATUS;
 
 /// Something that is asked, and may not answer.
 #[derive(Debug, Clone)]
@@ -126,8 +127,6 @@ unsafe fn ask(question: &Question, device: c_long) {
             };
         }
         Question::Loop(_) => {
-            /// `LOOP_GET_STATUS64` of `include/uapi/linux/loop.h`.
-            const GET_STATUS: u32 = 0x4C05;
             let mut info = [0_u64; 32];
             // SAFETY: a loop device writes 232 bytes, others say ENOTTY, and none EBADF.
             unsafe { libc::syscall(libc::SYS_ioctl, device, GET_STATUS, info.as_mut_ptr()) };

@@ -4,9 +4,12 @@ use std::os::fd::AsFd;
 
 use crust_state::DeviceNumber;
 use rustix::io::Errno;
-use rustix::ioctl::{ioctl, opcode};
+use rustix::ioctl::{Opcode, ioctl, opcode};
 
 use super::{Plain, Request};
+
+/// `LOOP_GET_STATUS64`, from before opcodes had a size.
+pub(super) const GET_STATUS: Opcode = opcode::none(b'L', 5);
 
 /// `struct loop_info64` of `include/uapi/linux/loop.h`.
 #[repr(C)]
@@ -48,9 +51,8 @@ pub(crate) fn loop_file(device: impl AsFd) -> Result<LoopFile, Errno> {
         names: [0; 160],
         init: [0; 2],
     };
-    // From before opcodes had a size.
     let request = Request {
-        opcode: opcode::none(b'L', 5),
+        opcode: GET_STATUS,
         argument: &mut info,
     };
     // SAFETY: a loop device writes a `struct loop_info64`, which `Info` is; to others the number

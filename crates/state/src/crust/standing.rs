@@ -26,9 +26,9 @@ impl Entry {
 }
 
 impl Volume {
-    /// Remembers how much of the target path is there, if that says more than what is remembered. Whoever uses a volume
-    /// knows more of it than whoever staged it: drivers make the directory before or afterwards, and
-    /// others than `crust_ops` may not have said anything.
+    /// Remembers how much of the target path is there, if that says more than what is remembered.
+    /// Whoever uses a volume knows more of it than whoever staged it: drivers make the directory before or
+    /// afterwards, and others than `crust_ops` may not have said anything.
     pub fn remember_standing(&self) -> Result<(), EntryError> {
         let Ok(now) = self.target.standing() else {
             return Ok(());
