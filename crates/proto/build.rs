@@ -11,18 +11,19 @@ use prost::Message;
 )]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(
-        [
-            "crust/v1/runtime.proto",
-            "crust/runtime/v1alpha1/storage.proto",
-        ],
-        ["proto"],
-    )?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR")?);
-    std::fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
-    // Clients bring their own channel: the server needs none.
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .compile_fds(files)?;
+    let ours = [
+        "crust/v1/runtime.proto",
+        "crust/runtime/v1alpha1/storage.proto",
+    ];
+    // Whoever serves one of the two describes that one.
+    for (name, protos) in [("crust", &ours[..]), ("csi", &["csi/v1/csi.proto"])] {
+        let files = protox::compile(protos, ["proto"])?;
+        std::fs::write(out.join(name).with_extension("bin"), files.encode_to_vec())?;
+        // Clients bring their own channel: the server needs none.
+        tonic_prost_build::configure()
+            .build_transport(false)
+            .compile_fds(files)?;
+    }
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet. What they mean stands in
-//! the .proto files, by which clients in other languages are made too.
+//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet, and [`csi`], which such
+//! plugins serve. What they mean stands in the .proto files, by which clients in other languages are made
+//! too.
 
 #![forbid(unsafe_code)]
 
@@ -26,8 +27,25 @@ pub mod runtime {
     }
 }
 
-/// The files as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+/// The Container Storage Interface.
+pub mod csi {
+    /// `csi.v1`, with what KEP-2857 and its earlier draft add.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; the documentation is that of the .proto file"
+    )]
+    pub mod v1 {
+        tonic::include_proto!("csi.v1");
+    }
+
+    /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.bin"));
+}
+
+/// The files of [`v1`] and [`runtime`] as a serialised `google.protobuf.FileDescriptorSet`, for server
+/// reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/crust.bin"));
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,11 @@ use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 fn files() -> Vec<FileDescriptorProto> {
-    let set = FileDescriptorSet::decode(crate::DESCRIPTORS).unwrap();
-    let ours = set.file.into_iter();
-    ours.filter(|file| file.package().starts_with("crust."))
+    let sets = [crate::DESCRIPTORS, crate::csi::DESCRIPTORS];
+    let sets = sets.map(|set| FileDescriptorSet::decode(set).unwrap());
+    let files = sets.into_iter().flat_map(|set| set.file);
+    files
+        .filter(|file| !file.package().starts_with("google."))
         .collect()
 }
 
