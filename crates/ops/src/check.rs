@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crust_mount::capabilities;
+use crust_serve::listen::trusted_directory;
 use crust_state::Config;
 use crust_state::check::{self, Finding, Verdict};
 use crust_state::socket::{Occupant, occupant};
 use rustix::fs::{Access, access};
 
 use crate::cli::{Asked, Capabilities, Policy, Runs};
-use crate::listen::trusted_directory;
 use crate::settings::Settings;
 
 /// Prints what is right and what isn't, a line each; fails where anything isn't. It makes nothing.

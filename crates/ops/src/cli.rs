@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
+use crust_serve::Held;
+use crust_state::Digest;
 pub(crate) use runs::Runs;
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 pub(crate) use trust::{Untrusted, check};
-
-use crate::volumes::Held;
 
 /// What of it may be run, and for how long.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ impl Policy {
         &self,
         runs: &Runs,
         asked: Asked<'_>,
-        turn: Option<Held>,
+        turn: Option<Held<Digest>>,
     ) -> Result<T, CliError> {
         let late = || CliError::Timeout {
             program: asked.program.to_owned(),

@@ -4,14 +4,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod call;
 mod check;
 mod cli;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod listen;
-mod log;
 mod metrics;
 mod node;
 mod refusal;
@@ -19,7 +16,6 @@ mod server;
 mod services;
 mod settings;
 mod status;
-mod volumes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,12 +23,25 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory, Parser};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use crust_serve::{Daemon, KnownSockets, log, process};
 
 use cli::attendant::ATTEND;
 use node::Node;
 use server::Configured;
 use settings::Settings;
+
+/// This daemon, as what it has in common with others has to know it.
+static DAEMON: Daemon = Daemon {
+    name: "crust_ops",
+    methods: "crust.",
+    descriptors: crust_proto::DESCRIPTORS,
+    max_calls: "max_calls",
+    sockets: KnownSockets {
+        names: &["crust_ops", "crust"],
+        paths: "`listen` and `crust_listen` of the configuration",
+        left: "there are two of them, or `crust_listen` is empty",
+    },
+};
 
 /// The gRPC proxy by which CSI node plugins defer mounts to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -64,7 +73,7 @@ pub fn main() -> ExitCode {
     match run(file, named) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::fatal(&crust_state::sentence(error.as_ref()));
+            log::fatal(DAEMON.name, &crust_state::sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -78,8 +87,7 @@ pub fn command() -> clap::Command {
 
 fn run(file: PathBuf, named: bool) -> Result<()> {
     let settings = Settings::load(&file, named)?;
-    log::start(settings.log_level);
-    raise_descriptors();
+    log::start(settings.log_level, DAEMON.name);
     let node = Node::new(settings.runtimes()?);
     let configured = Configured {
         file,
@@ -87,25 +95,5 @@ fn run(file: PathBuf, named: bool) -> Result<()> {
         settings: Arc::new(settings),
         node,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("tokio")?;
-    let served = runtime.block_on(server::serve(configured));
-    // Threads that wait for a device that hangs would be waited for as long.
-    runtime.shutdown_background();
-    served
-}
-
-/// Each connection and each program that runs takes some, and the soft limit is one for programs
-/// that use `select(2)`.
-fn raise_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(
-            "setrlimit(RLIMIT_NOFILE): {errno}; as many descriptors as before have to do"
-        );
-    }
+    process::run(server::serve(configured)).context("tokio")?
 }

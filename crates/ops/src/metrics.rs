@@ -1,10 +1,12 @@
 //! What is counted, for Prometheus.
 
 mod http;
+mod listener;
 
 use std::time::Duration;
 
 use crust_mount::volume::{Finding, Report};
+use crust_serve::Observer;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -16,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::node::Counts;
 
 pub(crate) use http::serve;
+pub(crate) use listener::MetricsListener;
 
 /// A call's method and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -153,21 +156,6 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn call(&self, method: &str, code: tonic::Code, took: Duration) {
-        let known = METHODS.into_iter().find(|known| *known == method);
-        let method = known.unwrap_or("other");
-        let code = name(code);
-        let call = Call { method, code };
-        self.calls.get_or_create(&call).inc();
-        self.seconds
-            .get_or_create(&Of { method })
-            .observe(took.as_secs_f64());
-    }
-
-    pub(crate) fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Why { reason }).inc();
-    }
-
     pub(crate) fn timeout(&self) {
         self.timeouts.inc();
     }
@@ -201,6 +189,23 @@ impl Metrics {
         // A String takes everything.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+impl Observer for Metrics {
+    fn call(&self, method: &str, code: tonic::Code, took: Duration) {
+        let known = METHODS.into_iter().find(|known| *known == method);
+        let method = known.unwrap_or("other");
+        let code = name(code);
+        let call = Call { method, code };
+        self.calls.get_or_create(&call).inc();
+        self.seconds
+            .get_or_create(&Of { method })
+            .observe(took.as_secs_f64());
+    }
+
+    fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Why { reason }).inc();
     }
 }
 

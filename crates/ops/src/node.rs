@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use crust_mount::device::Device;
 use crust_mount::volume::{self, Context, Mode, Report};
+use crust_serve::Held;
 use crust_state::crust::Shape;
 use crust_state::record::UserKind;
-use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
+use crust_state::{
+    Config, CrustDirectory, Deadline, Digest, MountInfo, StateDirectory, TargetPath,
+};
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
-use crate::volumes::Held;
 
 /// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
 /// whose device hangs holds up no other until there are so many.
@@ -65,7 +67,7 @@ impl Node {
 
     pub(crate) async fn stage(
         &self,
-        turn: Held,
+        turn: Held<Digest>,
         target: TargetPath,
         info: MountInfo,
     ) -> Result<(), Refusal> {
@@ -79,7 +81,7 @@ impl Node {
     /// Waits for the device no longer than `limit`.
     pub(crate) async fn unstage(
         &self,
-        turn: Held,
+        turn: Held<Digest>,
         target: TargetPath,
         limit: Duration,
     ) -> Result<(), Refusal> {

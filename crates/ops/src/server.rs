@@ -1,32 +1,29 @@
 //! The daemon, from its sockets to its end.
 
-mod servers;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use crust_mount::volume::Report;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::{
     RuntimeAssistedStorageManagementServer as StorageServer, SERVICE_NAME as STORAGE,
 };
 use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
-use sd_notify::NotifyState;
+use crust_serve::listen::{Activated, Connections};
+use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::{Limits, Servers, Volumes};
 use tokio::net::UnixListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use crate::DAEMON;
 use crate::cli::Runs;
-use crate::listen::{Activated, Connections, MetricsListener};
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, Metrics, MetricsListener};
 use crate::node::Node;
 use crate::refusal::Refusal;
 use crate::services::{RuntimeService, Shared, StorageService};
 use crate::settings::Settings;
-use crate::volumes::Volumes;
-use servers::Servers;
 
 /// The settings, and where they come from.
 #[derive(Debug)]
@@ -55,43 +52,49 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         runs: runs.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let mut servers = Servers::new(&settings, &metrics);
+    let limits = Limits {
+        calls: settings.max_calls,
+        streams: settings.max_streams,
+    };
+    let mut servers = Servers::new(&DAEMON, limits, metrics.clone());
     let service = RuntimeServer::new(RuntimeService(shared.clone()))
         .max_decoding_message_size(settings.max_message);
     let connections = Connections::new(RUNTIME, sockets.runtime);
     servers
-        .add(RUNTIME, Routes::new(service), connections)
+        .add(&[RUNTIME], Routes::new(service), connections)
         .await?;
     if let Some(listener) = sockets.storage {
         let service = StorageServer::new(StorageService(shared))
             .max_decoding_message_size(settings.max_message);
         let connections = Connections::new(STORAGE, listener);
         servers
-            .add(STORAGE, Routes::new(service), connections)
+            .add(&[STORAGE], Routes::new(service), connections)
             .await?;
     }
     if let Some(listener) = sockets.metrics {
         tokio::spawn(metrics::serve(listener, Arc::clone(&metrics), node.clone()));
     }
     tokio::spawn(reconcile(loaded.subscribe(), node, metrics));
-    tell_systemd(&[NotifyState::Ready]);
+    tell_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serves");
     loop {
         tokio::select! {
-            _ = signals.reload.recv() => reload(&configured, &loaded, &nodes),
-            name = Signals::end(&mut signals.terminate, &mut signals.interrupt) => {
-                tracing::info!("{name}: finishes what is under way");
-                break;
-            }
-            failed = servers.failed() => return failed,
+            told = signals.next() => match told {
+                Told::Reload => reload(&configured, &loaded, &nodes),
+                Told::End(name) => {
+                    tracing::info!("{name}: finishes what is under way");
+                    break;
+                }
+            },
+            failed = servers.failed() => return Err(failed.into()),
         }
     }
-    tell_systemd(&[NotifyState::Stopping]);
+    tell_stopping();
     let drain = Duration::from_secs(loaded.borrow().drain_timeout);
     let drained = servers.end(drain).await;
     // Whose answers nobody waits for any more; the runtime's end would come before theirs.
     runs.end().await;
-    drained
+    Ok(drained?)
 }
 
 /// Where it listens: all of it, or it doesn't start.
@@ -103,7 +106,7 @@ struct Sockets {
 
 impl Sockets {
     async fn open(settings: &Settings) -> Result<Self> {
-        let mut activated = Activated::take();
+        let mut activated = Activated::take(&DAEMON);
         let runtime = activated.or_unix("crust_ops", &settings.listen)?;
         let storage = match &settings.crust_listen {
             off if off.as_os_str().is_empty() => None,
@@ -191,36 +194,5 @@ fn reload(
             settings.send_replace(Arc::new(loaded));
             tracing::info!("reloaded");
         }
-    }
-}
-
-struct Signals {
-    reload: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let of = |kind| signal(kind).context("signal handler");
-        Ok(Self {
-            reload: of(SignalKind::hangup())?,
-            terminate: of(SignalKind::terminate())?,
-            interrupt: of(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn end(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
-/// Where systemd started us; elsewhere nobody listens.
-fn tell_systemd(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("sd_notify: {error}");
     }
 }

@@ -36,7 +36,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crust_state::TargetPath;
+use crust_serve::{Held, Volumes};
+use crust_state::{Digest, TargetPath};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -45,7 +46,6 @@ use crate::metrics::Metrics;
 use crate::node::{Node, STAGE};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::volumes::{Held, Volumes};
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
@@ -56,9 +56,9 @@ pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<Node>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// Whose turn it is to change a volume.
-    pub(crate) volumes: Volumes,
+    pub(crate) volumes: Volumes<Digest>,
     /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
-    pub(crate) asked: Volumes,
+    pub(crate) asked: Volumes<Digest>,
     pub(crate) runs: Runs,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -73,7 +73,7 @@ impl Shared {
         &self,
         asked: Asked<'_>,
         limit: Option<Duration>,
-        turn: Option<Held>,
+        turn: Option<Held<Digest>>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
@@ -87,10 +87,10 @@ impl Shared {
     /// A volume's turn, waited for as long as a call of it may take.
     async fn turn(
         &self,
-        volumes: &Volumes,
+        volumes: &Volumes<Digest>,
         target: &TargetPath,
         limit: Duration,
-    ) -> Result<Held, Refusal> {
+    ) -> Result<Held<Digest>, Refusal> {
         let turn = tokio::time::timeout(limit, volumes.turn(target.digest())).await;
         turn.map_err(|_| Refusal::Held {
             volume: target.volume_name(),
@@ -118,8 +118,13 @@ const LONGEST_PATH: usize = 4096;
 fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
     let target = TargetPath::new(a_path(field, path)?);
     target
-        .inspect(crate::call::is_about)
+        .inspect(is_about)
         .map_err(|error| Refusal::field(field, error))
+}
+
+/// Has the call's lines in the log name the volume.
+fn is_about(target: &TargetPath) {
+    crust_serve::about(&target.as_path());
 }
 
 /// A path of a request, which may still be no good one.

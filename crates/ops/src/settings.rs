@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crust_serve::log::LogLevel;
 use crust_state::config::ConfigError;
 use crust_state::{Config, config, ops};
 use serde::Deserialize;
@@ -51,18 +52,6 @@ pub(crate) struct Settings {
     pub(crate) reconcile_interval: u64,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log_level: LogLevel,
-}
-
-/// What is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogLevel {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
 }
 
 impl Default for Settings {

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use crust_serve::Held;
+use crust_state::Digest;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -16,7 +18,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::attendant::{ATTEND, Word};
 use super::runs::Runs;
 use super::{Asked, CliError};
-use crate::volumes::Held;
 
 /// What is read of each stream; an answer is some hundred bytes.
 const LONGEST: u64 = 64 * 1024;
@@ -44,7 +45,7 @@ pub(super) async fn run(
     runs: &Runs,
     asked: Asked<'_>,
     deadline: Instant,
-    turn: Option<Held>,
+    turn: Option<Held<Digest>>,
 ) -> Result<Option<Output>, CliError> {
     let program = asked.program.to_owned();
     let failed = |source| CliError::Start {

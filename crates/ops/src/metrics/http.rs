@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crust_serve::listen::Connections;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
@@ -20,8 +21,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_stream::StreamExt as _;
 
-use super::Metrics;
-use crate::listen::{Connections, MetricsListener};
+use super::{Metrics, MetricsListener};
 use crate::node::Node;
 use counting::Counting;
 

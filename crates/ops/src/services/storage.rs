@@ -20,7 +20,7 @@ use crust_state::{Digest, FsGroupChangePolicy};
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
-use super::{STAGE, Shared, a_path, bytes, required, target_path};
+use super::{STAGE, Shared, a_path, bytes, is_about, required, target_path};
 use crate::cli::{Asked, Capabilities};
 use crate::refusal::Refusal;
 
@@ -146,7 +146,7 @@ impl StorageService {
         let sandbox = required("sandbox_id", sandbox)?;
         let device = PathBuf::from(a_path("host_volume_id", device)?);
         let target = self.0.node().volume_of(sandbox, device).await;
-        target.inspect(crate::call::is_about)
+        target.inspect(is_about)
     }
 
     async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {

@@ -12,25 +12,29 @@ use crust_state::socket::{self, Occupant, SocketError, occupant};
 use crust_state::trust::{self, Flaw};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{SocketAddrUnix, bind, listen};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 
-use crate::settings::MetricsAddress;
+use crate::daemon::Daemon;
 
-pub(crate) use activated::Activated;
-pub(crate) use connections::{Connections, MetricsListener};
+pub use activated::Activated;
+pub use connections::{Accept, Connections};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;
 
 /// A socket can't be listened on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ListenError {
+pub enum ListenError {
     /// A call failed, or would have.
     #[error("{call} {place}: {source}{hint}")]
     Call {
+        /// The call.
         call: &'static str,
+        /// The path or address.
         place: String,
+        /// What it said.
         source: io::Error,
+        /// The next step, as the sentence's end: "; hint: …". Empty where nobody knows one.
         hint: String,
     },
     /// Whether it is free can't be told.
@@ -38,51 +42,60 @@ pub(crate) enum ListenError {
     Occupant(#[from] SocketError),
     /// Others than root could put their own socket in its place.
     #[error("the directory of socket {}: {flaw}", socket.display())]
-    Directory { socket: PathBuf, flaw: Flaw },
+    Directory {
+        /// The socket.
+        socket: PathBuf,
+        /// How they could.
+        flaw: Flaw,
+    },
 }
 
-fn failed<E: Into<io::Error>>(
-    call: &'static str,
-    place: &(impl ToString + ?Sized),
-) -> impl FnOnce(E) -> ListenError {
-    let place = place.to_string();
-    move |source| ListenError::Call {
-        call,
-        place,
-        source: source.into(),
-        hint: String::new(),
+impl ListenError {
+    /// Of a call that failed, and what it was called on.
+    pub fn of<E: Into<io::Error>>(
+        call: &'static str,
+        place: &(impl ToString + ?Sized),
+    ) -> impl FnOnce(E) -> Self {
+        let place = place.to_string();
+        move |source| Self::Call {
+            call,
+            place,
+            source: source.into(),
+            hint: String::new(),
+        }
     }
 }
 
 /// Listens on a socket of root's alone, mode 0600. What a process that ended left there is replaced.
-pub(crate) fn unix(path: &Path) -> Result<UnixListener, ListenError> {
+pub fn unix(daemon: &Daemon, path: &Path) -> Result<UnixListener, ListenError> {
     let place = path.display();
     trusted_directory(path)?;
     let directory = path.parent().unwrap_or(path);
     // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
     let mut missing = fs::DirBuilder::new();
     let made = missing.recursive(true).mode(0o700).create(directory);
-    made.map_err(failed("mkdir", &directory.display()))?;
+    made.map_err(ListenError::of("mkdir", &directory.display()))?;
     // Of two that start at once, one looks when the other listens.
-    let turn = fs::File::open(directory).map_err(failed("open", &directory.display()))?;
-    turn.lock().map_err(failed("flock", &directory.display()))?;
-    refuse_others(path)?;
+    let turn = fs::File::open(directory).map_err(ListenError::of("open", &directory.display()))?;
+    turn.lock()
+        .map_err(ListenError::of("flock", &directory.display()))?;
+    refuse_others(daemon, path)?;
     // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
     // and the place is never empty, because the new one is renamed onto it.
-    let socket = socket::stream().map_err(failed("socket", &place))?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod", &place))?;
+    let socket = socket::stream().map_err(ListenError::of("socket", &place))?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(ListenError::of("fchmod", &place))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
-    let address = SocketAddrUnix::new(&new).map_err(failed("bind", &place))?;
-    bind(&socket, &address).map_err(failed("bind", &place))?;
+    let address = SocketAddrUnix::new(&new).map_err(ListenError::of("bind", &place))?;
+    bind(&socket, &address).map_err(ListenError::of("bind", &place))?;
     let named = listen(&socket, BACKLOG)
         .map_err(io::Error::from)
         .and_then(|()| fs::rename(&new, path));
     if let Err(error) = named {
         let _ = fs::remove_file(&new);
-        return Err(failed("listen", &place)(error));
+        return Err(ListenError::of("listen", &place)(error));
     }
-    from_std(socket.into()).map_err(failed("listen", &place))
+    from_std(socket.into()).map_err(ListenError::of("listen", &place))
 }
 
 fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
@@ -91,7 +104,7 @@ fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListen
 }
 
 /// Refuses a socket where others than root could replace it.
-pub(crate) fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
+pub fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
     let directory = socket.parent().unwrap_or(socket);
     trust::directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
         socket: socket.to_owned(),
@@ -100,34 +113,22 @@ pub(crate) fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
 }
 
 /// What is there has to be a socket that nobody listens on any more.
-fn refuse_others(path: &Path) -> Result<(), ListenError> {
+fn refuse_others(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
     let (source, hint) = match occupant(path)? {
         Occupant::Nobody | Occupant::Left => return Ok(()),
         Occupant::Listener => (
             io::ErrorKind::AddrInUse,
-            "; hint: does another crust_ops run?",
+            format!("; hint: does another {} run?", daemon.name),
         ),
         Occupant::Other => (
             io::ErrorKind::AlreadyExists,
-            "; hint: it isn't a socket of that kind; name another place or remove it",
+            "; hint: it isn't a socket of that kind; name another place or remove it".to_owned(),
         ),
     };
     Err(ListenError::Call {
         call: "bind",
         place: path.display().to_string(),
         source: source.into(),
-        hint: hint.to_owned(),
+        hint,
     })
-}
-
-impl MetricsListener {
-    pub(crate) async fn new(address: &MetricsAddress) -> Result<Self, ListenError> {
-        match address {
-            MetricsAddress::Unix(path) => Ok(Self::Unix(unix(path)?)),
-            MetricsAddress::Tcp(address) => {
-                let listener = TcpListener::bind(address).await;
-                Ok(Self::Tcp(listener.map_err(failed("bind", &address))?))
-            }
-        }
-    }
 }

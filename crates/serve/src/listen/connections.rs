@@ -6,8 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
@@ -18,9 +17,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 const REMINDER: Duration = Duration::from_secs(60);
 
 /// What connections come from.
-pub(crate) trait Accept: Unpin {
+pub trait Accept: Unpin {
+    /// A connection.
     type Io;
 
+    /// Takes the next one.
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Io>>;
 }
 
@@ -33,40 +34,19 @@ impl Accept for UnixListener {
     }
 }
 
-/// Where metrics are told.
-#[derive(Debug)]
-pub(crate) enum MetricsListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-/// A connection to it.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
-
-impl Accept for MetricsListener {
-    type Io = Box<dyn Io>;
-
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Box<dyn Io>>> {
-        Poll::Ready(Ok(match self {
-            Self::Tcp(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
-            Self::Unix(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
-        }))
-    }
-}
-
 /// A listener's connections. It has no end, and bears with an `accept` that fails.
-pub(crate) struct Connections<L> {
+#[derive(Debug)]
+pub struct Connections<L> {
     listener: L,
-    /// The service, for the log.
+    /// What is served there, for the log.
     of: &'static str,
     pause: Option<Pin<Box<Sleep>>>,
     told: Option<Instant>,
 }
 
 impl<L> Connections<L> {
-    pub(crate) fn new(of: &'static str, listener: L) -> Self {
+    /// Of a service, which the log names.
+    pub fn new(of: &'static str, listener: L) -> Self {
         Self {
             listener,
             of,

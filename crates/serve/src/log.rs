@@ -1,20 +1,48 @@
 //! The log: lines on standard error, or entries with fields in systemd's journal.
 
 use std::ffi::OsStr;
+use std::str::FromStr;
 
+use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
 use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::settings::LogLevel;
-
 /// Before the names of fields: `CRUST_VOLUME`. Those without a prefix are the journal's own.
 const PREFIX: &str = "CRUST";
 
-/// Has all that is logged from here on go there.
-pub(crate) fn start(level: LogLevel) {
+/// What is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What couldn't be done.
+    Error,
+    /// What was refused, failed or looks wrong.
+    Warn,
+    /// Each call, too.
+    #[default]
+    Info,
+    /// What only matters where something is looked for.
+    Debug,
+    /// All there is.
+    Trace,
+}
+
+/// As in a configuration.
+impl FromStr for LogLevel {
+    type Err = serde::de::value::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(text.into_deserializer())
+    }
+}
+
+/// Has all that is logged from here on go there. The `identifier` is what the journal knows the
+/// process by.
+pub fn start(level: LogLevel, identifier: &str) {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -34,7 +62,7 @@ pub(crate) fn start(level: LogLevel) {
     let log = match journal {
         Some(journal) => journal
             .with_field_prefix(Some(PREFIX.to_owned()))
-            .with_syslog_identifier("crust_ops".to_owned())
+            .with_syslog_identifier(identifier.to_owned())
             .with_priority_mappings(PriorityMappings {
                 info: Priority::Informational,
                 debug: Priority::Debug,
@@ -51,10 +79,10 @@ pub(crate) fn start(level: LogLevel) {
 }
 
 /// The last word of a process that can't go on, also where nothing was set up for a log yet.
-pub(crate) fn fatal(sentence: &str) {
+pub fn fatal(identifier: &str, sentence: &str) {
     // sd-daemon(3): the priority of a line on standard error, LOG_ERR.
     let priority = if is_journal() { "<3>" } else { "" };
-    eprintln!("{priority}crust_ops: {sentence}");
+    eprintln!("{priority}{identifier}: {sentence}");
 }
 
 /// Whether standard error is the journal's.
@@ -79,6 +107,13 @@ fn is_named(stream: &OsStr, device: u64, inode: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flag_says_the_level_as_a_configuration_does() {
+        assert_eq!("warn".parse(), Ok(LogLevel::Warn));
+        let error = "Warn".parse::<LogLevel>().unwrap_err().to_string();
+        assert!(error.contains("`error`, `warn`, `info`"), "{error}");
+    }
 
     #[test]
     fn the_journals_stream_is_known_by_its_inode() {

@@ -1,13 +1,14 @@
 //! What every call goes through: who calls, how many do, how it ends; counted and logged.
 
 mod patience;
+mod unseen;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crust_state::TargetPath;
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
@@ -16,13 +17,29 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::Instrument;
 
-use crate::metrics::Metrics;
-use crate::status::unseen;
+use crate::daemon::Daemon;
+use unseen::Unseen;
+
+/// Hears of every call, to count them. `()` doesn't.
+pub trait Observer: Debug + Send + Sync {
+    /// A call of a method, `crust.v1.Runtime/RuntimeStageVolume`, has ended so.
+    fn call(&self, method: &str, code: Code, took: Duration);
+
+    /// A call wasn't looked at: its `caller` may not call, we are `busy`, or `ending`.
+    fn refused(&self, why: &'static str);
+}
+
+impl Observer for () {
+    fn call(&self, _: &str, _: Code, _: Duration) {}
+
+    fn refused(&self, _: &'static str) {}
+}
 
 /// Goes around the services.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
-    metrics: Arc<Metrics>,
+    daemon: &'static Daemon,
+    observer: Arc<dyn Observer>,
     /// One for each call that may be under way.
     places: Arc<Semaphore>,
     most: usize,
@@ -30,9 +47,10 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(metrics: Arc<Metrics>, most: usize) -> Self {
+    pub(crate) fn new(daemon: &'static Daemon, observer: Arc<dyn Observer>, most: usize) -> Self {
         Self {
-            metrics,
+            daemon,
+            observer,
             places: Arc::new(Semaphore::new(most)),
             most,
             numbers: Arc::default(),
@@ -87,10 +105,11 @@ where
         let (uid, pid) = caller.map_or((None, None), |it| (Some(it.0), it.1));
         let volume = tracing::field::Empty;
         let span = tracing::info_span!("call", id, %method, uid, pid, volume);
-        let metrics = Arc::clone(&self.calls.metrics);
+        let daemon = self.calls.daemon;
+        let observer = Arc::clone(&self.calls.observer);
         let refused = |why: Unseen| {
-            self.calls.metrics.refused(why.label());
-            let status = why.status();
+            self.calls.observer.refused(why.label());
+            let status = why.status(daemon);
             span.in_scope(|| tracing::warn!("refused: {}", status.message()));
             status.into_http()
         };
@@ -115,7 +134,7 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         // Of the others' calls the message may go on as long as the answer does.
-        let is_ours = method.starts_with("crust.");
+        let is_ours = method.starts_with(daemon.methods);
         let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
         let request = if is_ours {
             patience::soon(request)
@@ -124,7 +143,7 @@ where
         };
         let answered = async move {
             let under_way = UnderWay {
-                metrics,
+                observer,
                 method: Some(method),
                 began: Instant::now(),
                 _place: place,
@@ -148,49 +167,9 @@ where
     }
 }
 
-/// Why a call isn't looked at.
-#[derive(Debug, Clone, Copy)]
-enum Unseen {
-    Caller,
-    Busy,
-    Ending,
-}
-
-impl Unseen {
-    /// In the metrics.
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Busy => "busy",
-            Self::Ending => "ending",
-        }
-    }
-
-    fn status(self) -> Status {
-        let (code, reason, message) = match self {
-            Self::Caller => (
-                Code::PermissionDenied,
-                "CALLER",
-                "only root may call crust_ops",
-            ),
-            Self::Busy => (
-                Code::ResourceExhausted,
-                "BUSY",
-                "too many calls are under way; hint: try again later, or raise max_calls",
-            ),
-            Self::Ending => (
-                Code::Unavailable,
-                "ENDING",
-                "crust_ops is about to end; hint: try again, once it has been started again",
-            ),
-        };
-        unseen(code, reason, message)
-    }
-}
-
 /// A call, counted and logged also where its caller doesn't wait for the end.
 struct UnderWay {
-    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
     /// Until it has ended.
     method: Option<String>,
     began: Instant,
@@ -207,7 +186,7 @@ impl UnderWay {
             return;
         };
         let (code, took) = (status.code(), self.began.elapsed());
-        self.metrics.call(&method, code, took);
+        self.observer.call(&method, code, took);
         // The journal shows the message alone.
         let name = method.rsplit('/').next().unwrap_or_default();
         if code == Code::Ok {
@@ -224,15 +203,62 @@ impl Drop for UnderWay {
     }
 }
 
-/// Has the call's lines in the log name the volume.
-pub(crate) fn is_about(target: &TargetPath) {
-    // Of any bytes, and yet one line.
-    let path = tracing::field::debug(target.as_path());
-    tracing::Span::current().record("volume", path);
+/// Has the lines of the call that is under way here name its volume in the log, in quotes: it may
+/// be of any bytes, and is one line all the same.
+pub fn about(volume: &dyn Debug) {
+    tracing::Span::current().record("volume", tracing::field::debug(volume));
 }
 
 /// The caller's uid and pid, as the kernel knows them.
 fn caller(request: &Request<Body>) -> Option<(u32, Option<i32>)> {
     let peer = request.extensions().get::<UdsConnectInfo>()?.peer_cred?;
     Some((peer.uid(), peer.pid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tonic::service::Routes;
+
+    use super::*;
+    use crate::daemon::tests::DAEMON;
+
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Observer for Heard {
+        fn call(&self, method: &str, code: Code, _: Duration) {
+            self.0.lock().unwrap().push(format!("{method} {code:?}"));
+        }
+
+        fn refused(&self, why: &'static str) {
+            self.0.lock().unwrap().push(why.to_owned());
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_the_kernel_does_not_know_is_refused() {
+        let heard = Arc::new(Heard::default());
+        let calls = Calls::new(&DAEMON, Arc::clone(&heard) as _, 1);
+        let request = Request::builder().uri("/ours.Node/Get");
+        let request = request.body(Body::empty()).unwrap();
+        let answer = calls.layer(Routes::default()).call(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert_eq!(status.message(), "only root may call a_daemon");
+        assert_eq!(*heard.0.lock().unwrap(), ["caller"]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_nobody_waits_for_is_counted_as_cancelled() {
+        let heard = Arc::new(Heard::default());
+        drop(UnderWay {
+            observer: Arc::clone(&heard) as _,
+            method: Some("ours.Node/Get".to_owned()),
+            began: Instant::now(),
+            _place: None,
+        });
+        assert_eq!(*heard.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
+    }
 }

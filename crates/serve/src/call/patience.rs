@@ -10,7 +10,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::status::unseen;
+use crate::failure::unseen;
 
 /// A message is some hundred bytes, from the same machine. It has a call's place while it comes.
 const MESSAGE: Duration = Duration::from_secs(10);

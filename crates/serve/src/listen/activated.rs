@@ -7,19 +7,23 @@ use std::path::Path;
 use listenfd::ListenFd;
 use tokio::net::UnixListener;
 
-use super::{ListenError, failed, from_std, unix};
-
-/// The names that sockets of ours have: their unit gives them (`FileDescriptorName=`), or is called
-/// so, `crust_ops.socket`.
-const KNOWN: [&str; 2] = ["crust_ops", "crust"];
+use super::{ListenError, from_std, unix};
+use crate::daemon::{Daemon, KnownSockets};
 
 /// Those that nobody took yet.
-pub(crate) struct Activated(Vec<Given>);
+#[derive(Debug)]
+pub struct Activated {
+    daemon: &'static Daemon,
+    given: Vec<Given>,
+}
 
 /// One socket.
+#[derive(Debug)]
 struct Given {
     /// Empty where systemd, or who plays it, gave none.
     name: String,
+    /// By its name.
+    is_known: bool,
     listener: io::Result<StdUnixListener>,
 }
 
@@ -29,7 +33,8 @@ impl Activated {
         clippy::disallowed_methods,
         reason = "socket activation is by the environment (sd_listen_fds(3)), for this pid alone"
     )]
-    pub(crate) fn take() -> Self {
+    #[must_use]
+    pub fn take(daemon: &'static Daemon) -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut fds = ListenFd::from_env();
@@ -38,37 +43,45 @@ impl Activated {
             let name = name.strip_suffix(".socket").unwrap_or(name).to_owned();
             let listener = fds.take_unix_listener(at);
             let listener = listener.and_then(|it| it.ok_or(io::ErrorKind::NotFound.into()));
-            Given { name, listener }
+            Given {
+                is_known: daemon.sockets.names.contains(&&*name),
+                name,
+                listener,
+            }
         });
-        Self(given.collect())
+        Self {
+            daemon,
+            given: given.collect(),
+        }
     }
 
     /// The one of this name, or without one of ours but bound to `path`; or else one made there.
-    pub(crate) fn or_unix(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
-        let named = self.0.iter().position(|given| given.name == name);
-        let bound = || self.0.iter().position(|given| given.is_nameless_at(path));
+    pub fn or_unix(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
+        let named = self.given.iter().position(|given| given.name == name);
+        let bound = || self.given.iter().position(|it| it.is_nameless_at(path));
         let Some(at) = named.or_else(bound) else {
-            return unix(path).map_err(|error| self.blamed(error));
+            return unix(self.daemon, path).map_err(|error| self.blamed(error));
         };
-        let listener = self.0.remove(at).listener;
+        let listener = self.given.remove(at).listener;
         let place = format!("on systemd's {name}");
         listener
             .and_then(from_std)
-            .map_err(failed("listen", &place))
+            .map_err(ListenError::of("listen", &place))
     }
 
     /// Those that nobody took, each as a sentence.
-    pub(crate) fn left(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(Given::unknown)
+    pub fn left(&self) -> impl Iterator<Item = String> {
+        let known = &self.daemon.sockets;
+        self.given.iter().map(|given| given.unserved(known))
     }
 
     /// Where systemd listens for us by a name that we don't know, it is nobody else who does.
     fn blamed(&self, mut error: ListenError) -> ListenError {
         if let ListenError::Call { source, hint, .. } = &mut error
             && source.kind() == io::ErrorKind::AddrInUse
-            && let Some(given) = self.0.iter().find(|it| !KNOWN.contains(&&*it.name))
+            && let Some(given) = self.given.iter().find(|it| !it.is_known)
         {
-            *hint = format!("; hint: {}", given.unknown());
+            *hint = format!("; hint: {}", given.unserved(&self.daemon.sockets));
         }
         error
     }
@@ -84,10 +97,10 @@ impl Given {
             let real = |path: &Path| path.canonicalize().ok();
             bound == path || real(bound).is_some_and(|bound| Some(bound) == real(path))
         };
-        !KNOWN.contains(&&*self.name) && bound.is_some_and(is_same)
+        !self.is_known && bound.is_some_and(is_same)
     }
 
-    fn unknown(&self) -> String {
+    fn unserved(&self, known: &KnownSockets) -> String {
         let name = match &*self.name {
             "" => "without a name".to_owned(),
             name => format!("by the name {name:?}"),
@@ -102,16 +115,49 @@ impl Given {
             },
             Err(error) => error.to_string(),
         };
-        if KNOWN.contains(&&*self.name) {
+        if self.is_known {
             return format!(
-                "systemd passes a socket {name} ({place}), which isn't served: there are two of them, \
-                 or `crust_listen` is empty"
+                "systemd passes a socket {name} ({place}), which isn't served: {}",
+                known.left
             );
         }
+        let (are, names) = match known.names {
+            [name] => ("is the name", (*name).to_owned()),
+            names => ("are the names", names.join(" and ")),
+        };
         format!(
-            "systemd passes a socket {name} ({place}), which is none of ours: known are the names {} \
-             (FileDescriptorName= in its unit), and `listen` and `crust_listen` of the configuration",
-            KNOWN.join(" and ")
+            "systemd passes a socket {name} ({place}), which is none of ours: known {are} \
+             {names} (FileDescriptorName= in its unit), and {}",
+            known.paths
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::tests::DAEMON;
+
+    #[test]
+    fn what_is_left_is_told_with_what_is_known() {
+        let given = |name: &str, is_known| Given {
+            name: name.to_owned(),
+            is_known,
+            listener: Err(io::ErrorKind::NotFound.into()),
+        };
+        let activated = Activated {
+            daemon: &DAEMON,
+            given: vec![given("", false), given("a_daemon", true)],
+        };
+        let left: Vec<String> = activated.left().collect();
+        assert_eq!(
+            left,
+            [
+                "systemd passes a socket without a name (entity not found), which is none of ours: \
+                 known is the name a_daemon (FileDescriptorName= in its unit), and `--listen`",
+                "systemd passes a socket by the name \"a_daemon\" (entity not found), which isn't \
+                 served: there are two of them",
+            ]
+        );
     }
 }

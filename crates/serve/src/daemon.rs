@@ -1,0 +1,45 @@
+//! One daemon, as all of this has to know it.
+
+/// What differs from one daemon to the next. Texts are parts of sentences.
+#[derive(Debug, Clone, Copy)]
+pub struct Daemon {
+    /// What its users know it by: `crust_ops`.
+    pub name: &'static str,
+    /// How the names of its own methods begin: `crust.`. Others' are those of gRPC itself.
+    pub methods: &'static str,
+    /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
+    pub descriptors: &'static [u8],
+    /// Where its user says how many calls may be under way: `max_calls`.
+    pub max_calls: &'static str,
+    /// What systemd may pass to it.
+    pub sockets: KnownSockets,
+}
+
+/// The sockets that systemd may listen on for a daemon.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownSockets {
+    /// Their names: their unit gives them (`FileDescriptorName=`), or is called so,
+    /// `crust_ops.socket`.
+    pub names: &'static [&'static str],
+    /// Where else they are known from, by their paths: "`listen` of the configuration".
+    pub paths: &'static str,
+    /// How one by such a name can be left over: "there are two of them".
+    pub left: &'static str,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) static DAEMON: Daemon = Daemon {
+        name: "a_daemon",
+        methods: "ours.",
+        descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
+        max_calls: "--max-calls",
+        sockets: KnownSockets {
+            names: &["a_daemon"],
+            paths: "`--listen`",
+            left: "there are two of them",
+        },
+    };
+}

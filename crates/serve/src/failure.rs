@@ -1,0 +1,120 @@
+//! Errors, as callers get them.
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// Of every `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "crust.dev";
+
+/// An error's texts travel in headers, of which some clients take no more than 8 KiB, and may repeat
+/// what was asked for. In bytes.
+const LONGEST: usize = 1024;
+
+/// What a caller is told of a call that failed. Its texts become lines of a length that travels.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure<'a> {
+    /// gRPC's code.
+    pub code: Code,
+    /// The `reason` of its `google.rpc.ErrorInfo`, which stays the same over versions: `BUSY`.
+    pub reason: &'a str,
+    /// The sentence.
+    pub message: &'a str,
+    /// The volume of the request, in the `metadata` there.
+    pub volume: Option<&'a str>,
+    /// A field of the request, and what is wrong with it: a `google.rpc.BadRequest`.
+    pub field: Option<(&'a str, &'a str)>,
+}
+
+impl Failure<'_> {
+    /// As it is sent.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        let volume = self
+            .volume
+            .map(|volume| ("volume".to_owned(), shortened(volume)));
+        let metadata: HashMap<_, _> = volume.into_iter().collect();
+        let mut details = ErrorDetails::with_error_info(self.reason, DOMAIN, metadata);
+        if let Some((field, why)) = self.field {
+            details.add_bad_request_violation(field, shortened(why));
+        }
+        Status::with_error_details(self.code, shortened(self.message), details)
+    }
+}
+
+/// Of a call that isn't looked at.
+pub(crate) fn unseen(code: Code, reason: &str, message: &str) -> Status {
+    let failure = Failure {
+        code,
+        reason,
+        message,
+        volume: None,
+        field: None,
+    };
+    failure.into_status()
+}
+
+/// One line, of a length that travels: whoever is quoted could write lines of his own in the log.
+fn shortened(text: &str) -> String {
+    let line = |character: char| match character {
+        control if control.is_control() => control.escape_default().to_string(),
+        other => other.to_string(),
+    };
+    let text: String = text.chars().map(line).collect();
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let mut starts = text.char_indices().map(|(at, _)| at);
+    let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_in_lines_of_a_length_that_travels() {
+        let long = "ä\n".repeat(LONGEST);
+        let failure = Failure {
+            code: Code::InvalidArgument,
+            reason: "INVALID_FIELD",
+            message: &long,
+            volume: Some(&long),
+            field: Some(("volume_id", &long)),
+        };
+        let status = failure.into_status();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(
+            (&*info.reason, &*info.domain),
+            ("INVALID_FIELD", "crust.dev")
+        );
+        let request = status.get_details_bad_request().unwrap();
+        let [violation] = &request.field_violations[..] else {
+            panic!("{request:?}");
+        };
+        assert_eq!(violation.field, "volume_id");
+        for text in [
+            status.message(),
+            &info.metadata["volume"],
+            &violation.description,
+        ] {
+            assert!(
+                text.starts_with("ä\\nä\\n") && text.ends_with('…'),
+                "{text}"
+            );
+            assert!(text.len() <= LONGEST + '…'.len_utf8(), "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn what_nobody_asked_about_is_not_told() {
+        let status = unseen(Code::Unavailable, "ENDING", "it ends");
+        let info = status.get_details_error_info().unwrap();
+        assert!(info.metadata.is_empty(), "{info:?}");
+        assert!(status.get_details_bad_request().is_none());
+        assert_eq!(status.message(), "it ends");
+    }
+}

@@ -1,0 +1,32 @@
+//! What each gRPC daemon of ours on unix sockets needs, whatever it serves there.
+//!
+//! | room | what is there |
+//! |---|---|
+//! | [`Daemon`] | what differs from one daemon to the next, in a few words |
+//! | [`process`] | threads, descriptors, signals, systemd |
+//! | [`log`] | standard error, or systemd's journal |
+//! | [`listen`] | sockets of root's alone, made or given by systemd, and their connections |
+//! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
+//! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
+//! | [`Failure`] | an error, as a caller gets it |
+//! | [`Volumes`] | one call at a time for a volume |
+//!
+//! A daemon starts its [`log`], and has [`process::run`] run it: it takes the signals, opens its
+//! sockets, adds its services to [`Servers`], and serves until it is told to end.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod daemon;
+mod failure;
+pub mod listen;
+pub mod log;
+pub mod process;
+mod servers;
+mod volumes;
+
+pub use call::{Observer, about};
+pub use daemon::{Daemon, KnownSockets};
+pub use failure::Failure;
+pub use servers::{Limits, ServeError, Servers};
+pub use volumes::{Held, Volumes};

@@ -1,0 +1,95 @@
+//! The daemon's process: what it runs on, and who tells it to end.
+
+use std::io;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Calls wait, and what is slow has threads of its own.
+const WORKERS: usize = 2;
+
+/// Runs a daemon to its end.
+pub fn run<T>(daemon: impl Future<Output = T>) -> io::Result<T> {
+    raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(daemon);
+    // Threads that wait for a device that hangs would be waited for as long.
+    runtime.shutdown_background();
+    Ok(ended)
+}
+
+/// Each connection and each program that runs takes some, and the soft limit is one for programs
+/// that use `select(2)`.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(
+            "setrlimit(RLIMIT_NOFILE): {errno}; as many descriptors as before have to do"
+        );
+    }
+}
+
+/// Tells systemd that whoever calls is answered from here on.
+pub fn tell_ready() {
+    tell_systemd(NotifyState::Ready);
+}
+
+/// Tells systemd that the process is about to end.
+pub fn tell_stopping() {
+    tell_systemd(NotifyState::Stopping);
+}
+
+/// Where systemd started us; elsewhere nobody listens.
+fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!("sd_notify: {error}");
+    }
+}
+
+/// The signals that a daemon acts on. From its creation on they end nothing by themselves.
+#[derive(Debug)]
+pub struct Signals {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+/// What a signal tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// SIGHUP: to read the configuration again.
+    Reload,
+    /// To end, by the signal of this name.
+    End(&'static str),
+}
+
+/// A signal can't be waited for.
+#[derive(Debug, thiserror::Error)]
+#[error("signal handler")]
+pub struct SignalError(#[source] io::Error);
+
+impl Signals {
+    /// To be made before anybody can call: whoever is answered may send one.
+    pub fn new() -> Result<Self, SignalError> {
+        let of = |kind| signal(kind).map_err(SignalError);
+        Ok(Self {
+            reload: of(SignalKind::hangup())?,
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one. None is lost where that is given up.
+    pub async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.reload.recv() => Told::Reload,
+            _ = self.terminate.recv() => Told::End("SIGTERM"),
+            _ = self.interrupt.recv() => Told::End("SIGINT"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The gRPC servers: one a socket, each with its health and its description.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::call::{Calls, Observer};
+use crate::daemon::Daemon;
+use crate::listen::Connections;
+
+/// What clients are given to close their connections at the end; one that is stopped never does.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// How much at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Calls under way in all; more are told to try again.
+    pub calls: usize,
+    /// Calls under way on a connection; more wait.
+    pub streams: u32,
+}
+
+/// It can't be served, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A server failed.
+    #[error("gRPC server")]
+    Server(#[from] tonic::transport::Error),
+    /// A server's task did.
+    #[error("gRPC server")]
+    Task(#[from] JoinError),
+    /// A server has ended before it was told to.
+    #[error("a gRPC server has ended")]
+    Ended,
+    /// The services can't be described.
+    #[error("reflection")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Those that serve.
+#[derive(Debug)]
+pub struct Servers {
+    daemon: &'static Daemon,
+    tasks: JoinSet<Result<(), ServeError>>,
+    /// With the names that their health is asked by.
+    reporters: Vec<(HealthReporter, &'static str)>,
+    calls: Calls,
+    max_streams: u32,
+    end: watch::Sender<bool>,
+}
+
+impl Servers {
+    /// None yet.
+    #[must_use]
+    pub fn new(daemon: &'static Daemon, limits: Limits, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            daemon,
+            tasks: JoinSet::new(),
+            reporters: Vec::new(),
+            calls: Calls::new(daemon, observer, limits.calls),
+            max_streams: limits.streams,
+            end: watch::Sender::new(false),
+        }
+    }
+
+    /// Serves services on a socket; `names` are theirs, by which their health is asked and they are
+    /// described.
+    pub async fn add(
+        &mut self,
+        names: &[&'static str],
+        routes: Routes,
+        connections: Connections<UnixListener>,
+    ) -> Result<(), ServeError> {
+        let routes = self.described(names, routes).await?;
+        let mut end = self.end.subscribe();
+        let ended = async move {
+            // Whoever would say so is gone.
+            let _ = end.wait_for(|end| *end).await;
+        };
+        let server = Server::builder()
+            .max_concurrent_streams(self.max_streams)
+            .layer(self.calls.clone())
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(connections, ended);
+        self.tasks.spawn(async move { Ok(server.await?) });
+        Ok(())
+    }
+
+    async fn described(
+        &mut self,
+        names: &[&'static str],
+        routes: Routes,
+    ) -> Result<Routes, ServeError> {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let mut reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(self.daemon.descriptors)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        for name in names.iter().copied().chain(["grpc.health.v1.Health"]) {
+            reflection = reflection.with_service_name(name);
+        }
+        for name in names.iter().copied().chain([""]) {
+            reporter
+                .set_service_status(name, ServingStatus::Serving)
+                .await;
+            self.reporters.push((reporter.clone(), name));
+        }
+        Ok(routes
+            .add_service(health)
+            .add_service(reflection.build_v1()?))
+    }
+
+    /// Waits for one that can't go on.
+    pub async fn failed(&mut self) -> ServeError {
+        match self.tasks.join_next().await {
+            Some(ended) => flat(ended).err().unwrap_or(ServeError::Ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets calls under way come to their end, no longer than `drain`, and their callers hear of it.
+    pub async fn end(mut self, drain: Duration) -> Result<(), ServeError> {
+        for (reporter, service) in &mut self.reporters {
+            let not = ServingStatus::NotServing;
+            reporter.set_service_status(*service, not).await;
+            // Whoever watches is told so and no more, for a watch is no call to wait for.
+            reporter.clear_service_status(service).await;
+            reporter.set_service_status(*service, not).await;
+        }
+        // Connections are there until then: whoever calls is told.
+        if timeout(drain, self.calls.end()).await.is_err() {
+            tracing::warn!("calls under way were cut off after {} s", drain.as_secs());
+        }
+        self.end.send_replace(true);
+        let parted = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                flat(ended)?;
+            }
+            Ok(())
+        };
+        // One that is stopped never hears of it.
+        timeout(PARTING, parted).await.unwrap_or(Ok(()))
+    }
+}
+
+fn flat(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeError> {
+    ended?
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt as _;
+    use tonic::Code;
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_check_response::ServingStatus as Answer;
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+    use super::*;
+    use crate::daemon::tests::DAEMON;
+
+    const NAMES: [&str; 2] = ["ours.Identity", "ours.Node"];
+
+    async fn described() -> (Servers, Routes) {
+        let limits = Limits {
+            calls: 1,
+            streams: 1,
+        };
+        let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
+        let routes = servers.described(&NAMES, Routes::default()).await.unwrap();
+        (servers, routes)
+    }
+
+    async fn health(routes: &Routes, service: &str) -> Result<Answer, Code> {
+        let service = service.to_owned();
+        let answer = HealthClient::new(routes.clone())
+            .check(HealthCheckRequest { service })
+            .await;
+        answer
+            .map(|answer| answer.into_inner().status())
+            .map_err(|status| status.code())
+    }
+
+    #[tokio::test]
+    async fn each_service_of_a_socket_has_its_health_until_the_end() {
+        let (servers, routes) = described().await;
+        let names = || NAMES.into_iter().chain([""]);
+        for name in names() {
+            assert_eq!(health(&routes, name).await, Ok(Answer::Serving), "{name}");
+        }
+        assert_eq!(health(&routes, "another").await, Err(Code::NotFound));
+        servers.end(Duration::ZERO).await.unwrap();
+        for name in names() {
+            assert_eq!(
+                health(&routes, name).await,
+                Ok(Answer::NotServing),
+                "{name}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn each_service_of_a_socket_is_listed() {
+        let (_servers, routes) = described().await;
+        let request = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let answers = ServerReflectionClient::new(routes)
+            .server_reflection_info(tokio_stream::once(request))
+            .await;
+        let answer = answers.unwrap().into_inner().next().await.unwrap().unwrap();
+        let Some(MessageResponse::ListServicesResponse(listed)) = answer.message_response else {
+            panic!("{answer:?}");
+        };
+        let mut listed: Vec<String> = listed.service.into_iter().map(|it| it.name).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, ["grpc.health.v1.Health", NAMES[0], NAMES[1]]);
+    }
+}
