@@ -3,6 +3,7 @@
 mod aliases;
 mod others;
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -238,12 +239,33 @@ impl Device {
         opened.collect()
     }
 
+    /// The loop devices whose file has this name, wherever it is. None of their files is asked.
+    pub(crate) fn loops_named(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
+        let named = aliases::loops_named(Path::new(SYSFS), name)?.into_iter();
+        let opened = named.filter_map(|number| Self::of_number(number).transpose());
+        opened.collect()
+    }
+
+    /// The path of a loop device's file, as the kernel tells it; `None` when it shows nothing (any more).
+    pub(crate) fn backing_file(&self) -> Result<Option<PathBuf>, DeviceError> {
+        aliases::backing_file(Path::new(SYSFS), self.number)
+    }
+
     /// Opens the device itself, read-only, without waiting for it. While the descriptor is open
     /// the device can't be detached.
     pub(crate) fn open_for_reading(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        // Through the node, so that it is the device that was found; opening for reading only
-        // makes no udev "change" event when it is closed again.
-        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // Opening for reading only makes no udev "change" event when it is closed again.
+        self.open_node(flags | OFlags::RDONLY)
+    }
+
+    /// The same for writing.
+    pub(crate) fn open_for_writing(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.open_node(flags | OFlags::RDWR)
+    }
+
+    /// Through the node, so that it is the device that was found.
+    fn open_node(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
         rustix::io::retry_on_intr(|| open(own_fd_path(&self.node), flags, Mode::empty()))
     }
 }
@@ -293,7 +315,7 @@ fn in_words(errno: Errno) -> &'static str {
     }
 }
 
-fn own_fd_path(fd: &OwnedFd) -> String {
+pub(crate) fn own_fd_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 

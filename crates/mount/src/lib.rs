@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`options`] | mount options as CSI drivers write them → attributes, read-only, file-system options |
 //! | [`device`] | a block device: its number, its aliases through sysfs, whether somebody has it |
+//! | [`loops`] | an image file as a block device, found again, never twice |
 //! | [`probe`] | which file system a device holds, to tell "wrong type" from "nothing there" |
 //! | [`filesystem`] | device + options → a *detached* mount, or one sentence that says why not |
 //! | [`fsgroup`] | kubelet's recursive group ownership, on descriptors, resumable |
@@ -40,6 +41,7 @@ pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;
 pub mod ids;
+pub mod loops;
 pub mod mountinfo;
 pub mod namespace;
 pub mod options;

@@ -30,7 +30,7 @@ pub use context::{Context, Locked, lock};
 pub use ensure::{Host, ensure, view};
 pub use error::{Code, VolumeError};
 pub use find::{FindError, Wanted, find, wanted};
-pub use health::Condition;
+pub use health::{Condition, Look, look_over};
 pub use inspect::{BlockDevice, Inspection, SeenUser, inspect};
 pub use late::stage_mounted;
 pub use outlook::{Access, Of, Outlook, outlook};

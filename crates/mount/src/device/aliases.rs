@@ -116,6 +116,45 @@ pub(super) fn loops(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
     Ok(devices.filter(|device| is_loop(sysfs, *device)).collect())
 }
 
+/// The loop devices whose file has this name, by what the kernel says of its path. In the path of another
+/// mount namespace the name is the same; ` (deleted)` may be after it.
+pub(super) fn loops_named(sysfs: &Path, name: &OsStr) -> Result<Vec<DeviceNumber>, DeviceError> {
+    let mut named = Vec::new();
+    for device in loops(sysfs)? {
+        let path = match backing_file(sysfs, device) {
+            Ok(path) => path,
+            // A path that is longer than the kernel tells is longer than the name's.
+            Err(DeviceError::Sysfs { source, .. })
+                if source.raw_os_error() == Some(libc::ENAMETOOLONG) =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let path = path.as_ref().and_then(|path| path.file_name());
+        let bytes = path.map_or(&[][..], OsStr::as_bytes);
+        let left = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+        if bytes == name.as_bytes() || left == name.as_bytes() {
+            named.push(device);
+        }
+    }
+    Ok(named)
+}
+
+/// `/sys/dev/block/<n>/loop/backing_file`; `None` when it shows nothing. Unlike in mountinfo the path
+/// isn't escaped; the kernel adds one newline.
+pub(super) fn backing_file(
+    sysfs: &Path,
+    number: DeviceNumber,
+) -> Result<Option<PathBuf>, DeviceError> {
+    let file = directory(sysfs, number).join("loop/backing_file");
+    let path = optional(number, &file)?;
+    Ok(path.map(|path| {
+        let path = path.strip_suffix(b"\n").unwrap_or(&path);
+        PathBuf::from(OsStr::from_bytes(path))
+    }))
+}
+
 /// The loop devices among a device and those below it, as far as that can be told.
 pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
     let mut rest = vec![number];
@@ -180,17 +219,15 @@ fn shown(
     file: impl Fn(DeviceNumber) -> Result<Option<LoopFile>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<Identity>, DeviceError> {
-    let looped = directory(sysfs, number).join("loop");
-    let Some(path) = optional(number, &looped.join("backing_file"))? else {
+    let Some(path) = backing_file(sysfs, number)? else {
         return Ok(None);
     };
-    let Some(offset) = optional(number, &looped.join("offset"))? else {
+    let file_of_offset = directory(sysfs, number).join("loop/offset");
+    let Some(offset) = optional(number, &file_of_offset)? else {
         return Ok(None);
     };
-    let offset = parsed(number, &looped.join("offset"), &offset)?;
-    // Unlike in mountinfo the path isn't escaped; the kernel adds one newline.
-    let path = Path::new(OsStr::from_bytes(path.strip_suffix(b"\n").unwrap_or(&path)));
-    let found = file(number)?.or_else(|| file_at(path));
+    let offset = parsed(number, &file_of_offset, &offset)?;
+    let found = file(number)?.or_else(|| file_at(&path));
     Ok(Some(match found {
         Some(LoopFile {
             disk: Some(disk), ..
@@ -200,10 +237,7 @@ fn shown(
             inode,
             offset,
         },
-        None => Identity::FileAt {
-            path: path.to_owned(),
-            offset,
-        },
+        None => Identity::FileAt { path, offset },
     }))
 }
 

@@ -2,17 +2,19 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crust_state::TargetPath;
 use crust_state::bounded::{self, KERNELS_WORD};
 use crust_state::record::VolumeRecord;
+use crust_state::{DeviceNumber, TargetPath};
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::mounted::Mounted;
+use super::mounted::{Mounted, has_option, open_named};
 use crate::bare::{self, Contents};
 use crate::errno::Name;
+use crate::mountinfo::Mount;
 use crate::usage::UsageError;
 
 /// CSI's `VolumeCondition`.
@@ -39,40 +41,76 @@ enum Symptom<'a> {
     HostFiles(&'a TargetPath),
 }
 
-/// Looks a volume over. `usage` is how its file system answered to that question.
+/// A place where a volume is mounted, and what was asked there.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// Its root, or what somebody sees of it; `O_PATH` will do.
+    pub root: &'a OwnedFd,
+    /// The mount.
+    pub mount: &'a Mount,
+    /// The device.
+    pub device: DeviceNumber,
+    /// As it is mounted.
+    pub fstype: &'a str,
+    /// It was to be mounted read-only.
+    pub read_only: bool,
+    /// How its file system answered to the question how full it is.
+    pub usage: Result<(), &'a UsageError>,
+}
+
+/// Looks over a volume that is mounted on the host.
+#[must_use]
+pub fn look_over(look: &Look<'_>) -> Condition {
+    judge(&symptoms(look), look.fstype)
+}
+
+/// Looks a volume in use over. `usage` is how its file system answered to that question.
 pub(super) fn condition(
     record: &VolumeRecord,
     target: &TargetPath,
     mounted: &Mounted,
     usage: Result<(), &UsageError>,
 ) -> Condition {
-    let mut symptoms = Vec::new();
-    if mounted.superblock_has("shutdown") {
-        symptoms.push(Symptom::ShutDown);
-    } else if let Err((call, errno)) = answers(mounted, usage) {
-        symptoms.push(Symptom::NoAnswer { call, errno });
-    }
-    let read_only = mounted.superblock_has("ro") || mounted.superblock_has("emergency_ro");
-    if read_only && !record.superblock.read_only {
-        symptoms.push(Symptom::ReadOnly);
-    }
-    match ext4_errors(record) {
-        0 => {}
-        errors => symptoms.push(Symptom::Errors(errors)),
-    }
+    let look = Look {
+        root: &mounted.root,
+        mount: &mounted.mount,
+        device: record.device,
+        fstype: &record.superblock.fstype,
+        read_only: record.superblock.read_only,
+        usage,
+    };
+    let mut symptoms = symptoms(&look);
     if bare::contents(target.as_path()) == Contents::Files {
         symptoms.push(Symptom::HostFiles(target));
     }
-    judge(&symptoms, &record.superblock.fstype)
+    judge(&symptoms, look.fstype)
+}
+
+fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
+    let has = |option| has_option(&look.mount.super_options, option);
+    let mut symptoms = Vec::new();
+    if has("shutdown") {
+        symptoms.push(Symptom::ShutDown);
+    } else if let Err((call, errno)) = answers(look) {
+        symptoms.push(Symptom::NoAnswer { call, errno });
+    }
+    if (has("ro") || has("emergency_ro")) && !look.read_only {
+        symptoms.push(Symptom::ReadOnly);
+    }
+    match ext4_errors(look.device) {
+        0 => {}
+        errors => symptoms.push(Symptom::Errors(errors)),
+    }
+    symptoms
 }
 
 /// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,
 /// but xfs opens nothing any more.
-fn answers(mounted: &Mounted, usage: Result<(), &UsageError>) -> Result<(), (&'static str, Errno)> {
-    if let Err(UsageError::Statfs(errno)) = usage {
+fn answers(look: &Look<'_>) -> Result<(), (&'static str, Errno)> {
+    if let Err(UsageError::Statfs(errno)) = look.usage {
         return Err(("fstatfs", *errno));
     }
-    let root = match mounted.open() {
+    let root = match open_named(look.root) {
         Ok(root) => root,
         // A container's subPath leads to something that isn't for opening, or ids are mapped so
         // that root isn't its owner.
@@ -92,8 +130,8 @@ fn answers(mounted: &Mounted, usage: Result<(), &UsageError>) -> Result<(), (&'s
 }
 
 /// `/sys/fs/ext4/<device>/errors_count` (Documentation/admin-guide/ext4.rst).
-fn ext4_errors(record: &VolumeRecord) -> u64 {
-    let device = format!("/sys/dev/block/{}", record.device);
+fn ext4_errors(device: DeviceNumber) -> u64 {
+    let device = format!("/sys/dev/block/{device}");
     let Ok(device) = std::fs::canonicalize(device) else {
         return 0;
     };

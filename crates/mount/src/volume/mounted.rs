@@ -29,23 +29,23 @@ impl Mounted {
         !has_option(&self.mount.options, "ro")
     }
 
-    /// Whether the superblock has an option, as the kernel shows it.
-    pub(super) fn superblock_has(&self, option: &str) -> bool {
-        has_option(&self.mount.super_options, option)
-    }
-
     /// Opens what `root` names for reading. Only a directory or a regular file: opening anything
     /// else in a volume means something else.
     pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
-        let kind = FileType::from_raw_mode(fstat(&self.root)?.st_mode);
-        if !matches!(kind, FileType::Directory | FileType::RegularFile) {
-            return Err(Errno::NOTDIR);
-        }
-        // By the descriptor, so that it is what was looked at.
-        let path = format!("/proc/self/fd/{}", self.root.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        open(path, flags, Mode::empty())
+        open_named(&self.root)
     }
+}
+
+/// Opens what a descriptor names, as [`Mounted::open`] does.
+pub(super) fn open_named(named: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let kind = FileType::from_raw_mode(fstat(named)?.st_mode);
+    if !matches!(kind, FileType::Directory | FileType::RegularFile) {
+        return Err(Errno::NOTDIR);
+    }
+    // By the descriptor, so that it is what was looked at.
+    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
 }
 
 fn threads(process: i32) -> Vec<i32> {
@@ -58,7 +58,8 @@ fn threads(process: i32) -> Vec<i32> {
         .collect()
 }
 
-fn has_option(options: &std::ffi::OsStr, wanted: &str) -> bool {
+/// Whether the kernel shows an option.
+pub(super) fn has_option(options: &std::ffi::OsStr, wanted: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
     options.any(|option| option == wanted.as_bytes())
 }

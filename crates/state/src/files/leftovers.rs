@@ -65,7 +65,7 @@ impl Leftover<'_> {
 
 impl Directory {
     /// Everything in here that has a name of ours, and is of a kind that we make.
-    pub(crate) fn leftovers(&self, found: &mut Finder<'_>) {
+    pub fn leftovers(&self, found: &mut Finder<'_>) {
         let names = match self.names() {
             Ok(names) => names,
             Err(error) => return found(Err(error)),

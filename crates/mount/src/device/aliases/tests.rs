@@ -261,3 +261,23 @@ fn what_lies_on_a_device_holds_it() {
     symlink(&mapper, disk.join("holders/dm-0")).unwrap();
     assert!(held("8:0") && !held("253:0"));
 }
+
+#[test]
+fn a_loop_device_is_found_by_its_files_name_wherever_that_is() {
+    let sysfs = Sysfs::new();
+    for (number, path) in [
+        (0, "/data/pv-1.img"),
+        (1, "/another/namespace/pv-1.img"),
+        (2, "/data/pv-1.img (deleted)"),
+        (3, "/data/pv-10.img"),
+        (4, "/data/pv-1.img/other"),
+    ] {
+        let device = sysfs.device(&format!("loop{number}"), &format!("7:{number}"));
+        Sysfs::shows(&device, Path::new(path), 0);
+    }
+    sysfs.device("sda", "8:0");
+    let found = loops_named(sysfs.0.path(), OsStr::new("pv-1.img"));
+    let mut found = found.expect("sysfs is read");
+    found.sort();
+    assert_eq!(found, [0, 1, 2].map(|number| DeviceNumber::new(7, number)));
+}
