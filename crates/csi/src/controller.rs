@@ -1,0 +1,435 @@
+//! Volumes' storage: made, grown, listed and destroyed.
+
+mod size;
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
+use crust_proto::csi::v1::{
+    CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
+    VolumeCapability, list_volumes_response,
+};
+
+use crate::driver::{Driver, required};
+use crate::features::Feature;
+use crate::field::FieldError;
+use crate::images::ImageError;
+use crate::refusal::Refusal;
+use crate::store::{Life, Record, id_of, is_id};
+use crate::usage::{Parameters, Usage};
+use size::Range;
+
+/// The label by which a node is known.
+pub(crate) const TOPOLOGY: &str = "topology.crust.dev/node";
+
+/// CSI's limit for a text of a request.
+const LONGEST_NAME: usize = 128;
+
+impl Driver {
+    /// `CreateVolume`.
+    pub(crate) fn create(
+        &self,
+        request: &CreateVolumeRequest,
+    ) -> Result<CreateVolumeResponse, Refusal> {
+        check_name(&request.name)?;
+        let usages = self.usages(&request.volume_capabilities)?;
+        let parameters = Parameters::of_class(&request.parameters)?;
+        if request.volume_content_source.is_some() {
+            let reason = "a volume is made empty here, of no other and of no snapshot";
+            return Err(Refusal::field("volume_content_source", reason));
+        }
+        if !request.mutable_parameters.is_empty() {
+            return Err(Refusal::field("mutable_parameters", "there are none"));
+        }
+        let range = Range::of(request.capacity_range.as_ref())?;
+        self.check_topology(request)?;
+        let id = id_of(&request.name);
+        match self.store.load(&id)? {
+            Some(record) if record.life == Life::Ready => {
+                check_same(&id, &record, &request.name, range, &parameters)?;
+                check_fits(&id, &record, &usages)?;
+                self.check_whole(&id, &record)?;
+                return Ok(self.created(&id, &record));
+            }
+            // What was begun and not ended had no data: it is begun anew.
+            Some(_) => self.forget(&id)?,
+            None => self.check_no_stray(&id)?,
+        }
+        let size = range.size(&usages)?;
+        let mut record = Record::new(&request.name, size, parameters);
+        self.promise(size, || {
+            self.store.save(&id, &record).map_err(Refusal::from)
+        })?;
+        record.life = Life::Ready;
+        let made = self.images.make(&id, size).map_err(Refusal::from);
+        let made = made.and_then(|()| Ok(self.store.save(&id, &record)?));
+        if made.is_err() {
+            // Its room is given back, as a start would do; the error that counts is the first.
+            let _ = self.forget(&id);
+        }
+        made?;
+        tracing::info!("volume {id}: made for {:?}, {size} bytes", request.name);
+        Ok(self.created(&id, &record))
+    }
+
+    /// `DeleteVolume`.
+    pub(crate) fn delete(
+        &self,
+        request: &DeleteVolumeRequest,
+    ) -> Result<DeleteVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let Some(mut record) = self.store.load(id)? else {
+            self.check_no_stray(id)?;
+            return Ok(DeleteVolumeResponse {});
+        };
+        if let Some((target, _)) = self.live(id, &record)?.first() {
+            let what =
+                format!("it is published at {target}; hint: NodeUnpublishVolume comes first");
+            return Err(Refusal::state(id, what));
+        }
+        if self.attached(id)?.is_some() {
+            if let Some(path) = record.staged.keys().next() {
+                let what = format!("it is staged at {path}; hint: NodeUnstageVolume comes first");
+                return Err(Refusal::state(id, what));
+            }
+            self.detach(id)?;
+        }
+        record.life = Life::Deleting;
+        if let Err(error) = self.store.save(id, &record) {
+            // On a full disk, which the image's end makes less full: where this ends half way, the record is
+            // one without an image, and nobody is given that.
+            tracing::warn!("{}", crust_state::sentence(&error));
+        }
+        self.forget(id)?;
+        tracing::info!("volume {id}: deleted, which was made for {:?}", record.name);
+        Ok(DeleteVolumeResponse {})
+    }
+
+    /// `ValidateVolumeCapabilities`.
+    pub(crate) fn validate(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
+        required("volume_id", &request.volume_id)?;
+        let missing = |it: &VolumeCapability| it.access_type.is_none() || it.access_mode.is_none();
+        if request.volume_capabilities.is_empty() || request.volume_capabilities.iter().any(missing)
+        {
+            return Err(Refusal::field(
+                "volume_capabilities",
+                "how the volume is used is required",
+            ));
+        }
+        let record = self.record(&request.volume_id)?;
+        let checked = self
+            .usages(&request.volume_capabilities)
+            .map(|_| ())
+            .and_then(|()| {
+                let context = Parameters::of_context(&request.volume_context)?;
+                if !request.volume_context.is_empty() && context != record.parameters {
+                    return Err(FieldError::new("volume_context", "it isn't the volume's"));
+                }
+                if !request.parameters.is_empty()
+                    && Parameters::of_class(&request.parameters)? != record.parameters
+                {
+                    return Err(FieldError::new("parameters", "it wasn't created with them"));
+                }
+                Ok(())
+            });
+        Ok(match checked {
+            Ok(()) => ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                }),
+                message: String::new(),
+            },
+            Err(refusal) => ValidateVolumeCapabilitiesResponse {
+                confirmed: None,
+                message: refusal.to_string(),
+            },
+        })
+    }
+
+    /// `ListVolumes`. A page begins with the volume that its token names, or with the one after, where that
+    /// has gone meanwhile.
+    pub(crate) fn list(
+        &self,
+        request: &ListVolumesRequest,
+    ) -> Result<ListVolumesResponse, Refusal> {
+        let most = usize::try_from(request.max_entries)
+            .map_err(|_| Refusal::field("max_entries", "it is negative"))?;
+        let token = request.starting_token.as_str();
+        if !token.is_empty() && !is_id(token) {
+            return Err(Refusal::Token(token.to_owned()));
+        }
+        let mut entries = Vec::new();
+        let mut next_token = String::new();
+        let volumes = self.store.all()?.into_iter();
+        for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
+            // One that is being made or deleted is none.
+            let Some(record) = record.filter(|it| it.life == Life::Ready) else {
+                continue;
+            };
+            if most != 0 && entries.len() == most {
+                next_token = id;
+                break;
+            }
+            let volume = Some(self.volume(&id, &record));
+            entries.push(list_volumes_response::Entry { volume });
+        }
+        Ok(ListVolumesResponse {
+            entries,
+            next_token,
+        })
+    }
+
+    /// `GetCapacity`.
+    pub(crate) fn capacity(
+        &self,
+        request: &GetCapacityRequest,
+    ) -> Result<GetCapacityResponse, Refusal> {
+        let is_here = |place: &Topology| is_in(&place.segments, &self.topology().segments);
+        let usable = request.accessible_topology.as_ref().is_none_or(is_here)
+            && Parameters::of_class(&request.parameters).is_ok();
+        let usages = if request.volume_capabilities.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.usages(&request.volume_capabilities)
+        };
+        let (Ok(usages), true) = (usages, usable) else {
+            return Ok(GetCapacityResponse::default());
+        };
+        let available = signed(self.available()?);
+        Ok(GetCapacityResponse {
+            available_capacity: available,
+            maximum_volume_size: Some(available),
+            minimum_volume_size: Some(signed(size::least(&usages))),
+        })
+    }
+
+    /// `ControllerExpandVolume`.
+    pub(crate) fn grow(
+        &self,
+        request: &ControllerExpandVolumeRequest,
+    ) -> Result<ControllerExpandVolumeResponse, Refusal> {
+        self.needs(Feature::ExpandVolume, "EXPAND_VOLUME")?;
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let range = request.capacity_range.as_ref();
+        let given = |range: &&CapacityRange| range.required_bytes != 0 || range.limit_bytes != 0;
+        let range = range.filter(given);
+        let range = range.ok_or_else(|| Refusal::field("capacity_range", "it is required"))?;
+        let range = Range::of(Some(range))?;
+        let mut record = self.record(id)?;
+        self.check_whole(id, &record)?;
+        let size = range.grown(record.capacity)?;
+        if size > record.capacity {
+            let more = size - record.capacity;
+            record.capacity = size;
+            // The record last: an image is never smaller than it says, or it was cut.
+            self.promise(more, || {
+                self.images.grow(id, size)?;
+                Ok(self.store.save(id, &record)?)
+            })?;
+            tracing::info!("volume {id}: has grown to {size} bytes");
+        }
+        Ok(ControllerExpandVolumeResponse {
+            capacity_bytes: signed(size),
+            node_expansion_required: true,
+        })
+    }
+
+    /// An image without a record is somebody's data, of which nothing is known.
+    fn check_no_stray(&self, id: &str) -> Result<(), Refusal> {
+        if !is_id(id) {
+            return Ok(());
+        }
+        match self.images.size(id) {
+            Err(ImageError::Missing(_)) => Ok(()),
+            Ok(_) => Err(ImageError::Stray(self.images.path(id)).into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Does something that takes so many bytes from all volumes' room, if there are so many.
+    fn promise(
+        &self,
+        bytes: u64,
+        keep: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let _turn = self
+            .promising
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let available = self.available()?;
+        if bytes > available {
+            return Err(Refusal::Full {
+                wanted: bytes,
+                available,
+            });
+        }
+        keep()
+    }
+
+    /// What is left for volumes: what there is, but for what was promised to others. Images are sparse, and a
+    /// promise is kept.
+    fn available(&self) -> Result<u64, Refusal> {
+        let room = self.images.room()?;
+        let room = self.settings.capacity.unwrap_or(u64::MAX).min(room);
+        let mut promised = 0_u64;
+        for (id, record) in self.store.all()? {
+            let size = match record {
+                Some(record) => record.capacity,
+                // As large as it is.
+                None => self.images.size(&id).unwrap_or_default(),
+            };
+            promised = promised.saturating_add(size);
+        }
+        Ok(room.saturating_sub(promised))
+    }
+
+    fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Usage>, FieldError> {
+        let field = "volume_capabilities";
+        if capabilities.is_empty() {
+            return Err(FieldError::new(field, "how the volume is used is required"));
+        }
+        let usages = capabilities.iter();
+        usages
+            .map(|it| Usage::of(field, Some(it), &self.features))
+            .collect()
+    }
+
+    fn check_topology(&self, request: &CreateVolumeRequest) -> Result<(), Refusal> {
+        let required = request.accessibility_requirements.as_ref();
+        let requisite = required.map_or(&[][..], |it| &it.requisite);
+        let here = self.topology();
+        if requisite.is_empty()
+            || requisite
+                .iter()
+                .any(|place| is_in(&place.segments, &here.segments))
+        {
+            return Ok(());
+        }
+        Err(Refusal::Elsewhere(self.settings.node_id()))
+    }
+
+    /// Where volumes are: on this node.
+    pub(crate) fn topology(&self) -> Topology {
+        let segment = (TOPOLOGY.to_owned(), self.settings.node_id());
+        Topology {
+            segments: HashMap::from([segment]),
+        }
+    }
+
+    fn created(&self, id: &str, record: &Record) -> CreateVolumeResponse {
+        let volume = Some(self.volume(id, record));
+        CreateVolumeResponse { volume }
+    }
+
+    fn volume(&self, id: &str, record: &Record) -> Volume {
+        Volume {
+            capacity_bytes: signed(record.capacity),
+            volume_id: id.to_owned(),
+            volume_context: record.parameters.context(),
+            content_source: None,
+            accessible_topology: vec![self.topology()],
+        }
+    }
+}
+
+/// Whether a place is one of `segments`; others than ours may have labels of their own.
+fn is_in(place: &HashMap<String, String>, segments: &HashMap<String, String>) -> bool {
+    segments
+        .iter()
+        .all(|(key, value)| place.get(key).is_none_or(|it| it == value))
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    required("name", name)?;
+    if name.len() > LONGEST_NAME {
+        let reason = format!("its {} bytes are more than {LONGEST_NAME}", name.len());
+        return Err(Refusal::field("name", reason));
+    }
+    let is_banned =
+        |character: char| character.is_control() && !matches!(character, '\t' | '\n' | '\r');
+    if name.chars().any(is_banned) {
+        return Err(Refusal::field("name", "it has control characters"));
+    }
+    Ok(())
+}
+
+/// Whether what is asked for is what is there.
+fn check_same(
+    id: &str,
+    record: &Record,
+    name: &str,
+    range: Range,
+    parameters: &Parameters,
+) -> Result<(), Refusal> {
+    if !range.holds(record.capacity) {
+        let what = format!(
+            "{name:?} is there, with {} bytes, which the capacity_range excludes",
+            record.capacity
+        );
+        return Err(Refusal::exists(id, what));
+    }
+    if record.parameters != *parameters {
+        return Err(Refusal::exists(
+            id,
+            format!("{name:?} is there, with other parameters"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_fits(id: &str, record: &Record, usages: &[Usage]) -> Result<(), Refusal> {
+    let least = size::least(usages);
+    if record.capacity >= least {
+        return Ok(());
+    }
+    let what = format!(
+        "{:?} is there, with {} bytes, and what is asked for takes {least}",
+        record.name, record.capacity
+    );
+    Err(Refusal::exists(id, what))
+}
+
+/// CSI's sizes are signed; none that there is needs the sign's bit.
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_be_anything_but_long_or_a_terminals_language() {
+        let longest = "a".repeat(LONGEST_NAME);
+        for name in ["pvc-1", "käse/../x", "two\nlines", &longest] {
+            assert!(check_name(name).is_ok(), "{name:?}");
+        }
+        let too_long = "a".repeat(LONGEST_NAME + 1);
+        for name in ["", "a\0", "\u{1b}[2J", "\u{85}", &too_long] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_says_nothing_of_our_label_is_everywhere() {
+        let of = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        let here = of(&[(TOPOLOGY, "here")]);
+        assert!(is_in(&of(&[(TOPOLOGY, "here"), ("zone", "z")]), &here));
+        assert!(is_in(&of(&[("zone", "z")]), &here));
+        assert!(!is_in(&of(&[(TOPOLOGY, "there")]), &here));
+    }
+}

@@ -1,0 +1,296 @@
+//! What the calls work with: volumes' records and images, and who mounts.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use crust_mount::device::Device;
+use crust_mount::loops::{self, Attached};
+use crust_state::files::{Directory, FileError};
+use crust_state::{Config, CrustDirectory, TargetPath};
+use rustix::io::Errno;
+
+use crate::clear::default_quarantine;
+use crate::data::DataError;
+use crate::features::{Feature, Features};
+use crate::images::{ImageError, Images};
+use crate::mounts;
+use crate::ops::Ops;
+use crate::refusal::Refusal;
+use crate::settings::{LONGEST_LABEL, Settings};
+use crate::store::{By, Life, Publication, Record, Store};
+
+/// In the data directory: held as long as the driver runs.
+const LOCK: &str = "lock";
+
+/// The driver can't start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// Its data directory.
+    #[error(transparent)]
+    Data(#[from] FileError),
+    /// A volume in it.
+    #[error(transparent)]
+    Volume(#[from] DataError),
+    /// The host's name is too long for what it is needed for.
+    #[error(
+        "node id {0:?}: it has to have 1 to {LONGEST_LABEL} bytes, for it is a label's value too; hint: --node-id"
+    )]
+    NodeId(String),
+    /// Another one has it.
+    #[error("{}: another crust-csi has the data directory; hint: give this one another --data-dir", .0.display())]
+    Taken(PathBuf),
+    /// Nobody can have it.
+    #[error("{call} {}: {source}", path.display())]
+    Lock {
+        /// Which call.
+        call: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// The driver. It has no state but the disk's: killed at any moment and started again, it goes on with what is
+/// there.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) settings: Settings,
+    pub(crate) features: Features,
+    pub(crate) store: Store,
+    pub(crate) images: Images,
+    pub(crate) ops: Ops,
+    crust: CrustDirectory,
+    /// Room is promised to one volume after the other.
+    pub(crate) promising: Mutex<()>,
+    #[expect(dead_code, reason = "the open file is the lock")]
+    lock: File,
+}
+
+impl Driver {
+    /// With its data directory to itself: two of them would attach an image twice.
+    pub(crate) fn new(settings: Settings, ops: Ops) -> Result<Self, StartError> {
+        let node_id = settings.node_id();
+        if node_id.is_empty() || node_id.len() > LONGEST_LABEL {
+            return Err(StartError::NodeId(node_id));
+        }
+        let data = Directory::create(&settings.data_dir)?;
+        let path = settings.data_dir.join(LOCK);
+        let failed = |call| {
+            let path = path.clone();
+            move |source| StartError::Lock { call, path, source }
+        };
+        let lock = File::options().create(true).append(true).open(&path);
+        let lock = lock.map_err(failed("open"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(StartError::Taken(settings.data_dir));
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(failed("flock")(error)),
+        }
+        let config = Config {
+            crust_root: settings.crust_root.clone(),
+            ..Config::default()
+        };
+        let driver = Self {
+            features: settings.features(),
+            store: Store::open(&data)?,
+            images: Images::open(&data)?,
+            crust: CrustDirectory::new(&config),
+            promising: Mutex::new(()),
+            ops,
+            lock,
+            settings,
+        };
+        driver.finish()?;
+        Ok(driver)
+    }
+
+    /// What was being made or deleted when a driver ended has no data: its room is given back. Whoever asked
+    /// for it asks again.
+    fn finish(&self) -> Result<(), StartError> {
+        if let Err(error) = self.store.sweep() {
+            tracing::warn!("{}", crust_state::sentence(&error));
+        }
+        for (id, record) in self.store.all().map_err(DataError::from)? {
+            if record.is_some_and(|record| record.life != Life::Ready)
+                && let Err(error) = self.forget(&id)
+            {
+                // The others' pods wait.
+                tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a volume that has no data, or none that anybody wants.
+    pub(crate) fn forget(&self, id: &str) -> Result<(), DataError> {
+        self.images.remove(id)?;
+        Ok(self.store.remove(id)?)
+    }
+
+    /// A volume's record; one that is being made or deleted is none.
+    pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
+        let record = self.store.load(id)?;
+        let ready = record.filter(|record| record.life == Life::Ready);
+        ready.ok_or_else(|| Refusal::NoVolume(id.to_owned()))
+    }
+
+    /// A volume's loop device, if it has one.
+    pub(crate) fn attached(&self, id: &str) -> Result<Option<Attached>, Refusal> {
+        match self.images.size(id) {
+            // Nothing by its name is attached.
+            Err(ImageError::Missing(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+            Ok(_) => loops::find(&self.images.path(id)).map_err(Refusal::node(id)),
+        }
+    }
+
+    /// The same, as the device that it is.
+    pub(crate) fn device(&self, id: &str) -> Result<Option<Device>, Refusal> {
+        let Some(attached) = self.attached(id)? else {
+            return Ok(None);
+        };
+        Device::open(&attached.device)
+            .map(Some)
+            .map_err(Refusal::node(id))
+    }
+
+    /// An image that is smaller than its volume was cut. One that is larger has begun to grow.
+    pub(crate) fn check_whole(&self, id: &str, record: &Record) -> Result<(), Refusal> {
+        let size = self.images.size(id)?;
+        if size >= record.capacity {
+            return Ok(());
+        }
+        let what = format!(
+            "{} has {size} bytes, and had {}: it was cut; hint: bring it back from a backup",
+            self.images.path(id).display(),
+            record.capacity
+        );
+        Err(Refusal::state(id, what))
+    }
+
+    /// A target path that another volume has is its own.
+    pub(crate) fn check_nobody_elses(&self, id: &str, target: &TargetPath) -> Result<(), Refusal> {
+        let target = key(target);
+        for (other, record) in self.store.all()? {
+            let published = record.as_ref().and_then(|it| it.published.get(&target));
+            if let Some(publication) = published.filter(|_| other != id)
+                && self.is_live(&other, self.device(&other)?.as_ref(), &target, publication)?
+            {
+                return Err(Refusal::state(id, format!("{target} is volume {other}'s")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a runtime finds something staged at a target path. It is whoever reads the crust directory
+    /// who tells, and no record of ours: that doesn't outlast a boot, as mounts don't.
+    pub(crate) fn is_staged_for_a_runtime(
+        &self,
+        id: &str,
+        target: &TargetPath,
+    ) -> Result<bool, Refusal> {
+        self.crust.has_entry(target).map_err(Refusal::node(id))
+    }
+
+    /// The publications that there really are. Mounts don't outlast a boot, and a record is written before
+    /// anything is mounted.
+    pub(crate) fn live<'r>(
+        &self,
+        id: &str,
+        record: &'r Record,
+    ) -> Result<Vec<(&'r str, &'r Publication)>, Refusal> {
+        if record.published.is_empty() {
+            return Ok(Vec::new());
+        }
+        let device = self.device(id)?;
+        let mut live = Vec::new();
+        for (path, publication) in &record.published {
+            if self.is_live(id, device.as_ref(), path, publication)? {
+                live.push((path.as_str(), publication));
+            }
+        }
+        Ok(live)
+    }
+
+    fn is_live(
+        &self,
+        id: &str,
+        device: Option<&Device>,
+        path: &str,
+        publication: &Publication,
+    ) -> Result<bool, Refusal> {
+        let Ok(target) = TargetPath::new(path) else {
+            return Ok(false);
+        };
+        match (publication.by, device) {
+            (By::Driver, Some(device)) => {
+                let is_block = publication.usage.mount.is_none();
+                match mounts::has(device, is_block, target.as_path()) {
+                    // Whose it is doesn't matter here.
+                    Err(mounts::MountsError::Occupied { .. }) => Ok(false),
+                    other => other.map_err(Refusal::node(id)),
+                }
+            }
+            // Its image was unlinked under it.
+            (By::Driver, None) => mounts::is_loop(target.as_path()).map_err(Refusal::node(id)),
+            (By::Runtime, _) => self.is_staged_for_a_runtime(id, &target),
+            // Nobody tells us; it is kubelet's until it says otherwise.
+            (By::Kubelet, _) => Ok(true),
+        }
+    }
+
+    /// Where files go that are found in a target path.
+    pub(crate) fn quarantine(&self, target: &TargetPath) -> Option<PathBuf> {
+        let configured = self.settings.quarantine_dir.clone();
+        configured.or_else(|| default_quarantine(target, &self.settings.driver_name))
+    }
+
+    /// Refuses a call whose capability was left out.
+    pub(crate) fn needs(&self, feature: Feature, name: &'static str) -> Result<(), Refusal> {
+        if self.features.has(feature) {
+            Ok(())
+        } else {
+            Err(Refusal::LeftOut(name))
+        }
+    }
+}
+
+/// The volume of a call; its form is looked at where its record is looked for.
+pub(crate) fn required(field: &'static str, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() {
+        return Err(Refusal::field(field, "it is required"));
+    }
+    Ok(())
+}
+
+/// `PATH_MAX`, which counts the NUL at the end.
+const LONGEST_PATH: usize = 4096;
+
+/// A path of a call.
+pub(crate) fn path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
+    required(field, text)?;
+    if text.len() >= LONGEST_PATH {
+        let errno = Errno::NAMETOOLONG;
+        return Err(Refusal::field(field, crust_mount::errno::Name(errno)));
+    }
+    TargetPath::new(text).map_err(|error| Refusal::field(field, error))
+}
+
+/// A `volume_path`: at what can be no target path nothing is.
+pub(crate) fn volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
+    let not_there = |_| Refusal::NotThere {
+        volume: id.to_owned(),
+        path: text.into(),
+        hint: "volume_path is the target path of NodePublishVolume, or the staging path",
+    };
+    TargetPath::new(text).map_err(not_there)
+}
+
+/// A path as records have it. It was text, so it is.
+pub(crate) fn key(path: &TargetPath) -> String {
+    path.as_path().to_string_lossy().into_owned()
+}

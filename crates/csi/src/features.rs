@@ -1,0 +1,233 @@
+//! What the driver can do, and what it doesn't know of where it plays an older one.
+
+use clap::ValueEnum;
+use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeType;
+use crust_proto::csi::v1::volume_capability::AccessType;
+use crust_proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, VolumeCapability,
+};
+
+/// A capability that can be left out, by its name in CSI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum Feature {
+    /// `NodeGetVolumeStats`.
+    GetVolumeStats,
+    /// How a volume fares.
+    VolumeCondition,
+    /// `ControllerExpandVolume` and `NodeExpandVolume`.
+    ExpandVolume,
+    /// The access modes of KEP-2485.
+    SingleNodeMultiWriter,
+    /// `volume_mount_group` (KEP-2317).
+    VolumeMountGroup,
+    /// `defer_fs_ops` (KEP-2857); the earlier draft's fields, and `crust.dev/defer`, too.
+    DeferFsOps,
+    /// `volume_supplemental_group` (KEP-2857).
+    DeferFsOpsWithSupplementalGroup,
+    /// `volume_supplemental_group_change_policy` (KEP-2857).
+    DeferFsOpsWithSupplementalGroupChangePolicy,
+}
+
+/// Which of them there are.
+#[derive(Debug, Clone)]
+pub(crate) struct Features(Vec<Feature>);
+
+impl Features {
+    /// All but these, and but those that mean nothing without these.
+    pub(crate) fn without(left_out: &[Feature]) -> Self {
+        let is_there = |feature: &Feature| {
+            let needed = [
+                Some(*feature),
+                feature.needs(),
+                feature.needs().and_then(Feature::needs),
+            ];
+            !needed
+                .iter()
+                .flatten()
+                .any(|needed| left_out.contains(needed))
+        };
+        Self(
+            Feature::value_variants()
+                .iter()
+                .copied()
+                .filter(is_there)
+                .collect(),
+        )
+    }
+
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.0.contains(&feature)
+    }
+
+    /// As `NodeGetCapabilities` tells them, but for those that can't be left out.
+    pub(crate) fn of_the_node(&self) -> impl Iterator<Item = NodeType> {
+        self.0.iter().map(|feature| match feature {
+            Feature::GetVolumeStats => NodeType::GetVolumeStats,
+            Feature::VolumeCondition => NodeType::VolumeCondition,
+            Feature::ExpandVolume => NodeType::ExpandVolume,
+            Feature::SingleNodeMultiWriter => NodeType::SingleNodeMultiWriter,
+            Feature::VolumeMountGroup => NodeType::VolumeMountGroup,
+            Feature::DeferFsOps => NodeType::DeferFsOps,
+            Feature::DeferFsOpsWithSupplementalGroup => NodeType::DeferFsOpsWithSupplementalGroup,
+            Feature::DeferFsOpsWithSupplementalGroupChangePolicy => {
+                NodeType::DeferFsOpsWithSupplementalGroupChangePolicy
+            }
+        })
+    }
+}
+
+impl Feature {
+    /// The one that it says something further of.
+    const fn needs(self) -> Option<Self> {
+        match self {
+            Self::VolumeCondition => Some(Self::GetVolumeStats),
+            Self::DeferFsOpsWithSupplementalGroup => Some(Self::DeferFsOps),
+            Self::DeferFsOpsWithSupplementalGroupChangePolicy => {
+                Some(Self::DeferFsOpsWithSupplementalGroup)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A driver from before a field doesn't see it: an older message hasn't got it.
+pub(crate) trait Known {
+    /// Takes out of the request what the driver doesn't know.
+    fn forget_unknown(&mut self, features: &Features);
+}
+
+impl Known for NodeStageVolumeRequest {
+    fn forget_unknown(&mut self, features: &Features) {
+        forget_groups(self.volume_capability.as_mut(), features);
+    }
+}
+
+impl Known for NodePublishVolumeRequest {
+    fn forget_unknown(&mut self, features: &Features) {
+        forget_groups(self.volume_capability.as_mut(), features);
+        if !features.has(Feature::DeferFsOps) {
+            self.defer_fs_ops = false;
+            self.runtime_supported_filesystems.clear();
+        }
+    }
+}
+
+impl Known for NodeUnpublishVolumeRequest {
+    fn forget_unknown(&mut self, features: &Features) {
+        self.defer_fs_ops &= features.has(Feature::DeferFsOps);
+    }
+}
+
+impl Known for NodeGetVolumeStatsRequest {
+    fn forget_unknown(&mut self, features: &Features) {
+        self.defer_fs_ops &= features.has(Feature::DeferFsOps);
+        self.runtime_supported_stats &= features.has(Feature::DeferFsOps);
+    }
+}
+
+impl Known for NodeExpandVolumeRequest {
+    fn forget_unknown(&mut self, features: &Features) {
+        forget_groups(self.volume_capability.as_mut(), features);
+        self.defer_fs_ops &= features.has(Feature::DeferFsOps);
+        self.runtime_supports_expand &= features.has(Feature::DeferFsOps);
+    }
+}
+
+fn forget_groups(capability: Option<&mut VolumeCapability>, features: &Features) {
+    let access = capability.and_then(|it| it.access_type.as_mut());
+    let Some(AccessType::Mount(mount)) = access else {
+        return;
+    };
+    let fields = [
+        (Feature::VolumeMountGroup, &mut mount.volume_mount_group),
+        (
+            Feature::DeferFsOpsWithSupplementalGroup,
+            &mut mount.volume_supplemental_group,
+        ),
+        (
+            Feature::DeferFsOpsWithSupplementalGroupChangePolicy,
+            &mut mount.volume_supplemental_group_change_policy,
+        ),
+    ];
+    for (feature, field) in fields {
+        if !features.has(feature) {
+            field.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crust_proto::csi::v1::volume_capability::MountVolume;
+
+    use super::*;
+
+    fn publish() -> NodePublishVolumeRequest {
+        let mount = MountVolume {
+            volume_mount_group: "1".to_owned(),
+            volume_supplemental_group: "2".to_owned(),
+            volume_supplemental_group_change_policy: "Always".to_owned(),
+            ..MountVolume::default()
+        };
+        NodePublishVolumeRequest {
+            defer_fs_ops: true,
+            runtime_supported_filesystems: vec!["ext4".to_owned()],
+            volume_capability: Some(VolumeCapability {
+                access_type: Some(AccessType::Mount(mount)),
+                access_mode: None,
+            }),
+            ..NodePublishVolumeRequest::default()
+        }
+    }
+
+    fn groups(request: &NodePublishVolumeRequest) -> [&str; 3] {
+        let access = request.volume_capability.as_ref();
+        let Some(AccessType::Mount(mount)) = access.and_then(|it| it.access_type.as_ref()) else {
+            panic!("a mount");
+        };
+        [
+            &mount.volume_mount_group,
+            &mount.volume_supplemental_group,
+            &mount.volume_supplemental_group_change_policy,
+        ]
+    }
+
+    #[test]
+    fn a_driver_that_knows_everything_sees_everything() {
+        let mut request = publish();
+        request.forget_unknown(&Features::without(&[]));
+        assert_eq!(request, publish());
+    }
+
+    #[test]
+    fn an_older_driver_sees_nothing_of_what_came_later() {
+        let of = |left_out: &[Feature]| {
+            let mut request = publish();
+            request.forget_unknown(&Features::without(left_out));
+            request
+        };
+        let request = of(&[Feature::VolumeMountGroup]);
+        assert!(request.defer_fs_ops);
+        assert_eq!(groups(&request), ["", "2", "Always"]);
+        let request = of(&[Feature::DeferFsOps]);
+        assert!(!request.defer_fs_ops && request.runtime_supported_filesystems.is_empty());
+        assert_eq!(groups(&request), ["1", "", ""]);
+        let request = of(&[Feature::DeferFsOpsWithSupplementalGroup]);
+        assert!(request.defer_fs_ops);
+        assert_eq!(groups(&request), ["1", "", ""]);
+    }
+
+    #[test]
+    fn a_capability_that_speaks_of_another_goes_with_it() {
+        let features = Features::without(&[Feature::DeferFsOps, Feature::GetVolumeStats]);
+        let left: Vec<_> = features.of_the_node().collect();
+        let expected = [
+            NodeType::ExpandVolume,
+            NodeType::SingleNodeMultiWriter,
+            NodeType::VolumeMountGroup,
+        ];
+        assert_eq!(left, expected);
+    }
+}

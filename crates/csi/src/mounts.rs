@@ -1,0 +1,306 @@
+//! Mounts on the host, for volumes that aren't deferred.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crust_mount::device::Device;
+use crust_mount::errno::Name;
+use crust_mount::filesystem::{self, Request};
+use crust_mount::fsgroup::{self, FsGroupError};
+use crust_mount::mountinfo::{self, Mount as Mounted, MountInfoError};
+use crust_mount::options::{self, FsOption, MountOptions, OptionsError};
+use crust_mount::sys;
+use crust_state::{Deadline, DeviceNumber};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, major, minor, openat,
+    statat, statx,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree,
+};
+
+use crate::store::Publication;
+use crate::usage::Mount;
+
+/// kubelet waits two minutes for a call of CSI's; a walk that takes longer goes on at the next.
+const FSGROUP: std::time::Duration = std::time::Duration::from_secs(110);
+
+/// Mounts over one another at one place: more are somebody's mistake.
+const MOST_OVER_ONE_ANOTHER: usize = 64;
+
+/// Something can't be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MountsError {
+    /// A call failed.
+    #[error("{call} {}: {}", path.display(), Name(*errno))]
+    Call {
+        /// Which.
+        call: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// Options.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The file system.
+    #[error("{told}")]
+    FileSystem {
+        /// Why, without what options were given: CSI lets them be secrets.
+        told: String,
+        /// The caller's mistake.
+        is_callers: bool,
+    },
+    /// fsGroup.
+    #[error("fsGroup: {0}")]
+    FsGroup(#[from] FsGroupError),
+    /// The mount table.
+    #[error(transparent)]
+    MountInfo(#[from] MountInfoError),
+    /// Something else is mounted there.
+    #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
+    Occupied {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        what: String,
+    },
+}
+
+impl MountsError {
+    /// Whether it is how things stand, and not a failure.
+    pub(crate) fn is_state(&self) -> bool {
+        match self {
+            Self::Occupied { .. } => true,
+            Self::Call { errno, .. } => *errno == Errno::BUSY,
+            Self::FileSystem { is_callers, .. } => *is_callers,
+            _ => false,
+        }
+    }
+}
+
+/// Mounts a volume's file system at a target path. It is there whole, with its owners, or it isn't.
+pub(crate) fn mount(
+    device: &Device,
+    mount: &Mount,
+    publication: &Publication,
+    target: &Path,
+) -> Result<(), MountsError> {
+    let mut options = options::parse(&mount.options)?;
+    options.read_only |= publication.usage.is_read_only();
+    let place = directory(target)?;
+    let detached = instantiate(device, mount, &options)?;
+    let is_written = !publication.read_only && !options.read_only;
+    if let Some(group) = mount.group.filter(|_| is_written) {
+        let policy = mount.change_policy.unwrap_or_default();
+        let deadline = Deadline::after(FSGROUP);
+        fsgroup::apply(&detached, group, policy, deadline, &mut |progress| {
+            tracing::info!("fsGroup {group}: {progress}");
+        })?;
+    }
+    if publication.read_only {
+        // A second pod of the node may write: the superblock is read-only for nobody.
+        sys::add_attributes(&detached, MountAttrFlags::MOUNT_ATTR_RDONLY)
+            .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)", target))?;
+    }
+    attach(&detached, &place, target)
+}
+
+/// A volume's file system, mounted nowhere, as it is to be written to.
+pub(crate) fn detached(device: &Device, mount: &Mount) -> Result<OwnedFd, MountsError> {
+    let mut options = options::parse(&mount.options)?;
+    options.read_only = false;
+    instantiate(device, mount, &options)
+}
+
+fn instantiate(
+    device: &Device,
+    mount: &Mount,
+    options: &MountOptions,
+) -> Result<OwnedFd, MountsError> {
+    let request = Request {
+        device,
+        fstype: mount.fstype.name(),
+        options,
+        exclusive: false,
+    };
+    filesystem::instantiate(&request).map_err(|error| MountsError::FileSystem {
+        told: without_values(&crust_state::sentence(&error), options),
+        is_callers: error.is_the_callers(),
+    })
+}
+
+/// A sentence without what options were given. The kernel's own words may have that alone.
+fn without_values(text: &str, options: &MountOptions) -> String {
+    let mut text = text.to_owned();
+    for option in &options.fs_options {
+        if let FsOption::Value { key, value } = option {
+            text = text.replace(&format!("{key}={value}"), &format!("{key}=…"));
+            // Shorter ones are words and numbers of the sentence's own.
+            if value.len() > 3 {
+                text = text.replace(value.as_str(), "…");
+            }
+        }
+    }
+    text
+}
+
+/// The root of what is mounted at a path.
+pub(crate) fn root(target: &Path) -> Result<OwnedFd, MountsError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))
+}
+
+/// The same, open for more than to be named.
+pub(crate) fn readable(root: &OwnedFd, target: &Path) -> Result<OwnedFd, MountsError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(root, ".", flags, Mode::empty()).map_err(failed("open", target))
+}
+
+/// Gives a block volume's device node a second place.
+pub(crate) fn bind_device(device: &Device, target: &Path) -> Result<(), MountsError> {
+    let made = fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(target);
+    match made {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("open", target)(errno(&error))),
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))?;
+    let node = device.resolved_path();
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let detached = open_tree(CWD, node, flags).map_err(failed("open_tree", node))?;
+    attach(&detached, &place, target)
+}
+
+fn attach(detached: &OwnedFd, place: impl AsFd, target: &Path) -> Result<(), MountsError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(detached, "", place, "", flags).map_err(failed("move_mount", target))
+}
+
+/// A target directory, made as kubelet makes its own; what is above it is the orchestrator's to make.
+pub(crate) fn directory(target: &Path) -> Result<OwnedFd, MountsError> {
+    match fs::DirBuilder::new().mode(0o750).create(target) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("mkdir", target)(errno(&error))),
+    }
+    root(target)
+}
+
+/// What is mounted at a path, on top of all else there.
+pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
+    if !is_mount(target)? {
+        return Ok(None);
+    }
+    // The mount table has the path without its links.
+    let real = target
+        .canonicalize()
+        .map_err(|error| failed("realpath", target)(errno(&error)))?;
+    let mounts = mountinfo::read_own()?;
+    Ok(mounts.into_iter().rfind(|mount| mount.mount_point == real))
+}
+
+/// Whether the volume is mounted at a path: `false` where nothing is, and an error where something else is.
+pub(crate) fn has(device: &Device, is_block: bool, target: &Path) -> Result<bool, MountsError> {
+    let Some(mounted) = at(target)? else {
+        return Ok(false);
+    };
+    let is_ours = if is_block {
+        device_node(target)? == Some(device.number())
+    } else {
+        // A btrfs's device is none of its disks'.
+        mounted.device == device.number() || mounted.source == device.resolved_path().as_os_str()
+    };
+    if is_ours {
+        return Ok(true);
+    }
+    Err(occupied(target, &mounted))
+}
+
+/// The device that a path is a node of.
+fn device_node(path: &Path) -> Result<Option<DeviceNumber>, MountsError> {
+    let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("fstatat", path))?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+    let number = DeviceNumber::new(major(stat.st_rdev), minor(stat.st_rdev));
+    Ok(is_device.then_some(number))
+}
+
+/// Whether a path is the root of a mount. One that isn't there is none.
+pub(crate) fn is_mount(path: &Path) -> Result<bool, MountsError> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    match statx(CWD, path, flags, StatxFlags::TYPE) {
+        Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        // Or never can be.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => Ok(false),
+        Err(errno) => Err(failed("statx", path)(errno)),
+    }
+}
+
+/// Whether a loop device is mounted at a path, or bound there: that of a volume whose image was unlinked, or
+/// that somebody has detached and attached.
+pub(crate) fn is_loop(path: &Path) -> Result<bool, MountsError> {
+    /// `LOOP_MAJOR`
+    const MAJOR: u32 = 7;
+    let Some(mounted) = at(path)? else {
+        return Ok(false);
+    };
+    let node = device_node(path)?;
+    let is_named = mounted.source.as_encoded_bytes().starts_with(b"/dev/loop");
+    Ok(is_named || node.is_some_and(|number| number.major() == MAJOR))
+}
+
+/// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
+/// else's, and an error; but where the volume's record says that it was given that path, no loop device is.
+pub(crate) fn unmount(
+    device: Option<&Device>,
+    recorded: Option<&Publication>,
+    path: &Path,
+) -> Result<(), MountsError> {
+    let is_block = recorded.is_some_and(|publication| publication.usage.mount.is_none());
+    for _ in 0..MOST_OVER_ONE_ANOTHER {
+        let Some(mounted) = at(path)? else {
+            return Ok(());
+        };
+        let is_known = match device {
+            Some(device) => has(device, is_block, path).is_ok(),
+            None => false,
+        };
+        let is_given = is_known || (recorded.is_some() && is_loop(path)?);
+        if !is_given {
+            return Err(occupied(path, &mounted));
+        }
+        rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(failed("umount2", path))?;
+    }
+    Err(failed("umount2", path)(Errno::BUSY))
+}
+
+/// Something else is mounted at a path.
+pub(crate) fn occupied(path: &Path, mounted: &Mounted) -> MountsError {
+    MountsError::Occupied {
+        path: path.to_owned(),
+        what: format!(
+            "{} ({})",
+            mounted.fstype.to_string_lossy(),
+            mounted.source.to_string_lossy()
+        ),
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountsError {
+    let path = path.to_owned();
+    move |errno| MountsError::Call { call, path, errno }
+}

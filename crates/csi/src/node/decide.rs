@@ -1,0 +1,215 @@
+//! Whether a pod may have a volume beside those who have it, and who mounts it.
+
+use crust_state::info::{Access, AccessMode};
+
+use crate::refusal::Refusal;
+use crate::store::{By, Publication};
+
+/// What is to be done about a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step<'p> {
+    /// It is there, by this record: whatever of it isn't is made again.
+    Again(&'p Publication),
+    /// It isn't there yet.
+    New,
+}
+
+/// What a volume's live publications say of another one. `live` are those that there really are, by their
+/// target paths.
+///
+/// The table of CSI's `NodePublishVolume`. `SINGLE_NODE_WRITER` is what kubelets have said of
+/// `ReadWriteOnce`, with several pods a node, before there was a word for it (KEP-2485): there it is refused
+/// only what the newer modes of others say.
+pub(super) fn decide<'p>(
+    volume: &str,
+    target: &str,
+    wanted: &Publication,
+    live: &[(&str, &'p Publication)],
+) -> Result<Step<'p>, Refusal> {
+    let mut step = Step::New;
+    for &(path, publication) in live {
+        if path == target {
+            if !is_same(publication, wanted) {
+                let what = format!(
+                    "it is published at {target}, {}",
+                    difference(publication, wanted)
+                );
+                return Err(Refusal::exists(volume, what));
+            }
+            step = Step::Again(publication);
+            continue;
+        }
+        let modes = [publication.usage.mode, wanted.usage.mode];
+        if let Some(mode) = modes
+            .into_iter()
+            .find(|mode| mode.access() == Access::Exclusive)
+        {
+            return Err(Refusal::state(volume, exclusive(mode, path)));
+        }
+        if publication.usage.mount.is_none() != wanted.usage.mount.is_none() {
+            let what = format!(
+                "it is published at {path} {}; hint: as both, each would destroy the other's data",
+                kind(publication)
+            );
+            return Err(Refusal::state(volume, what));
+        }
+        if publication.usage.is_read_only() != wanted.usage.is_read_only() {
+            let what = format!(
+                "it is published at {path} with {}; hint: a file system is read-only for all pods of a node or for none; `readonly` is each pod's own",
+                publication.usage.mode
+            );
+            return Err(Refusal::state(volume, what));
+        }
+        if publication.by != wanted.by {
+            let what = format!(
+                "it is published at {path}, where {} mounts it, and not {}; hint: all pods of a node have a volume in the same way",
+                who(publication.by),
+                who(wanted.by),
+            );
+            return Err(Refusal::state(volume, what));
+        }
+    }
+    Ok(step)
+}
+
+fn is_same(there: &Publication, wanted: &Publication) -> bool {
+    there.by == wanted.by && there.read_only == wanted.read_only && there.usage.means(&wanted.usage)
+}
+
+fn exclusive(mode: AccessMode, path: &str) -> String {
+    format!(
+        "it is published at {path}, and {mode} (ReadWriteOncePod) allows one pod; hint: wait until that one has ended"
+    )
+}
+
+const fn kind(publication: &Publication) -> &'static str {
+    if publication.usage.mount.is_some() {
+        "as a file system"
+    } else {
+        "as a block device"
+    }
+}
+
+const fn who(by: By) -> &'static str {
+    match by {
+        By::Driver => "the driver",
+        By::Runtime => "the container runtime",
+        By::Kubelet => "the container runtime, on kubelet's behalf,",
+    }
+}
+
+fn difference(there: &Publication, wanted: &Publication) -> &'static str {
+    if there.by != wanted.by {
+        "and mounted by another"
+    } else if there.read_only != wanted.read_only {
+        "and `readonly` was another"
+    } else {
+        "with another volume_capability"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::format::Fstype;
+    use crate::usage::{Mount, Usage};
+
+    fn publication(mode: AccessMode, by: By) -> Publication {
+        Publication {
+            usage: Usage {
+                mode,
+                mount: Some(Mount {
+                    fstype: Fstype::Ext4,
+                    options: Vec::new(),
+                    group: None,
+                    change_policy: None,
+                }),
+            },
+            read_only: false,
+            by,
+        }
+    }
+
+    fn of<'p>(wanted: &Publication, live: &[(&str, &'p Publication)]) -> Result<Step<'p>, Code> {
+        decide("v", "/here", wanted, live).map_err(|refusal| refusal.into_status().code())
+    }
+
+    #[test]
+    fn a_second_target_is_the_access_modes_matter() {
+        use AccessMode::{SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter};
+        let cases = [
+            (SingleNodeMultiWriter, SingleNodeMultiWriter, Ok(Step::New)),
+            (SingleNodeWriter, SingleNodeWriter, Ok(Step::New)),
+            (
+                SingleNodeSingleWriter,
+                SingleNodeSingleWriter,
+                Err(Code::FailedPrecondition),
+            ),
+            (
+                SingleNodeSingleWriter,
+                SingleNodeMultiWriter,
+                Err(Code::FailedPrecondition),
+            ),
+            (
+                SingleNodeMultiWriter,
+                SingleNodeSingleWriter,
+                Err(Code::FailedPrecondition),
+            ),
+        ];
+        for (there, wanted, expected) in cases {
+            let there = publication(there, By::Driver);
+            let wanted = publication(wanted, By::Driver);
+            assert_eq!(
+                of(&wanted, &[("/there", &there)]),
+                expected,
+                "{there:?} {wanted:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_same_target_is_the_same_publication_or_another() {
+        let mode = AccessMode::SingleNodeSingleWriter;
+        let there = publication(mode, By::Runtime);
+        assert_eq!(of(&there, &[("/here", &there)]), Ok(Step::Again(&there)));
+        assert_eq!(of(&there, &[]), Ok(Step::New));
+        let read_only = Publication {
+            read_only: true,
+            ..there.clone()
+        };
+        let older = publication(AccessMode::SingleNodeWriter, By::Runtime);
+        let newer = publication(AccessMode::SingleNodeMultiWriter, By::Runtime);
+        let step = of(&newer, &[("/here", &older)]);
+        assert_eq!(step, Ok(Step::Again(&older)), "a newer name");
+        let others = [
+            read_only,
+            publication(mode, By::Driver),
+            publication(AccessMode::SingleNodeWriter, By::Runtime),
+        ];
+        for other in others {
+            assert_eq!(
+                of(&other, &[("/here", &there)]),
+                Err(Code::AlreadyExists),
+                "{other:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pods_of_a_node_have_a_volume_in_the_same_way() {
+        let mode = AccessMode::SingleNodeMultiWriter;
+        let there = publication(mode, By::Driver);
+        let mut block = there.clone();
+        block.usage.mount = None;
+        for wanted in [
+            publication(mode, By::Runtime),
+            publication(mode, By::Kubelet),
+            block,
+        ] {
+            let refused = of(&wanted, &[("/there", &there)]);
+            assert_eq!(refused, Err(Code::FailedPrecondition), "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `NodeStageVolume`, `NodeUnstageVolume`: a loop device, with a file system on it that is sound. Nothing is
+//! mounted yet: who does that is up to the publication (KEP-2857).
+
+use crust_proto::csi::v1::{
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
+};
+
+use crate::driver::{Driver, key, path, required};
+use crate::format::{self, Next, Wanted};
+use crate::refusal::Refusal;
+use crate::store::Record;
+use crate::usage::{Parameters, Usage};
+
+impl Driver {
+    /// `NodeStageVolume`.
+    pub(crate) fn stage(
+        &self,
+        request: &NodeStageVolumeRequest,
+    ) -> Result<NodeStageVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let staging = key(&path("staging_target_path", &request.staging_target_path)?);
+        let capability = request.volume_capability.as_ref();
+        let usage = Usage::of("volume_capability", capability, &self.features)?;
+        Parameters::of_context(&request.volume_context)?;
+        let mut record = self.record(id)?;
+        if let Some((there, staged)) = conflicting(&record, &staging, &usage) {
+            let what = format!(
+                "it is staged at {there} with another volume_capability: {}",
+                staged.describe()
+            );
+            return Err(if there == staging {
+                Refusal::exists(id, what)
+            } else {
+                Refusal::state(id, what)
+            });
+        }
+        let device = self.attach(id, &record)?;
+        if let Some(mount) = &usage.mount {
+            let image = self.images.path(id);
+            let wanted = Wanted {
+                device: &device,
+                image: &image,
+                fstype: mount.fstype,
+                read_only: usage.is_read_only(),
+                begun: record.formatting,
+            };
+            self.prepare(id, &mut record, wanted)?;
+        } else {
+            // From here on what is on it is a pod's, and no file system that was half made.
+            record.formatting = None;
+        }
+        record.staged.insert(staging, usage);
+        self.store.save(id, &record)?;
+        Ok(NodeStageVolumeResponse {})
+    }
+
+    /// `NodeUnstageVolume`.
+    pub(crate) fn unstage(
+        &self,
+        request: &NodeUnstageVolumeRequest,
+    ) -> Result<NodeUnstageVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let staging = key(&path("staging_target_path", &request.staging_target_path)?);
+        let mut record = self.record(id)?;
+        let is_last = record.staged.keys().all(|there| *there == staging);
+        if is_last {
+            if let Some((target, _)) = self.live(id, &record)?.first() {
+                let what =
+                    format!("it is published at {target}; hint: NodeUnpublishVolume comes first");
+                return Err(Refusal::state(id, what));
+            }
+            if self.attached(id)?.is_some() {
+                self.detach(id)?;
+            }
+        }
+        if record.staged.remove(&staging).is_some() {
+            self.save_less(id, &record);
+        }
+        Ok(NodeUnstageVolumeResponse {})
+    }
+
+    /// Has a sound file system on the device. That one is being made is written down before it is, and
+    /// taken back with what says that the volume is staged: until then nobody is given it.
+    fn prepare(&self, id: &str, record: &mut Record, wanted: Wanted<'_>) -> Result<(), Refusal> {
+        match format::look(wanted).map_err(Refusal::node(id))? {
+            Next::Nothing => {}
+            Next::Check(check) => check.run().map_err(Refusal::node(id))?,
+            Next::Make(_) if record.holds.is_some() => {
+                let what = format!(
+                    "it had a file system, and {} is empty; hint: bring it back from a backup, or delete the \
+                     volume",
+                    wanted.image.display()
+                );
+                return Err(Refusal::state(id, what));
+            }
+            Next::Make(make) => {
+                record.formatting = Some(wanted.fstype);
+                self.store.save(id, record)?;
+                make.run().map_err(Refusal::node(id))?;
+            }
+        }
+        record.formatting = None;
+        record.holds = Some(wanted.fstype);
+        Ok(())
+    }
+}
+
+/// A staging that is another than the one asked for: at the same path, or as something else.
+fn conflicting<'r>(
+    record: &'r Record,
+    staging: &str,
+    usage: &Usage,
+) -> Option<(&'r str, &'r Usage)> {
+    let mut staged = record.staged.iter();
+    let found = staged.find(|(path, there)| {
+        let is_other_kind = there.mount.is_none() != usage.mount.is_none();
+        is_other_kind || (path.as_str() == staging && !there.stages_like(usage))
+    });
+    found.map(|(path, there)| (path.as_str(), there))
+}

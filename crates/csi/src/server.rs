@@ -1,0 +1,80 @@
+//! The plugin, from its socket to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use crust_proto::csi::v1::controller_server::{ControllerServer, SERVICE_NAME as CONTROLLER};
+use crust_proto::csi::v1::identity_server::{IdentityServer, SERVICE_NAME as IDENTITY};
+use crust_proto::csi::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
+use crust_serve::listen::{self, Connections};
+use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::{Daemon, KnownSockets, Limits, Servers};
+use tokio::runtime::Handle;
+use tonic::service::Routes;
+
+use crate::driver::Driver;
+use crate::ops::Ops;
+use crate::services::{ControllerService, IdentityService, NodeService, Shared};
+use crate::settings::Settings;
+
+/// Calls under way on a connection: an orchestrator has one for all its volumes.
+const STREAMS: u32 = 128;
+
+/// What calls under way are given at the end: a `DaemonSet`'s pod has 30 s.
+const DRAIN: Duration = Duration::from_secs(20);
+
+static DAEMON: Daemon = Daemon {
+    name: crate::NAME,
+    methods: "csi.",
+    descriptors: crust_proto::csi::DESCRIPTORS,
+    max_calls: "--max-calls",
+    sockets: KnownSockets {
+        names: &[],
+        paths: "--endpoint",
+        left: "crust-csi takes none",
+    },
+};
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) async fn serve(settings: Settings) -> Result<()> {
+    // Before anybody can call: whoever is answered may send one.
+    let mut signals = Signals::new()?;
+    let endpoint = settings.endpoint.clone();
+    let limits = Limits {
+        calls: settings.max_calls,
+        streams: STREAMS,
+    };
+    let ops = Ops::new(&settings.crust_ops, Handle::current());
+    let driver = Driver::new(settings, ops)?;
+    let socket = listen::unix(&DAEMON, &endpoint)?;
+    let shared = Shared::new(driver);
+    let routes = Routes::new(IdentityServer::new(IdentityService(shared.clone())))
+        .add_service(ControllerServer::new(ControllerService(shared.clone())))
+        .add_service(NodeServer::new(NodeService(shared)));
+    let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
+    servers
+        .add(
+            &[IDENTITY, CONTROLLER, NODE],
+            routes,
+            Connections::new(NODE, socket),
+        )
+        .await?;
+    tell_ready();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint.display(), "serves");
+    loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                // There is no configuration but the command line.
+                Told::Reload => {}
+                Told::End(name) => {
+                    tracing::info!("{name}: finishes what is under way");
+                    break;
+                }
+            },
+            failed = servers.failed() => return Err(failed.into()),
+        }
+    }
+    tell_stopping();
+    Ok(servers.end(DRAIN).await?)
+}

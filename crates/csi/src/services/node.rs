@@ -1,0 +1,125 @@
+//! `csi.v1.Node`.
+
+use crust_proto::csi::v1::node_server::Node;
+use crust_proto::csi::v1::node_service_capability::rpc::Type as RpcType;
+use crust_proto::csi::v1::node_service_capability::{Rpc, Type};
+use crust_proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
+use tonic::{Request, Response, Status};
+
+use super::Shared;
+use crate::features::Known;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct NodeService(pub(crate) Shared);
+
+impl NodeService {
+    /// A request, as a driver of these capabilities sees it.
+    fn seen<R: Known>(&self, request: Request<R>) -> R {
+        let mut request = request.into_inner();
+        request.forget_unknown(&self.0.driver.features);
+        request
+    }
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        let request = self.seen(request);
+        let id = request.volume_id.clone();
+        self.0
+            .change(&id, move |driver| driver.stage(&request))
+            .await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = request.volume_id.clone();
+        self.0
+            .change(&id, move |driver| driver.unstage(&request))
+            .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let request = self.seen(request);
+        let id = request.volume_id.clone();
+        self.0
+            .change(&id, move |driver| driver.publish(&request))
+            .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let request = self.seen(request);
+        let id = request.volume_id.clone();
+        self.0
+            .change(&id, move |driver| driver.unpublish(&request))
+            .await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let request = self.seen(request);
+        let id = request.volume_id.clone();
+        self.0
+            .measure(&id, move |driver| driver.stats(&request))
+            .await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let request = self.seen(request);
+        let id = request.volume_id.clone();
+        self.0
+            .change(&id, move |driver| driver.expand(&request))
+            .await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let optional = self.0.driver.features.of_the_node();
+        let all = std::iter::once(RpcType::StageUnstageVolume).chain(optional);
+        let capabilities = all.map(|rpc| NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),
+        });
+        Ok(Response::new(NodeGetCapabilitiesResponse {
+            capabilities: capabilities.collect(),
+        }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
+        let driver = &self.0.driver;
+        Ok(Response::new(NodeGetInfoResponse {
+            node_id: driver.settings.node_id(),
+            max_volumes_per_node: driver.settings.max_volumes,
+            accessible_topology: Some(driver.topology()),
+        }))
+    }
+}

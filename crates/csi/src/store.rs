@@ -1,0 +1,278 @@
+//! Volumes' records: a file each, replaced whole.
+
+use std::collections::BTreeMap;
+
+use crust_state::files::{Directory, FileError};
+use crust_state::record::Version;
+use serde::{Deserialize, Serialize};
+
+use crate::format::Fstype;
+use crate::usage::{Parameters, Usage};
+
+/// By a path of requests, each in one spelling.
+pub(crate) type ByPath<T> = BTreeMap<String, T>;
+
+/// The directory of records, in the data directory.
+const VOLUMES: &str = "volumes";
+
+/// At the end of a record's name.
+const SUFFIX: &str = ".json";
+
+/// What is known of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    version: Version<1>,
+    /// The name that it was created by; its id is made of it.
+    pub(crate) name: String,
+    /// In bytes.
+    pub(crate) capacity: u64,
+    /// What it was created with.
+    pub(crate) parameters: Parameters,
+    /// Whether its image is whole.
+    pub(crate) life: Life,
+    /// The file system that was begun on the empty image, and isn't known to be whole.
+    #[serde(default)]
+    pub(crate) formatting: Option<Fstype>,
+    /// The file system that it was given, which is never made anew.
+    #[serde(default)]
+    pub(crate) holds: Option<Fstype>,
+    /// By staging path.
+    #[serde(default)]
+    pub(crate) staged: ByPath<Usage>,
+    /// By target path. Written before anything is done there, and so maybe of something that never was:
+    /// what is mounted or staged there tells.
+    #[serde(default)]
+    pub(crate) published: ByPath<Publication>,
+}
+
+/// Where a volume is between its creation and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Life {
+    /// Its image is about to be made: there are no data.
+    Creating,
+    /// It is there.
+    Ready,
+    /// Its image is about to be removed: there are no data that anybody wants.
+    Deleting,
+}
+
+/// What a pod has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Publication {
+    /// As what, and by whom.
+    pub(crate) usage: Usage,
+    /// It can only be read.
+    pub(crate) read_only: bool,
+    /// Who mounts it.
+    pub(crate) by: By,
+}
+
+/// Who mounts a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// The driver, on the host.
+    Driver,
+    /// The container runtime, which finds it staged (KEP-2857).
+    Runtime,
+    /// The container runtime, which kubelet tells what to mount (KEP-2857's earlier draft).
+    Kubelet,
+}
+
+impl Publication {
+    /// In a sentence.
+    pub(crate) fn describe(&self) -> String {
+        let by = match self.by {
+            By::Driver => "mounted by the driver",
+            By::Runtime => "deferred to the container runtime",
+            By::Kubelet => "left to kubelet and the container runtime",
+        };
+        let read_only = if self.read_only { ", read-only" } else { "" };
+        format!("{by}: {}{read_only}", self.usage.describe())
+    }
+}
+
+impl Record {
+    /// Of a volume that is about to be made.
+    pub(crate) fn new(name: &str, capacity: u64, parameters: Parameters) -> Self {
+        Self {
+            version: Version,
+            name: name.to_owned(),
+            capacity,
+            parameters,
+            life: Life::Creating,
+            formatting: None,
+            holds: None,
+            staged: ByPath::new(),
+            published: ByPath::new(),
+        }
+    }
+}
+
+/// A record can't be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// Its file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What is in it.
+    #[error(
+        "record {file}: {source}; hint: it was changed by hand, or by a later version of crust-csi"
+    )]
+    Contents {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+/// All records.
+#[derive(Debug)]
+pub(crate) struct Store(Directory);
+
+impl Store {
+    /// Of a data directory, which is made where it is missing.
+    pub(crate) fn open(data: &Directory) -> Result<Self, FileError> {
+        data.create_directory(VOLUMES).map(Self)
+    }
+
+    /// All volumes, in the order of their ids; without a record where that can't be read, which is its own
+    /// calls' matter.
+    pub(crate) fn all(&self) -> Result<Vec<(String, Option<Record>)>, StoreError> {
+        let read = |id: String| match self.load(&id) {
+            Ok(record) => (id, record),
+            Err(error) => {
+                tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
+                (id, None)
+            }
+        };
+        Ok(self.ids()?.into_iter().map(read).collect())
+    }
+
+    /// Removes what a driver that was killed was writing. To be called by one that has the directory to
+    /// itself.
+    pub(crate) fn sweep(&self) -> Result<(), FileError> {
+        let mut swept = Ok(());
+        self.0.leftovers(&mut |found| {
+            let removed = found.and_then(|leftover| leftover.remove());
+            if swept.is_ok() {
+                swept = removed;
+            }
+        });
+        swept
+    }
+
+    /// A volume's record, if there is such a volume.
+    pub(crate) fn load(&self, id: &str) -> Result<Option<Record>, StoreError> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let Some(bytes) = self.0.read_record(&file(id))? else {
+            return Ok(None);
+        };
+        let record = serde_json::from_slice(&bytes);
+        record.map(Some).map_err(|source| StoreError::Contents {
+            file: self.0.path().join(file(id)).display().to_string(),
+            source,
+        })
+    }
+
+    /// Keeps a volume's record.
+    pub(crate) fn save(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+        let file = file(id);
+        let bytes = serde_json::to_vec_pretty(record);
+        let bytes = bytes.map_err(|source| StoreError::Contents {
+            file: file.clone(),
+            source,
+        })?;
+        Ok(self.0.write(&file, &bytes)?)
+    }
+
+    /// Forgets a volume.
+    pub(crate) fn remove(&self, id: &str) -> Result<(), StoreError> {
+        Ok(self.0.remove(&file(id))?)
+    }
+
+    /// All volumes' ids, in order.
+    pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
+        let names = self.0.names()?;
+        let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
+        let mut ids: Vec<String> = ids.filter(|id| is_id(id)).map(str::to_owned).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}
+
+fn file(id: &str) -> String {
+    format!("{id}{SUFFIX}")
+}
+
+/// Before each id.
+const PREFIX: &str = "crust-";
+
+/// Of the digest, so many digits: enough that no two names have one, and short enough for a loop device's
+/// own name for its file.
+const DIGITS: usize = 32;
+
+/// A name's id. It is the same whenever it is asked for, so that a name is made once.
+pub(crate) fn id_of(name: &str) -> String {
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(name.as_bytes());
+    let digits = hex::encode(digest);
+    format!("{PREFIX}{}", &digits[..DIGITS])
+}
+
+/// Whether a text can be an id. It becomes a file's name: all else is none.
+pub(crate) fn is_id(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix(PREFIX)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_names_own_and_a_files_name() {
+        assert_eq!(id_of("pvc-1"), id_of("pvc-1"));
+        assert_ne!(id_of("pvc-1"), id_of("pvc-2"));
+        assert!(is_id(&id_of("../../etc/passwd")));
+        for other in [
+            "",
+            "crust-",
+            "pvc-1",
+            "../crust-00",
+            "crust-0000000000000000000000000000000G",
+        ] {
+            assert!(!is_id(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_kept_listed_and_forgotten() {
+        let place = tempfile::tempdir().unwrap();
+        let data = Directory::create(&place.path().join("data")).unwrap();
+        let store = Store::open(&data).unwrap();
+        let (id, record) = (id_of("a"), Record::new("a", 5, Parameters::default()));
+        assert_eq!(store.load(&id).unwrap(), None);
+        store.save(&id, &record).unwrap();
+        assert_eq!(store.load(&id).unwrap(), Some(record));
+        assert_eq!(store.ids().unwrap(), std::slice::from_ref(&id));
+        assert!(store.load("../volumes").unwrap().is_none());
+        store.remove(&id).unwrap();
+        assert_eq!(store.ids().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_refused_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let data = Directory::create(&place.path().join("data")).unwrap();
+        let store = Store::open(&data).unwrap();
+        let id = id_of("a");
+        store.0.write(&file(&id), br#"{"version": 2}"#).unwrap();
+        let error = store.load(&id).unwrap_err().to_string();
+        assert!(error.contains(&id), "{error}");
+    }
+}
