@@ -78,10 +78,11 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
-build: ## Build runcrust, crust-mount-hook and crust_ops, static, into target/
+build: ## Build runcrust, crust-mount-hook, crust_ops and crust-csi, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
-		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops
+		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops \
+		--package crust-csi
 
 .PHONY: check
 check: ## Formatting, lints, licences, documentation, dependencies of what starts often
@@ -113,7 +114,7 @@ torture: build ## Kill whatever is done to a volume after each of its steps, and
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(HOST) \
-		cargo nextest run --locked --profile torture --package runcrust-tests --test ops --test interrupted \
+		cargo nextest run --locked --profile torture --package runcrust-tests --test csi --test interrupted --test ops \
 		$(if $(TEST),-E 'test(=$(TEST))')
 
 .PHONY: soak
@@ -197,7 +198,7 @@ manuals: ## Write the manual pages and the shells' completions into target/manua
 # By rename: pods that run call them at any time.
 .PHONY: install
 install: build manuals install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
-	@for program in crust-mount-hook runcrust crust_ops; do \
+	@for program in crust-mount-hook runcrust crust_ops crust-csi; do \
 		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
 		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
 	done
@@ -228,9 +229,10 @@ dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the
 		runcrust-$(VERSION)-$(ARCH)-linux target/dist
 
 .PHONY: image
-image: build ## Build the DaemonSet's image into target/image/
-	$(call debian,podman)
+image: build ## Build the DaemonSets' images into target/image/
+	$(call debian,mmdebstrap podman)
 	sh deploy/image/build.sh $(BIN) $(VERSION) target/image/runcrust-$(VERSION).tar
+	sh deploy/image/csi/build.sh $(BIN) $(VERSION) target/image/crust-csi-$(VERSION).tar
 
 .PHONY: reproducible
 reproducible: ## Build what is released twice, in different directories, and compare

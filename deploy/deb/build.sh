@@ -3,8 +3,8 @@
 #
 #   sh deploy/deb/build.sh TREE LICENSES OUT
 #
-# TREE is what `make install PREFIX=/usr` made: each file below it goes into one of the packages. LICENSES
-# is a file with those of what is linked in. Files are as old as SOURCE_DATE_EPOCH says, and the same
+# TREE is what `make install PREFIX=/usr` made: its files go into one of the packages each. LICENSES is
+# a file with those of what is linked in. Files are as old as SOURCE_DATE_EPOCH says, and the same
 # files give the same packages.
 set -eu
 
@@ -30,10 +30,12 @@ compressed() {
     chmod 0644 "$2"
 }
 
-# What is crust_ops' goes into its package, the rest into the runtime's.
+# What is crust_ops' goes into its package, the rest into the runtime's; but for crust-csi, which is run
+# from its image.
 sort_files() {
     (cd "$tree" && find . ! -type d) | while IFS= read -r file; do
         case $file in
+        *crust-csi*) continue ;;
         *crust_ops* | */systemd/*) package=crust-ops ;;
         *) package=runcrust ;;
         esac

@@ -23,7 +23,7 @@ pub struct File {
 type Texts = (&'static str, &'static str);
 
 /// By page. In `text/` they are roff, as `man(7)` has it.
-const TEXTS: [(&str, Texts); 4] = [
+const TEXTS: [(&str, Texts); 5] = [
     (
         "runcrust",
         (
@@ -46,6 +46,13 @@ const TEXTS: [(&str, Texts); 4] = [
             include_str!("../text/crust_ops-end.roff"),
         ),
     ),
+    (
+        "crust-csi",
+        (
+            include_str!("../text/crust-csi.roff"),
+            include_str!("../text/crust-csi-end.roff"),
+        ),
+    ),
 ];
 
 /// The hook has a command line that only runcrust writes.
@@ -56,8 +63,12 @@ const VERB_END: &str = include_str!("../text/crust-end.roff");
 
 /// The programs' command lines.
 #[must_use]
-pub fn commands() -> [Command; 2] {
-    [runcrust::command(), crust_ops::command()]
+pub fn commands() -> [Command; 3] {
+    [
+        runcrust::command(),
+        crust_ops::command(),
+        crust_csi::command(),
+    ]
 }
 
 /// The pages, of section 8. `date` is `YYYY-MM-DD`, or nothing.

@@ -101,6 +101,7 @@ fn every_verb_and_flag_has_its_place() {
         "man/man8/runcrust-crust.8",
         "man/man8/runcrust-crust-stage.8",
         "man/man8/crust_ops.8",
+        "man/man8/crust-csi.8",
         "man/man8/crust-mount-hook.8",
     ] {
         assert!(paths.contains(&Path::new(name)), "{paths:?}");
@@ -141,6 +142,18 @@ fn each_shell_completes_verbs_and_flags() {
         (
             "fish/vendor_completions.d/crust_ops.fish",
             ["config", "check", "version"],
+        ),
+        (
+            "bash-completion/completions/crust-csi",
+            ["--endpoint", "--without", "VOLUME_MOUNT_GROUP"],
+        ),
+        (
+            "zsh/site-functions/_crust-csi",
+            ["--endpoint", "--without", "VOLUME_MOUNT_GROUP"],
+        ),
+        (
+            "fish/vendor_completions.d/crust-csi.fish",
+            ["endpoint", "without", "VOLUME_MOUNT_GROUP"],
         ),
     ] {
         let file = files
