@@ -47,6 +47,11 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Where that is.
+    pub(crate) fn log_path(&self) -> &Path {
+        &self.log
+    }
+
     /// Its pid.
     pub(crate) fn pid(&self) -> i32 {
         let child = self.child();

@@ -191,7 +191,7 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
 
 /// A device that is still in use goes away when the last user does: wait for that. By then its
 /// number may be another test's, so what counts is the file behind it.
-fn detach(device: &Path, file: &Path) -> Vec<String> {
+pub(crate) fn detach(device: &Path, file: &Path) -> Vec<String> {
     let ours = || backing_file(device).is_some_and(|behind| behind == file);
     if !ours() {
         return Vec::new();
@@ -201,6 +201,15 @@ fn detach(device: &Path, file: &Path) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{} is still in use: {run}", device.display())]
+}
+
+/// The machine's loop devices on files below a directory, with their files.
+pub(crate) fn on_files_below(directory: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
+    let attached = devices.filter_map(|device| Some((backing_file(&device)?, device)));
+    let of_it = attached.filter(|(file, _)| file.starts_with(directory));
+    of_it.map(|(file, device)| (device, file)).collect()
 }
 
 fn backing_file(device: &Path) -> Option<PathBuf> {

@@ -51,9 +51,8 @@ impl Ops {
         let killed = daemon.clone();
         let ops = Self {
             config: directory.join("crust_ops.toml"),
-            // Where only root can change anything, as crust_ops demands.
             clients: Clients::of(
-                &node.handler().path().with_file_name("s"),
+                &Self::socket_on(node),
                 &node.handler().path().with_file_name("c"),
             ),
             _cleanup: Cleanup::register(move || {
@@ -64,6 +63,11 @@ impl Ops {
         };
         ops.reconfigure(node, extra);
         ops
+    }
+
+    /// Where it listens, or would: where only root can change anything, as it demands.
+    pub fn socket_on(node: &Node) -> PathBuf {
+        node.handler().path().with_file_name("s")
     }
 
     /// Writes the configuration anew.

@@ -8,8 +8,12 @@ mod calls;
 mod tracer;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Child, Command};
 use std::str::FromStr;
+use std::sync::mpsc;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use self::tracer::{Tracer, gated};
 
@@ -120,6 +124,55 @@ fn run<F: FnMut(&Step) -> bool + Send>(
     let child = || spawn(gated(command));
     let ended = std::thread::scope(|scope| scope.spawn(|| tracer.run(&child())).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What came of calls to a server that was traced.
+#[derive(Debug)]
+#[must_use]
+pub struct Served<T> {
+    /// What `work` gave.
+    pub work: T,
+    /// The server came as far as it was to be killed.
+    pub killed: bool,
+}
+
+/// A server, and `work` that calls it. The server gets SIGKILL right after the first step that `wanted`
+/// accepts, and at the latest when `work` is done. After a step of its own the programs that it runs live
+/// on, as on a host; after a step of one of these it goes with it, as their container does. `wanted` is
+/// shown the steps of its start too.
+///
+/// # Panics
+///
+/// As [`of`], and when `work` does.
+#[track_caller]
+pub fn of_a_server<T>(
+    command: &Command,
+    spawn: impl FnOnce(Command) -> Child + Send,
+    wanted: impl FnMut(&Step) -> bool + Send,
+    work: impl FnOnce() -> T,
+) -> Served<T> {
+    let (begun, begins) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let traced = scope.spawn(move || {
+            let mut child = spawn(gated(command));
+            // Whoever has this can't mean another one that has its number later.
+            let server = Pid::from_child(&child);
+            let server = pidfd_open(server, PidfdFlags::empty()).expect("pidfd_open");
+            let _ = begun.send(server);
+            let ended = Tracer::of_a_server(wanted).run(&child);
+            // The tracer has waited for it.
+            let _ = child.try_wait();
+            ended
+        });
+        let server = begins.recv().expect("the server");
+        let work = catch_unwind(AssertUnwindSafe(work));
+        let _ = pidfd_send_signal(server, Signal::KILL);
+        let ended = traced.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Served {
+            work: work.unwrap_or_else(|panic| resume_unwind(panic)),
+            killed: ended.killed,
+        }
+    })
 }
 
 #[cfg(test)]

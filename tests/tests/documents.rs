@@ -1,11 +1,12 @@
 //! What documents show is what there is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use prost_reflect::DescriptorPool;
-use runcrust_tests::Run;
+use runcrust_tests::{Run, flags};
 
 fn document(name: &str) -> String {
     // As the runner has it: the guest's isn't where this was built.
@@ -122,4 +123,68 @@ fn the_go_example_calls_what_the_protocol_has() {
         service.methods().any(|method| method.name() == called),
         "{called}"
     );
+}
+
+/// The rows of a document's table whose head begins so, as their cells.
+fn table(text: &str, head: &str) -> Vec<Vec<String>> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(head));
+    assert!(lines.next().is_some(), "there is no table {head}");
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| {
+        let cells = row.trim_matches('|').split(" | ");
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    });
+    cells.collect()
+}
+
+/// What stands in backquotes.
+fn quoted(cell: &str) -> Vec<String> {
+    let parts = cell.split('`').skip(1).step_by(2);
+    parts.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_flags_of_the_csi_driver_are_those_in_its_document() {
+    let text = document("docs/crust-csi.md");
+    let rows = table(&text, "| flag |");
+    let mut told = BTreeMap::new();
+    for row in &rows {
+        let name = quoted(&row[0]).remove(0);
+        let name = name.trim_start_matches("--").to_owned();
+        told.insert(name, quoted(&row[1]).into_iter().next());
+    }
+    let mut there = flags::of("crust-csi");
+    for of_every_program in ["help", "version"] {
+        there.remove(of_every_program);
+    }
+    // One is made of what each call says.
+    let made = told.remove("quarantine-dir").flatten();
+    assert!(made.is_some_and(|it| it.starts_with('<')));
+    assert_eq!(there.remove("quarantine-dir"), Some(None));
+    assert_eq!(told, there);
+}
+
+#[test]
+fn the_numbers_in_the_csi_drivers_document_are_csis_own() {
+    let text = document("docs/crust-csi.md");
+    let pool = DescriptorPool::decode(crust_proto::csi::DESCRIPTORS).unwrap();
+    let mut checked = 0;
+    for row in table(&text, "| | in | number |") {
+        let names = quoted(&row[0]);
+        let messages = quoted(&row[1]);
+        let numbers = row[2].split(':').next().unwrap();
+        let numbers: Vec<u32> = numbers.split(", ").map(|it| it.parse().unwrap()).collect();
+        for (at, message) in messages.iter().enumerate() {
+            let mut all = pool.all_messages();
+            let found = all.find(|it| it.name() == message);
+            let found = found.unwrap_or_else(|| panic!("there is no message {message}"));
+            for (name, number) in names.iter().zip(&numbers[at..]) {
+                let field = found.get_field_by_name(name);
+                let field = field.unwrap_or_else(|| panic!("{message} has no {name}"));
+                assert_eq!(field.number(), *number, "{message}.{name}");
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 7);
 }

@@ -16,6 +16,8 @@ enum When {
     Flag(usize, u64),
     /// With one of these flags in the word that this argument points to.
     FlagBehind(usize, u64),
+    /// With a request that changes something.
+    Request,
 }
 
 /// Also those that claim something: an `openat` of a device with `O_EXCL`.
@@ -25,13 +27,18 @@ const OPENS: u64 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_TMPFI
 /// `_IOW` and `_IOWR`: a request that the kernel is given something with.
 const GIVES: u64 = 1 << 30;
 
+/// Requests from before there was `_IOW`: `BLKROSET`, and of `LOOP_…` those that set something.
+const OLD_REQUESTS: [u64; 11] = [
+    0x125d, 0x4c00, 0x4c01, 0x4c02, 0x4c04, 0x4c06, 0x4c07, 0x4c08, 0x4c09, 0x4c0a, 0x4c82,
+];
+
 macro_rules! calls {
     ($($name:ident: $number:ident $when:expr),+ $(,)?) => {
         &[$(Call { number: libc::$number, name: stringify!($name), counts: $when }),+]
     };
 }
 
-use When::{Always, Flag, FlagBehind};
+use When::{Always, Flag, FlagBehind, Request};
 
 const CALLS: &[Call] = calls! {
     chroot: SYS_chroot Always,
@@ -52,7 +59,7 @@ const CALLS: &[Call] = calls! {
     fsopen: SYS_fsopen Always,
     fsync: SYS_fsync Always,
     ftruncate: SYS_ftruncate Always,
-    ioctl: SYS_ioctl Flag(1, GIVES),
+    ioctl: SYS_ioctl Request,
     kill: SYS_kill Always,
     linkat: SYS_linkat Always,
     mkdirat: SYS_mkdirat Always,
@@ -113,6 +120,7 @@ pub(super) fn changing(
     let counts = match call.counts {
         Always => true,
         Flag(argument, flags) => arguments[argument] & flags != 0,
+        Request => arguments[1] & GIVES != 0 || OLD_REQUESTS.contains(&arguments[1]),
         FlagBehind(argument, flags) => word(arguments[argument]).unwrap_or(0) & flags != 0,
     };
     counts.then_some(call.name)
@@ -148,6 +156,8 @@ mod tests {
         let ioctl = |request| changing(libc::SYS_ioctl, [0, request, 0]);
         assert_eq!(ioctl(0x8008_1272), None, "BLKGETSIZE64");
         assert_eq!(ioctl(0x4018_586e), Some("ioctl"), "XFS_IOC_FSGROWFSDATA");
+        assert_eq!(ioctl(0x4c05), None, "LOOP_GET_STATUS64");
+        assert_eq!(ioctl(0x4c0a), Some("ioctl"), "LOOP_CONFIGURE");
         assert_eq!(changing(libc::SYS_read, [0; 3]), None);
         assert_eq!(changing(libc::SYS_clone, [0; 3]), None, "who only asks");
         assert_eq!(

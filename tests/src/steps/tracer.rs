@@ -27,6 +27,9 @@ const FORKS: [i32; 3] = [
     Event::PTRACE_EVENT_VFORK as i32,
 ];
 
+/// The one that [`Tracer::of_a_server`] knows.
+const SERVER: &str = "crust-csi";
+
 /// The command, which waits to be traced before it begins.
 pub(super) fn gated(command: &Command) -> Command {
     let mut gated = Command::new("/bin/sh");
@@ -60,6 +63,9 @@ pub(super) struct Tracer<F> {
     held: Vec<Pid>,
     made: HashMap<(String, &'static str), usize>,
     killed: bool,
+    /// It is a server: what it runs is looked at as well.
+    is_server: bool,
+    server: Option<Pid>,
 }
 
 impl<F: FnMut(&Step) -> bool> Tracer<F> {
@@ -70,6 +76,17 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
             held: Vec::new(),
             made: HashMap::new(),
             killed: false,
+            server: None,
+            is_server: false,
+        }
+    }
+
+    /// Of a server. Killed after a step of its own, it leaves the programs that it runs behind, as on a
+    /// host; after a step of one of these, that one is killed with it, as with their container.
+    pub(super) fn of_a_server(wanted: F) -> Self {
+        Self {
+            is_server: true,
+            ..Self::new(wanted)
         }
     }
 
@@ -115,6 +132,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
             | Options::PTRACE_O_TRACEVFORK;
         ptrace::seize(root, options).expect("PTRACE_SEIZE");
         self.tracees.insert(root, Tracee::default());
+        self.server = self.is_server.then_some(root);
         kill(root, Signal::SIGCONT).expect("SIGCONT");
     }
 
@@ -172,7 +190,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
 
     /// A step of the program that was, if it was ours, and else of the one that is.
     fn has_executed(&mut self, pid: Pid) {
-        let now = program_of(pid);
+        let now = program_of(pid, self.is_server);
         let tracee = self.tracees.entry(pid).or_default();
         tracee.call = None;
         let before = std::mem::replace(&mut tracee.program, now.clone());
@@ -207,7 +225,12 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         *nth += 1;
         let step = Step::new(program, call, *nth);
         if (self.wanted)(&step) {
-            kill(pid, Signal::SIGKILL).expect("it is stopped");
+            let own = program == SERVER;
+            let server = self.server.into_iter();
+            // The server first: it isn't to see how its program ends.
+            for victim in server.chain((self.server.is_none() || !own).then_some(pid)) {
+                kill(victim, Signal::SIGKILL).expect("it is stopped");
+            }
             self.killed = true;
         }
     }
@@ -225,15 +248,18 @@ fn wait() -> WaitStatus {
     waitpid(None, Some(flags)).expect("waitpid")
 }
 
-/// Which of our programs a process runs, and for the hook what it was called for.
-fn program_of(pid: Pid) -> Option<String> {
+/// Which of our programs a process runs, and for the hook what it was called for; others have their
+/// name where `all` are asked for.
+fn program_of(pid: Pid, all: bool) -> Option<String> {
     let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let name = program.file_name()?.as_bytes();
-    if name.starts_with(b"runcrust") {
-        return Some("runcrust".to_owned());
+    for ours in ["runcrust", SERVER] {
+        if name.starts_with(ours.as_bytes()) {
+            return Some(ours.to_owned());
+        }
     }
     if name != b"crust-mount-hook" {
-        return None;
+        return all.then(|| String::from_utf8_lossy(name).into_owned());
     }
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let verb = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();

@@ -1,10 +1,12 @@
 //! Volumes that come when the pod is there already, and what `crust_ops` does for one that runs.
 
+use std::collections::HashMap;
 use std::fs;
 
+use runcrust_tests::csi::{Csi, create_request, filesystem, mount_of};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{CriPod, LoopDevice, Node, Ops, on_each_delegate};
+use runcrust_tests::{CriPod, LoopDevice, Node, Ops, host, on_each_delegate};
 
 use crate::{POD, containerd};
 
@@ -68,5 +70,37 @@ on_each_delegate! {
         ops.unstage(&target).unwrap();
         device.wait_until_free(PATIENCE);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    fn crust_csi_defers_for_a_pod_and_mounts_for_the_next(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let mut request = create_request("pv-1", filesystem("ext4"));
+        request.parameters.insert("crust.dev/defer".to_owned(), "true".to_owned());
+        let mut volume = csi.created(request);
+        mount_of(&mut volume.capability).volume_mount_group = "2000".into();
+        csi.call(volume.stage()).unwrap();
+        let target = csi.target(POD, "pv-1");
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        // As kubelet does each: the volume's context is the pod's only difference.
+        for (written, context) in [("deferred", volume.context.clone()), ("plain", HashMap::new())] {
+            volume.context = context;
+            csi.call(volume.publish(&target)).unwrap();
+            let on_the_host = host::mountinfo_mentions(&csi.device(&volume.id)).len();
+            assert_eq!(on_the_host, usize::from(written == "plain"));
+            let pod = CriPod::run(&containerd, POD);
+            let one = pod.app("one", &target);
+            assert_eq!(cri.sh(&one, "stat -c '%g %a' /data"), "2000 2775");
+            let script = format!("echo {written} >> /data/file; head -n 1 /data/file");
+            assert_eq!(cri.sh(&one, &script), "deferred");
+            assert!(!csi.call(volume.stats(&target)).unwrap().volume_condition.unwrap().abnormal);
+            pod.end();
+            node.assert_released();
+            csi.call(volume.unpublish(&target)).unwrap();
+        }
+        csi.call(volume.unstage()).unwrap();
+        csi.call(volume.delete()).unwrap();
     }
 }

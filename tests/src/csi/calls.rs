@@ -1,0 +1,142 @@
+//! Blocking calls of the three services, by their requests.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crust_proto::csi::v1::controller_client::ControllerClient;
+use crust_proto::csi::v1::identity_client::IdentityClient;
+use crust_proto::csi::v1::node_client::NodeClient;
+use crust_proto::csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
+    GetPluginInfoRequest, GetPluginInfoResponse, ListVolumesRequest, ListVolumesResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodePublishVolumeResponse, NodeStageVolumeRequest, NodeStageVolumeResponse,
+    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
+    ValidateVolumeCapabilitiesResponse,
+};
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::wait::on_this_machine;
+
+/// For one call: as long as kubelet waits.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A request that a CSI plugin answers.
+pub trait Call: Clone + Debug + Send + 'static {
+    /// The answer.
+    type Answer: Debug + Send;
+
+    /// Calls.
+    fn on(
+        self,
+        channel: Channel,
+    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+}
+
+macro_rules! calls {
+    ($($client:ident $method:ident $request:ident $answer:ident),+ $(,)?) => {$(
+        impl Call for $request {
+            type Answer = $answer;
+
+            async fn on(self, channel: Channel) -> Result<Response<$answer>, Status> {
+                $client::new(channel).$method(self).await
+            }
+        }
+    )+};
+}
+
+calls! {
+    IdentityClient get_plugin_info GetPluginInfoRequest GetPluginInfoResponse,
+    IdentityClient get_plugin_capabilities GetPluginCapabilitiesRequest GetPluginCapabilitiesResponse,
+    IdentityClient probe ProbeRequest ProbeResponse,
+    ControllerClient create_volume CreateVolumeRequest CreateVolumeResponse,
+    ControllerClient delete_volume DeleteVolumeRequest DeleteVolumeResponse,
+    ControllerClient validate_volume_capabilities ValidateVolumeCapabilitiesRequest ValidateVolumeCapabilitiesResponse,
+    ControllerClient list_volumes ListVolumesRequest ListVolumesResponse,
+    ControllerClient get_capacity GetCapacityRequest GetCapacityResponse,
+    ControllerClient controller_get_capabilities ControllerGetCapabilitiesRequest ControllerGetCapabilitiesResponse,
+    ControllerClient controller_expand_volume ControllerExpandVolumeRequest ControllerExpandVolumeResponse,
+    NodeClient node_stage_volume NodeStageVolumeRequest NodeStageVolumeResponse,
+    NodeClient node_unstage_volume NodeUnstageVolumeRequest NodeUnstageVolumeResponse,
+    NodeClient node_publish_volume NodePublishVolumeRequest NodePublishVolumeResponse,
+    NodeClient node_unpublish_volume NodeUnpublishVolumeRequest NodeUnpublishVolumeResponse,
+    NodeClient node_get_volume_stats NodeGetVolumeStatsRequest NodeGetVolumeStatsResponse,
+    NodeClient node_expand_volume NodeExpandVolumeRequest NodeExpandVolumeResponse,
+    NodeClient node_get_capabilities NodeGetCapabilitiesRequest NodeGetCapabilitiesResponse,
+    NodeClient node_get_info NodeGetInfoRequest NodeGetInfoResponse,
+}
+
+/// Who calls a driver by its socket; each call connects anew.
+#[derive(Debug)]
+pub struct CsiClient {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl CsiClient {
+    /// Of whoever listens there.
+    pub fn of(socket: &Path) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Self {
+            socket: socket.to_owned(),
+            runtime: runtime.expect("a tokio runtime"),
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// One call.
+    pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
+        let channel = self.channel();
+        Ok(self.runtime.block_on(call.on(channel))?.into_inner())
+    }
+
+    /// Two calls at a time, on connections of their own.
+    pub fn both<A: Call, B: Call>(
+        &self,
+        one: A,
+        other: B,
+    ) -> (Result<A::Answer, Status>, Result<B::Answer, Status>) {
+        let calls = (one.on(self.channel()), other.on(self.channel()));
+        let (one, other) = self
+            .runtime
+            .block_on(async { tokio::join!(calls.0, calls.1) });
+        (
+            one.map(Response::into_inner),
+            other.map(Response::into_inner),
+        )
+    }
+
+    /// The same call, so many times at a time.
+    pub fn at_once<C: Call>(&self, call: &C, times: usize) -> Vec<Result<C::Answer, Status>> {
+        let channel = self.channel();
+        let calls = (0..times).map(|_| tokio::spawn(call.clone().on(channel.clone())));
+        self.runtime.block_on(async {
+            let mut answers = Vec::new();
+            for call in calls.collect::<Vec<_>>() {
+                let answer = call.await.expect("a client");
+                answers.push(answer.map(Response::into_inner));
+            }
+            answers
+        })
+    }
+
+    fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", self.socket.display()));
+        let endpoint = endpoint.expect("a socket's path");
+        let _inside = self.runtime.enter();
+        endpoint.timeout(on_this_machine(DEADLINE)).connect_lazy()
+    }
+}

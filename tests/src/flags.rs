@@ -1,0 +1,29 @@
+//! What a program of ours says of its command line.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use crate::{Run, binary};
+
+/// Its long options, without the `--`, with their defaults.
+///
+/// # Panics
+///
+/// When it hasn't been built, or `--help` fails.
+pub fn of(program: &str) -> BTreeMap<String, Option<String>> {
+    let help = Run::of(Command::new(binary(program)).arg("--help")).success();
+    let mut flags = BTreeMap::new();
+    let mut last = String::new();
+    for line in help.stdout.lines().map(str::trim) {
+        let option = line.strip_prefix('-').and_then(|_| line.split_once("--"));
+        if let Some(name) = option.and_then(|(_, option)| option.split(' ').next()) {
+            name.clone_into(&mut last);
+            flags.insert(last.clone(), None);
+        }
+        if let Some((_, default)) = line.split_once("[default: ") {
+            let default = default.trim_end_matches(']').to_owned();
+            flags.insert(last.clone(), Some(default));
+        }
+    }
+    flags
+}

@@ -1,0 +1,157 @@
+//! Calls at the same time: of two for one volume one may be told to come again, and none is done twice.
+
+use std::fs;
+use std::path::PathBuf;
+
+use runcrust_tests::csi::{Call, CsiClient, create_request, filesystem};
+use runcrust_tests::host::mounts_below;
+use tonic::{Code, Status};
+
+use crate::scene::{Scene, read, write};
+
+const TIMES: usize = 8;
+
+/// At least one has worked; the others too, or they were aborted.
+#[track_caller]
+fn only_aborted<T: std::fmt::Debug>(answers: Vec<Result<T, Status>>) -> Vec<T> {
+    let mut done = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(answer) => done.push(answer),
+            Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
+        }
+    }
+    assert!(!done.is_empty(), "none was carried out");
+    done
+}
+
+fn at_once<C: Call>(scene: &Scene, call: &C) -> Vec<C::Answer> {
+    only_aborted(scene.client().at_once(call, TIMES))
+}
+
+#[test]
+fn one_volume_is_made_once_and_used_once() {
+    let scene = Scene::new();
+    // Which grows everywhere.
+    let made = at_once(&scene, &create_request("pv", filesystem("xfs")));
+    assert!(made.iter().all(|it| *it == made[0]), "{made:?}");
+    let volume = scene.volume("pv", filesystem("xfs"));
+    assert_eq!(scene.ids(), [volume.id.as_str()]);
+
+    at_once(&scene, &volume.stage());
+    let _ = scene.device(&volume.id);
+    let target = scene.target("pod", "pv");
+    at_once(&scene, &volume.publish(&target));
+    assert_eq!(mounts_below(&target), [target.as_path()]);
+    write(&target, "file", "data");
+    at_once(&scene, &volume.publish(&target));
+    assert_eq!(read(&target, "file"), "data");
+    at_once(&scene, &volume.grow(volume.capacity * 2));
+    at_once(&scene, &volume.expand(&target, volume.capacity * 2));
+    at_once(&scene, &volume.unpublish(&target));
+    assert!(!target.exists());
+    at_once(&scene, &volume.unstage());
+    assert_eq!(scene.devices(&volume.id), Vec::<PathBuf>::new());
+    at_once(&scene, &volume.delete());
+    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+}
+
+/// Were it made a second time, it would have another UUID, or the first pod's data would have gone.
+#[test]
+fn a_file_system_is_made_once() {
+    let scene = Scene::new();
+    for round in 0..5 {
+        let volume = scene.volume("pv", filesystem("ext4"));
+        let target = scene.target("pod", "pv");
+        let (staged, again) = scene.both(volume.stage(), volume.stage());
+        only_aborted(vec![staged, again]);
+        let superblock = || {
+            let image = fs::read(scene.image(&volume.id)).expect("its image");
+            image[1024 + 104..1024 + 120].to_vec()
+        };
+        let uuid = superblock();
+        scene
+            .call(volume.publish(&target))
+            .expect("NodePublishVolume");
+        write(&target, "file", "data");
+        only_aborted(scene.client().at_once(&volume.stage(), TIMES));
+        assert_eq!(superblock(), uuid, "round {round}");
+        scene.put_away(&volume, &[&target]);
+    }
+}
+
+#[test]
+fn opposites_end_in_one_of_the_two() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.target("pod", "pv");
+    for _ in 0..10 {
+        let (published, unpublished) =
+            scene.both(volume.publish(&target), volume.unpublish(&target));
+        let worked = [published.is_ok(), unpublished.is_ok()];
+        assert!(worked.contains(&true), "{published:?} {unpublished:?}");
+        let mounts = mounts_below(&target);
+        assert!(
+            mounts.is_empty() || mounts == [target.as_path()],
+            "{mounts:?}"
+        );
+        assert!(
+            published.is_ok() || mounts.is_empty(),
+            "mounted, and nobody knows: {mounts:?}"
+        );
+    }
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn staging_and_deleting_end_in_one_of_the_two() {
+    let scene = Scene::new();
+    for _ in 0..10 {
+        let volume = scene.volume("pv", filesystem("ext4"));
+        let (staged, deleted) = scene.both(volume.stage(), volume.delete());
+        match (staged, deleted) {
+            (Ok(_), Err(_)) => scene.put_away(&volume, &[]),
+            (Err(_), Ok(_)) => assert_eq!(scene.left(), Vec::<PathBuf>::new()),
+            (Ok(_), Ok(_)) => panic!("it was staged, and it has gone"),
+            (Err(one), Err(other)) => panic!("neither: {one}, {other}"),
+        }
+    }
+}
+
+#[test]
+fn volumes_do_not_wait_for_one_another() {
+    let scene = Scene::new();
+    let lives = |index: usize| {
+        let volume = scene.volume(&format!("pv-{index}"), filesystem("ext4"));
+        let target = scene.target("pod", &format!("pv-{index}"));
+        let client = CsiClient::of(scene.socket());
+        move || {
+            for _ in 0..3 {
+                client.call(volume.stage()).expect("NodeStageVolume");
+                client
+                    .call(volume.publish(&target))
+                    .expect("NodePublishVolume");
+                write(&target, "file", &volume.id);
+                client
+                    .call(volume.unpublish(&target))
+                    .expect("NodeUnpublishVolume");
+                client
+                    .call(volume.publish(&target))
+                    .expect("NodePublishVolume");
+                assert_eq!(read(&target, "file"), volume.id);
+                client
+                    .call(volume.unpublish(&target))
+                    .expect("NodeUnpublishVolume");
+                client.call(volume.unstage()).expect("NodeUnstageVolume");
+            }
+            client.call(volume.delete()).expect("DeleteVolume");
+        }
+    };
+    let lives: Vec<_> = (0..6).map(lives).collect();
+    std::thread::scope(|scope| {
+        for life in lives {
+            scope.spawn(life);
+        }
+    });
+    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+}

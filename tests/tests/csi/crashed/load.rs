@@ -1,0 +1,125 @@
+//! Orchestrators that go on trying, and a driver that is killed again and again under them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, filesystem};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::random::{Random, seed};
+use runcrust_tests::{comes_true, wait_until};
+use tonic::Code;
+
+use crate::scene::{Scene, read, write};
+
+const VOLUMES: usize = 6;
+
+/// How often it is killed: `RUNCRUST_TORTURE`, or 20 times.
+fn kills() -> usize {
+    std::env::var("RUNCRUST_TORTURE").map_or(20, |times| {
+        times.parse().expect("RUNCRUST_TORTURE is a number")
+    })
+}
+
+/// A volume's orchestrator.
+struct Orchestrator<'s> {
+    client: CsiClient,
+    volume: CsiVolume,
+    target: PathBuf,
+    /// All calls of all of them that have worked.
+    done: &'s AtomicUsize,
+}
+
+impl Orchestrator<'_> {
+    /// Until it works. Nothing but the driver's end keeps it from that.
+    fn until_done<C: Call>(&self, call: &C) {
+        let mut last = None;
+        let done = comes_true(PATIENCE, || {
+            let Err(status) = self.client.call(call.clone()) else {
+                return true;
+            };
+            let is_the_end = matches!(
+                status.code(),
+                Code::Unavailable
+                    | Code::Cancelled
+                    | Code::Unknown
+                    | Code::Aborted
+                    | Code::Internal
+            );
+            assert!(is_the_end, "{call:?}: {status}");
+            last = Some(status);
+            false
+        });
+        assert!(done, "{call:?}: {last:?}");
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One pod after the other, each of which finds what the one before has written.
+    fn work(&self, is_over: &AtomicBool) {
+        let mut written = None;
+        for pod in 0_usize.. {
+            self.until_done(&self.volume.stage());
+            self.until_done(&self.volume.publish(&self.target));
+            if self.volume.capability != block() {
+                if let Some(before) = written {
+                    assert_eq!(read(&self.target, "file"), format!("{before}"));
+                }
+                write(&self.target, "file", &pod.to_string());
+                written = Some(pod);
+            }
+            self.until_done(&self.volume.unpublish(&self.target));
+            self.until_done(&self.volume.unstage());
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.until_done(&self.volume.delete());
+    }
+}
+
+#[test]
+fn at_any_moment_under_load() {
+    let scene = Scene::new();
+    let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let orchestrator = |index: usize| {
+        let name = format!("pv-{index}");
+        let capability = match index {
+            0 => block(),
+            1 => filesystem("xfs"),
+            _ => filesystem("ext4"),
+        };
+        Orchestrator {
+            volume: scene.volume(&name, capability),
+            target: scene.target("pod", &name),
+            client: CsiClient::of(scene.socket()),
+            done: &done,
+        }
+    };
+    let orchestrators: Vec<_> = (0..VOLUMES).map(orchestrator).collect();
+    let ids: Vec<String> = orchestrators
+        .iter()
+        .map(|it| it.volume.id.clone())
+        .collect();
+    let mut random = Random::new(seed());
+    // Asserted when nobody works any more.
+    let mut several = Vec::new();
+    std::thread::scope(|scope| {
+        let working = orchestrators.into_iter().map(|orchestrator| {
+            let is_over = &is_over;
+            scope.spawn(move || orchestrator.work(is_over))
+        });
+        let working: Vec<_> = working.collect();
+        for _ in 0..kills() {
+            let enough = done.load(Ordering::Relaxed) + 1 + random.below(20);
+            wait_until("so many calls", PATIENCE, || {
+                let has_failed = working.iter().any(ScopedJoinHandle::is_finished);
+                has_failed || done.load(Ordering::Relaxed) >= enough
+            });
+            scene.restart(&[]);
+            several.extend(ids.iter().filter(|id| scene.devices(id).len() > 1));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(several.is_empty(), "several devices: {several:?}");
+    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+}

@@ -1,0 +1,85 @@
+//! Volumes' names, and the place that they are made at.
+
+use crust_proto::csi::v1::{NodeGetInfoRequest, Topology, TopologyRequirement};
+use runcrust_tests::csi::{create_request, filesystem};
+use tonic::Code;
+
+use crate::scene::Scene;
+use crate::{refused, refused_as};
+
+#[test]
+fn any_name_is_a_name_but_not_a_longer_one_or_a_terminals_language() {
+    let scene = Scene::new();
+    let longest = "n".repeat(128);
+    let wide = "ä".repeat(64);
+    let allowed = [
+        "pvc-1",
+        "../../x",
+        "a/b",
+        " ",
+        ".",
+        "tab\tnew\nline\r",
+        "🦀",
+        &longest,
+        &wide,
+    ];
+    for name in allowed {
+        let _ = scene.volume(name, filesystem("ext4"));
+    }
+    assert_eq!(
+        scene.ids().len(),
+        allowed.len(),
+        "each has a volume of its own"
+    );
+    let too_long = "n".repeat(129);
+    let too_wide = "ä".repeat(65);
+    for name in [
+        "a\0b",
+        "\u{1}",
+        "\u{b}",
+        "\u{1b}[2J",
+        "\u{7f}",
+        "\u{85}",
+        &too_long,
+        &too_wide,
+    ] {
+        let message = refused(
+            scene.call(create_request(name, filesystem("ext4"))),
+            Code::InvalidArgument,
+        );
+        assert!(message.contains("name"), "{name:?}: {message}");
+    }
+    assert_eq!(scene.ids().len(), allowed.len());
+}
+
+#[test]
+fn a_volume_is_on_this_node_or_nowhere() {
+    let scene = Scene::new();
+    let here = scene
+        .call(NodeGetInfoRequest {})
+        .expect("NodeGetInfo")
+        .accessible_topology;
+    let here = here.expect("where it is");
+    let mut there = here.clone();
+    for place in there.segments.values_mut() {
+        "another".clone_into(place);
+    }
+    let created = |name: &str, requisite: &[&Topology], preferred: &[&Topology]| {
+        let owned = |places: &[&Topology]| places.iter().copied().cloned().collect();
+        let mut request = create_request(name, filesystem("ext4"));
+        request.accessibility_requirements = Some(TopologyRequirement {
+            requisite: owned(requisite),
+            preferred: owned(preferred),
+        });
+        scene.call(request)
+    };
+    created("a", &[&here], &[&here]).expect("here");
+    created("b", &[&there, &here], &[&there]).expect("rather there");
+    created("c", &[], &[&there]).expect("preferred alone");
+    refused_as(
+        created("d", &[&there], &[]),
+        Code::ResourceExhausted,
+        "elsewhere",
+    );
+    assert_eq!(scene.ids().len(), 3);
+}

@@ -1,0 +1,171 @@
+//! A data directory in which something is wrong: nobody's data are given up, and the other volumes go on.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crust_proto::csi::v1::{GetCapacityRequest, ProbeRequest};
+use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem};
+use runcrust_tests::{Csi, Delegate, Node, Run, mounts};
+use tonic::Code;
+
+use crate::refused;
+use crate::scene::{Scene, read, write};
+
+fn record(scene: &Scene, volume: &CsiVolume) -> PathBuf {
+    scene
+        .data()
+        .join("volumes")
+        .join(format!("{}.json", volume.id))
+}
+
+/// With a file, and given back.
+fn used(scene: &Scene) -> CsiVolume {
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    scene.take_back(&volume, &[&target]);
+    volume
+}
+
+/// An attribute as chattr(1) sets it; taken back when it is dropped.
+struct Immutable(PathBuf);
+
+impl Immutable {
+    fn make(path: &Path) -> Self {
+        let _ = Run::of(Command::new("chattr").arg("+i").arg(path)).success();
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Immutable {
+    fn drop(&mut self) {
+        let _ = Run::of(Command::new("chattr").arg("-i").arg(&self.0));
+    }
+}
+
+#[test]
+fn an_image_without_its_record_is_nobodys_to_remove() {
+    let scene = Scene::new();
+    let volume = used(&scene);
+    let (record, aside) = (record(&scene, &volume), scene.node.dir().join("aside"));
+    fs::rename(&record, &aside).unwrap();
+    let request = create_request("pv", filesystem("ext4"));
+    let error = refused(scene.call(request.clone()), Code::Internal);
+    assert!(error.contains("without a record"), "{error}");
+    refused(scene.call(volume.delete()), Code::Internal);
+    fs::rename(&aside, &record).unwrap();
+    scene.call(request).unwrap();
+    scene.call(volume.stage()).unwrap();
+    let target = scene.publish(&volume, "pod");
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn one_that_something_is_mounted_over_is_not_used() {
+    let node = Node::guarded(Delegate::Runc, "");
+    // On a directory of the test's own, so that what is mounted there goes with it.
+    let data = node.dir().subdir("data");
+    let data = data.join("csi");
+    let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);
+    let request = create_request("pv", filesystem("ext4"));
+    csi.call(request.clone()).unwrap();
+    csi.call(ProbeRequest::default()).unwrap();
+    mounts::tmpfs(&data);
+    let error = refused(
+        csi.call(create_request("other", filesystem("ext4"))),
+        Code::Internal,
+    );
+    assert!(error.contains("mounted over it"), "{error}");
+    refused(csi.call(request), Code::Internal);
+    refused(csi.call(ProbeRequest::default()), Code::Internal);
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    nix::mount::umount(&data).unwrap();
+    csi.call(ProbeRequest::default()).unwrap();
+}
+
+#[test]
+fn growth_does_not_hide_that_an_image_was_cut() {
+    let scene = Scene::new();
+    let volume = used(&scene);
+    let image = File::options()
+        .write(true)
+        .open(scene.image(&volume.id))
+        .unwrap();
+    image.set_len(16 << 20).unwrap();
+    let error = refused(scene.call(volume.grow(64 << 20)), Code::FailedPrecondition);
+    assert!(error.contains("it was cut"), "{error}");
+    assert_eq!(image.metadata().unwrap().len(), 16 << 20);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_its_own_volumes_matter() {
+    let scene = Scene::new();
+    let bad = scene.volume("bad", block());
+    fs::write(record(&scene, &bad), r#"{"version": 2}"#).unwrap();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    assert_eq!(scene.ids(), [volume.id.as_str()]);
+    scene.call(GetCapacityRequest::default()).unwrap();
+    scene.call(volume.grow(64 << 20)).unwrap();
+    let target = scene.publish(&volume, "pod");
+    for _ in 0..2 {
+        scene.call(volume.unpublish(&target)).unwrap();
+    }
+    let error = refused(scene.call(bad.stage()), Code::Internal);
+    assert!(error.contains(&bad.id), "{error}");
+    scene.restart(&[]);
+    scene.call(volume.unstage()).unwrap();
+}
+
+#[test]
+fn an_image_that_cannot_be_removed_does_not_keep_the_driver_from_starting() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", block());
+    let other = scene.volume("other", block());
+    let immutable = Immutable::make(&scene.image(&volume.id));
+    refused(scene.call(volume.delete()), Code::Internal);
+    scene.restart(&[]);
+    assert_eq!(
+        scene.ids(),
+        [other.id.as_str()],
+        "it is about to be deleted"
+    );
+    drop(immutable);
+    scene.call(volume.delete()).unwrap();
+    scene.call(other.delete()).unwrap();
+    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn on_a_full_disk_everything_can_be_given_back() {
+    let node = Node::guarded(Delegate::Runc, "");
+    let data = node.dir().subdir("small");
+    let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 64);
+    mounts::mount(disk.path(), &data, "ext4");
+    let data = data.join("csi");
+    let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);
+    let volume = csi.volume("pv", block());
+    csi.call(volume.stage()).unwrap();
+    let target = csi.target("pod", "pv");
+    csi.call(volume.publish(&target)).unwrap();
+    let filler = File::create(data.with_file_name("filler")).unwrap();
+    let zeros = vec![0; 4096];
+    let mut at = 0;
+    while filler.write_all_at(&zeros, at).is_ok() {
+        at += 4096;
+    }
+    csi.call(volume.unpublish(&target)).unwrap();
+    csi.call(volume.unstage()).unwrap();
+    assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
+    csi.call(volume.delete()).unwrap();
+    assert!(
+        !data
+            .join("images")
+            .join(format!("{}.img", volume.id))
+            .exists()
+    );
+    csi.kill();
+    drop(filler);
+}

@@ -1,0 +1,221 @@
+//! Volumes that kubelet asks to be deferred (KEP-2857): `defer_fs_ops`.
+
+use std::fs;
+
+use crust_proto::csi::v1::volume_usage::Unit;
+use crust_proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeUnpublishVolumeRequest,
+};
+use runcrust_tests::container::end;
+use runcrust_tests::csi::{Csi, CsiVolume, block, filesystem, mount_of};
+use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
+use runcrust_tests::{Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate};
+use tonic::Code;
+
+use crate::{deferring, refused};
+
+const POD: &str = "cccccccc-1111-2222-3333-000000000000";
+const OTHER_POD: &str = "cccccccc-1111-2222-3333-000000000001";
+
+fn stats(volume: &CsiVolume, target: &std::path::Path) -> NodeGetVolumeStatsRequest {
+    NodeGetVolumeStatsRequest {
+        defer_fs_ops: true,
+        ..volume.stats(target)
+    }
+}
+
+fn unpublish(volume: &CsiVolume, target: &std::path::Path) -> NodeUnpublishVolumeRequest {
+    NodeUnpublishVolumeRequest {
+        defer_fs_ops: true,
+        ..volume.unpublish(target)
+    }
+}
+
+fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
+    const MORE: i64 = 256 << 20;
+    let node = Node::trusted(delegate, "");
+    let _ops = Ops::start(&node);
+    let csi = Csi::start(&node);
+    let volume = csi.volume("pv-1", filesystem(fstype));
+    let target = csi.target(POD, "pv-1");
+    csi.call(volume.stage()).unwrap();
+    csi.call(deferring(&volume, &target)).unwrap();
+    let sandbox = node.sandbox(POD);
+    let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+    let app = node.run(&bundle.script(WRITER).write());
+    let one = wait_for_more(&app, 3);
+    let size = |app: &Container| -> i64 {
+        let text = app.sh("stat -f -c '%S %b' /data");
+        text.split(' ')
+            .map(|word| word.parse::<i64>().unwrap())
+            .product()
+    };
+    let before = size(&app);
+
+    let after = volume.capacity + MORE;
+    let expand = NodeExpandVolumeRequest {
+        defer_fs_ops: true,
+        ..volume.expand(&target, after)
+    };
+    let error = refused(csi.call(expand.clone()), Code::OutOfRange);
+    assert!(
+        error.contains("ControllerExpandVolume comes first"),
+        "{error}"
+    );
+    let grown = csi.call(volume.grow(after)).unwrap();
+    assert_eq!(
+        (grown.capacity_bytes, grown.node_expansion_required),
+        (after, true)
+    );
+    assert_eq!(size(&app), before, "not yet");
+    assert_eq!(csi.call(expand.clone()).unwrap().capacity_bytes, after);
+    assert_eq!(csi.call(expand).unwrap().capacity_bytes, after, "again");
+    assert!(
+        size(&app) >= before + MORE / 10 * 9,
+        "{} after {before}",
+        size(&app)
+    );
+    wait_for_more(&app, one);
+    assert_all_there(&app);
+    end([app, sandbox]);
+    csi.call(unpublish(&volume, &target)).unwrap();
+}
+
+on_each_delegate! {
+    fn a_volumes_life_deferred_and_plain_by_turns(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let mut volume = csi.volume("pv-1", filesystem("ext4"));
+        mount_of(&mut volume.capability).volume_supplemental_group = "4242".into();
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+
+        csi.call(deferring(&volume, &target)).unwrap();
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands in it");
+        assert_eq!(fs::read_dir(&volume.staging).unwrap().count(), 0, "nor there");
+        let device = csi.device(&volume.id);
+        assert_eq!(host::mountinfo_mentions(&device), Vec::<String>::new());
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("echo deferred > /data/one; stat -c '%g %a' /data"), "4242 2775");
+        csi.call(deferring(&volume, &target)).expect("kubelet publishes again after its own restart");
+
+        let answer = csi.call(stats(&volume, &target)).unwrap();
+        let condition = answer.volume_condition.clone().unwrap();
+        assert!(!condition.abnormal, "{condition:?}");
+        let bytes = answer.usage.iter().find(|usage| usage.unit() == Unit::Bytes).unwrap();
+        let df = app.sh("df -P -k /data | tail -n 1");
+        let df: Vec<i64> = df.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        assert_eq!(df, [bytes.total / 1024, bytes.used / 1024, bytes.available / 1024], "{answer:?}");
+
+        let error = refused(csi.call(unpublish(&volume, &target)), Code::FailedPrecondition);
+        assert!(error.contains(sandbox.id()), "{error}");
+        end([app, sandbox]);
+        csi.call(unpublish(&volume, &target)).unwrap();
+        assert!(!target.exists());
+        crate::assert_nothing_left(&node);
+
+        let plain = csi.target(OTHER_POD, "pv-1");
+        csi.call(volume.publish(&plain)).unwrap();
+        assert_eq!(fs::read_to_string(plain.join("one")).unwrap(), "deferred\n");
+        fs::write(plain.join("two"), "plain\n").unwrap();
+        csi.call(volume.unpublish(&plain)).unwrap();
+
+        csi.call(deferring(&volume, &target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("cat /data/one /data/two"), "deferred\nplain");
+        end([app, sandbox]);
+        csi.call(unpublish(&volume, &target)).unwrap();
+        csi.call(volume.unstage()).unwrap();
+        assert_eq!(csi.devices(&volume.id), Vec::<std::path::PathBuf>::new());
+        csi.call(volume.delete()).unwrap();
+        assert_eq!(csi.left(), Vec::<std::path::PathBuf>::new());
+    }
+
+    fn an_xfs_grows_while_a_pod_writes(delegate: Delegate) {
+        grows_under_a_writer(delegate, "xfs");
+    }
+
+    #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+    fn an_ext4_grows_while_a_pod_writes(delegate: Delegate) {
+        grows_under_a_writer(delegate, "ext4");
+    }
+
+    fn what_a_pod_under_another_handler_wrote_is_told_and_kept(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        csi.call(deferring(&volume, &target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        fs::create_dir(target.join("logs")).unwrap();
+        fs::write(target.join("logs/astray"), "somebody's data").unwrap();
+        let condition = csi.call(stats(&volume, &target)).unwrap().volume_condition.unwrap();
+        assert!(condition.abnormal, "{condition:?}");
+        end([app, sandbox]);
+        csi.call(unpublish(&volume, &target)).unwrap();
+        assert!(!target.exists());
+        let quarantine = node.handler().kubelet_dir().join("plugins").join(runcrust_tests::csi::DRIVER).join("quarantine");
+        let kept: Vec<_> = fs::read_dir(&quarantine).unwrap().map(|it| it.unwrap().path()).collect();
+        let [kept] = &kept[..] else { panic!("{kept:?}") };
+        assert_eq!(fs::read_to_string(kept.join("logs/astray")).unwrap(), "somebody's data");
+        let log = csi.log();
+        let told = log.lines().find(|line| line.contains(" WARN ") && line.contains("somebody has written files"));
+        assert!(told.is_some_and(|line| line.contains(kept.to_str().unwrap())), "{log}");
+    }
+
+    fn a_pod_under_another_handler_alone_is_told_too(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        csi.call(deferring(&volume, &target)).unwrap();
+        refused(csi.call(stats(&volume, &target)), Code::FailedPrecondition);
+        let bare = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let app = Container::running(&Runtime::bare(delegate), &bare);
+        app.sh("echo astray > /data/file");
+        let answer = csi.call(stats(&volume, &target)).unwrap();
+        let condition = answer.volume_condition.unwrap();
+        assert!(condition.abnormal && condition.message.contains("handler without runcrust"), "{condition:?}");
+        app.end();
+        csi.call(unpublish(&volume, &target)).unwrap();
+    }
+
+    fn without_crust_ops_kubelet_tries_again(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::stopped(&node, "");
+        let csi = Csi::start(&node);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        let error = refused(csi.call(deferring(&volume, &target)), Code::Unavailable);
+        assert!(error.contains(&volume.id) && error.contains("is crust_ops running"), "{error}");
+        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
+        ops.spawn(ops.command());
+        csi.call(deferring(&volume, &target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("touch /data/file && ls /data"), "file\nlost+found");
+        end([app, sandbox]);
+        csi.call(unpublish(&volume, &target)).unwrap();
+    }
+}
+
+#[test]
+fn a_block_volume_has_nothing_to_defer() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let volume = csi.volume("pv-1", block());
+    let target = csi.target(POD, "pv-1");
+    csi.call(volume.stage()).unwrap();
+    let error = refused(csi.call(deferring(&volume, &target)), Code::InvalidArgument);
+    assert!(error.contains("defer_fs_ops"), "{error}");
+    assert!(!target.exists());
+}

@@ -1,0 +1,232 @@
+//! `ControllerExpandVolume` and `NodeExpandVolume`: larger, never smaller, while it is used.
+
+use std::fs;
+use std::path::Path;
+
+use crust_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest};
+use runcrust_tests::csi::{CsiVolume, block, filesystem};
+use runcrust_tests::node::utf8;
+use tonic::Code;
+
+use crate::scene::{Scene, read, write};
+use crate::{refused, refused_as};
+
+const MIB: i64 = 1 << 20;
+
+fn ranged(volume: &CsiVolume, least: i64, most: i64) -> ControllerExpandVolumeRequest {
+    let mut request = volume.grow(0);
+    request.capacity_range = Some(CapacityRange {
+        required_bytes: least,
+        limit_bytes: most,
+    });
+    request
+}
+
+fn blocks(target: &Path) -> i64 {
+    let stat = nix::sys::statvfs::statvfs(target).expect("statvfs");
+    i64::try_from(stat.blocks() * stat.fragment_size()).expect("it is small")
+}
+
+fn image(scene: &Scene, volume: &CsiVolume) -> i64 {
+    let image = fs::metadata(scene.image(&volume.id)).expect("its image");
+    i64::try_from(image.len()).expect("it is small")
+}
+
+#[test]
+fn a_volume_grows_and_its_growth_can_be_repeated() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    for _ in 0..2 {
+        let grown = scene
+            .call(volume.grow(64 * MIB))
+            .expect("ControllerExpandVolume");
+        assert_eq!(
+            (grown.capacity_bytes, grown.node_expansion_required),
+            (64 * MIB, true)
+        );
+        assert_eq!(image(&scene, &volume), 64 * MIB);
+    }
+    let less = scene
+        .call(volume.grow(40 * MIB))
+        .expect("it has that already");
+    assert_eq!(less.capacity_bytes, 64 * MIB);
+    scene.restart(&[]);
+    let again = scene
+        .call(ranged(&volume, 50 * MIB, 70 * MIB))
+        .expect("within");
+    assert_eq!(again.capacity_bytes, 64 * MIB);
+}
+
+#[test]
+fn a_volume_never_shrinks() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    for (least, most) in [(0, 16 * MIB), (1, volume.capacity - 1)] {
+        let what = format!("{least} to {most}");
+        refused_as(
+            scene.call(ranged(&volume, least, most)),
+            Code::OutOfRange,
+            &what,
+        );
+    }
+    for (least, most) in [(-1, 0), (0, -1), (65 * MIB, 64 * MIB)] {
+        let what = format!("{least} to {most}");
+        refused_as(
+            scene.call(ranged(&volume, least, most)),
+            Code::InvalidArgument,
+            &what,
+        );
+    }
+    refused_as(
+        scene.call(ranged(&volume, i64::MAX, 0)),
+        Code::OutOfRange,
+        "more than a file has",
+    );
+    assert_eq!(image(&scene, &volume), volume.capacity);
+}
+
+fn grows_while_it_is_used(fstype: &str) {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem(fstype));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    let before = blocks(&target);
+    let wanted = volume.capacity * 2;
+    scene
+        .call(volume.grow(wanted))
+        .expect("ControllerExpandVolume");
+    for _ in 0..2 {
+        let grown = scene.call(volume.expand(&target, wanted));
+        assert_eq!(grown.expect("NodeExpandVolume").capacity_bytes, wanted);
+        let now = blocks(&target);
+        assert!(now > before * 3 / 2, "{now} of {before}");
+    }
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}
+
+fn grows_between_its_stage_and_its_publish(fstype: &str) {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem(fstype));
+    let wanted = volume.capacity * 2;
+    scene
+        .call(volume.grow(wanted))
+        .expect("ControllerExpandVolume");
+    let grown = scene.call(volume.expand(&volume.staging, wanted));
+    assert_eq!(grown.expect("NodeExpandVolume").capacity_bytes, wanted);
+    let target = scene.publish(&volume, "pod");
+    assert!(blocks(&target) > volume.capacity, "{}", blocks(&target));
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn an_xfs_grows_while_it_is_used() {
+    grows_while_it_is_used("xfs");
+}
+
+#[test]
+fn a_btrfs_grows_while_it_is_used() {
+    grows_while_it_is_used("btrfs");
+}
+
+#[test]
+#[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+fn an_ext4_grows_while_it_is_used() {
+    grows_while_it_is_used("ext4");
+}
+
+#[test]
+fn an_xfs_grows_between_its_stage_and_its_publish() {
+    grows_between_its_stage_and_its_publish("xfs");
+}
+
+#[test]
+fn a_btrfs_grows_between_its_stage_and_its_publish() {
+    grows_between_its_stage_and_its_publish("btrfs");
+}
+
+#[test]
+#[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+fn an_ext4_grows_between_its_stage_and_its_publish() {
+    grows_between_its_stage_and_its_publish("ext4");
+}
+
+#[test]
+fn a_block_volume_is_larger_at_once() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", block());
+    let target = scene.publish(&volume, "pod");
+    scene
+        .call(volume.grow(volume.capacity * 2))
+        .expect("ControllerExpandVolume");
+    scene
+        .call(volume.expand(&target, volume.capacity * 2))
+        .expect("NodeExpandVolume");
+    let mut blockdev = std::process::Command::new("blockdev");
+    let size = runcrust_tests::Run::of(blockdev.args(["--getsize64", utf8(&target)])).success();
+    assert_eq!(size.stdout.trim().parse(), Ok(volume.capacity * 2));
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn the_node_follows_the_controller_and_does_not_go_before_it() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("xfs"));
+    let target = scene.publish(&volume, "pod");
+    refused(
+        scene.call(volume.expand(&target, volume.capacity * 2)),
+        Code::OutOfRange,
+    );
+    let mut smaller = volume.expand(&target, 0);
+    smaller.capacity_range = Some(CapacityRange {
+        required_bytes: 0,
+        limit_bytes: volume.capacity - 1,
+    });
+    refused(scene.call(smaller), Code::OutOfRange);
+    let mut negative = volume.expand(&target, -1);
+    refused(scene.call(negative.clone()), Code::InvalidArgument);
+    // All that there is.
+    negative.capacity_range = None;
+    scene
+        .call(volume.grow(volume.capacity * 2))
+        .expect("ControllerExpandVolume");
+    let grown = scene.call(negative).expect("NodeExpandVolume");
+    assert_eq!(grown.capacity_bytes, volume.capacity * 2);
+    assert!(blocks(&target) > volume.capacity);
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn where_it_is_neither_staged_nor_published_it_is_not_found() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    let elsewhere = scene.target("other", "pv");
+    refused(
+        scene.call(volume.expand(&elsewhere, volume.capacity)),
+        Code::NotFound,
+    );
+    refused(
+        scene.call(volume.expand(Path::new("/tmp"), volume.capacity)),
+        Code::NotFound,
+    );
+    scene.put_away(&volume, &[&target]);
+}
+
+/// Nobody grows what nobody has: the next stage does.
+#[test]
+fn a_volume_that_grew_offline_is_large_when_it_is_used_again() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("xfs"));
+    scene.take_back(&volume, &[]);
+    scene
+        .call(volume.grow(volume.capacity * 2))
+        .expect("ControllerExpandVolume");
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    let target = scene.publish(&volume, "pod");
+    scene
+        .call(volume.expand(&target, volume.capacity * 2))
+        .expect("NodeExpandVolume");
+    assert!(blocks(&target) > volume.capacity);
+    scene.put_away(&volume, &[&target]);
+}

@@ -1,0 +1,97 @@
+//! Each file system, from its making to its end.
+
+use std::fs;
+
+use runcrust_tests::csi::filesystem;
+use runcrust_tests::host;
+use runcrust_tests::volume::{fsck, mkfs};
+
+use crate::scene::{Scene, read, write};
+
+fn lives(fstype: &str) {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem(fstype));
+    let mut target = scene.publish(&volume, "pod-a");
+    let mounts = host::mounts();
+    let mount = mounts
+        .iter()
+        .find(|mount| mount.point == target)
+        .expect("its mount");
+    assert_eq!(mount.fstype, fstype);
+    for pod in ["pod-b", "pod-c"] {
+        write(&target, "file", pod);
+        scene.take_back(&volume, &[&target]);
+        scene.restart(&[]);
+        scene.call(volume.stage()).expect("NodeStageVolume");
+        target = scene.publish(&volume, pod);
+        assert_eq!(read(&target, "file"), pod);
+    }
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    fsck(fstype, &scene.device(&volume.id));
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn ext4_lives() {
+    lives("ext4");
+}
+
+#[test]
+fn xfs_lives() {
+    lives("xfs");
+}
+
+#[test]
+fn btrfs_lives() {
+    lives("btrfs");
+}
+
+/// As a boot leaves it: nothing mounted, nothing attached, and records that say so.
+#[test]
+fn after_a_boot_it_is_staged_and_published_anew() {
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", filesystem(fstype));
+        let target = scene.publish(&volume, "pod");
+        write(&target, "file", "data");
+        scene.kill_with_the_machine();
+        scene.spawn(scene.command(&[]));
+        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene
+            .call(volume.publish(&target))
+            .expect("NodePublishVolume");
+        assert_eq!(read(&target, "file"), "data");
+        scene.put_away(&volume, &[&target]);
+    }
+}
+
+/// kubelet may find a pod's volume unmounted, and publish without staging.
+#[test]
+fn after_a_boot_publishing_alone_will_do_or_says_what_is_missing() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    scene.kill_with_the_machine();
+    scene.spawn(scene.command(&[]));
+    scene
+        .call(volume.publish(&target))
+        .expect("NodePublishVolume");
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}
+
+/// A file system that somebody else has made is as good as ours.
+#[test]
+fn one_that_is_there_already_is_used() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    mkfs("ext4", &scene.image(&volume.id), &["-L", "by-hand"]);
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    let image = fs::read(scene.image(&volume.id)).expect("its image");
+    let label = image[1024 + 120..].starts_with(b"by-hand");
+    assert!(label, "it was made anew");
+    scene.put_away(&volume, &[]);
+}

@@ -1,0 +1,139 @@
+//! `ListVolumes`: all volumes, page by page, while others come and go.
+
+use std::collections::BTreeSet;
+
+use crust_proto::csi::v1::{ListVolumesRequest, ListVolumesResponse};
+use runcrust_tests::csi::{CsiVolume, filesystem};
+use tonic::Code;
+
+use crate::scene::Scene;
+use crate::{refused, refused_as};
+
+fn volumes(scene: &Scene, count: usize) -> Vec<CsiVolume> {
+    let names = (0..count).map(|index| format!("pv-{index}"));
+    names
+        .map(|name| scene.volume(&name, filesystem("ext4")))
+        .collect()
+}
+
+#[track_caller]
+fn page(scene: &Scene, max_entries: i32, starting_token: &str) -> ListVolumesResponse {
+    let request = ListVolumesRequest {
+        max_entries,
+        starting_token: starting_token.to_owned(),
+    };
+    scene.call(request).expect("ListVolumes")
+}
+
+fn ids(page: &ListVolumesResponse) -> Vec<String> {
+    let volumes = page.entries.iter().map(|entry| entry.volume.as_ref());
+    volumes
+        .map(|volume| volume.expect("it is REQUIRED").volume_id.clone())
+        .collect()
+}
+
+#[test]
+fn there_are_none_at_first() {
+    let scene = Scene::new();
+    assert_eq!(page(&scene, 0, ""), ListVolumesResponse::default());
+    assert_eq!(page(&scene, 5, ""), ListVolumesResponse::default());
+}
+
+#[test]
+fn all_are_told_as_they_were_made() {
+    let scene = Scene::new();
+    let request = runcrust_tests::csi::create_request("pv", filesystem("ext4"));
+    let created = scene.call(request).expect("CreateVolume");
+    let listed = page(&scene, 0, "");
+    assert_eq!(listed.next_token, "");
+    assert_eq!(listed.entries.len(), 1);
+    assert_eq!(listed.entries[0].volume, created.volume);
+    let made = volumes(&scene, 5);
+    assert_eq!(scene.ids().len(), 6);
+    scene.call(made[2].delete()).expect("DeleteVolume");
+    let left = scene.ids();
+    assert!(left.len() == 5 && !left.contains(&made[2].id), "{left:?}");
+}
+
+#[test]
+fn pages_have_each_volume_once() {
+    let scene = Scene::new();
+    let made: BTreeSet<String> = volumes(&scene, 5).into_iter().map(|it| it.id).collect();
+    for size in 1..=6 {
+        let mut told = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = page(&scene, size, &token);
+            assert!(page.entries.len() <= usize::try_from(size).expect("it is small"));
+            told.extend(ids(&page));
+            token = page.next_token;
+            if token.is_empty() {
+                break;
+            }
+            assert!(told.len() < 5, "a token, and no more volumes");
+        }
+        assert_eq!(told.len(), 5, "pages of {size}: {told:?}");
+        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), made);
+    }
+    scene.restart(&[]);
+    let first = page(&scene, 2, "");
+    scene.restart(&[]);
+    assert_eq!(
+        ids(&page(&scene, 0, &first.next_token)).len(),
+        3,
+        "a token outlives the driver"
+    );
+}
+
+/// csi-sanity: "pagination should detect volumes added between pages and accept tokens when the last
+/// volume from a page is deleted".
+#[test]
+fn volumes_that_go_between_pages_are_not_missed() {
+    let scene = Scene::new();
+    let made = volumes(&scene, 6);
+    let delete = |id: &str| {
+        let volume = made
+            .iter()
+            .find(|it| it.id == id)
+            .expect("it is one of them");
+        scene.call(volume.delete()).expect("DeleteVolume");
+    };
+    let all = scene.ids();
+    let first = page(&scene, 2, "");
+    assert_eq!(ids(&first), all[..2]);
+    // The last of a page, and the one that the next begins with.
+    delete(&all[1]);
+    delete(&all[2]);
+    let second = page(&scene, 2, &first.next_token);
+    assert_eq!(ids(&second), all[3..5]);
+    let _ = scene.volume("one more", filesystem("ext4"));
+    let rest = ids(&page(&scene, 0, &second.next_token));
+    assert!(rest.contains(&all[5]), "{rest:?}");
+    for id in [&all[0], &all[3], &all[4], &all[5]] {
+        delete(id);
+    }
+    let after = page(&scene, 2, &second.next_token);
+    assert!(
+        ids(&after).len() <= 1,
+        "only the new one is left: {after:?}"
+    );
+}
+
+#[test]
+fn a_token_that_is_none_is_aborted_and_a_negative_number_refused() {
+    let scene = Scene::new();
+    let _ = volumes(&scene, 2);
+    for token in ["invalid-token", "1", "../lock", "\n", "crust-"] {
+        let request = ListVolumesRequest {
+            max_entries: 1,
+            starting_token: token.to_owned(),
+        };
+        refused_as(scene.call(request), Code::Aborted, token);
+    }
+    let request = ListVolumesRequest {
+        max_entries: -1,
+        starting_token: String::new(),
+    };
+    let message = refused(scene.call(request), Code::InvalidArgument);
+    assert!(message.contains("max_entries"), "{message}");
+}

@@ -1,0 +1,86 @@
+//! Two pods and one volume, by each access mode (KEP-2485), deferred and not.
+
+use crust_proto::csi::v1::volume_capability::access_mode::Mode;
+use runcrust_tests::container::end;
+use runcrust_tests::csi::{Csi, filesystem};
+use runcrust_tests::{Node, Ops, on_each_delegate};
+use tonic::Code;
+
+use crate::{deferring, refused};
+
+const ONE: &str = "eeeeeeee-1111-2222-3333-000000000001";
+const TWO: &str = "eeeeeeee-1111-2222-3333-000000000002";
+
+on_each_delegate! {
+    fn pods_share_a_volume_unless_its_mode_says_one(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        for mode in [Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter, Mode::SingleNodeSingleWriter] {
+            let mut capability = filesystem("ext4");
+            capability.access_mode.as_mut().unwrap().mode = mode.into();
+            let volume = csi.volume(mode.as_str_name(), capability);
+            let targets = [ONE, TWO].map(|pod| csi.target(pod, mode.as_str_name()));
+            csi.call(volume.stage()).unwrap();
+            csi.call(deferring(&volume, &targets[0])).unwrap();
+            let second = csi.call(deferring(&volume, &targets[1]));
+            if mode == Mode::SingleNodeSingleWriter {
+                let error = refused(second, Code::FailedPrecondition);
+                assert!(error.contains(targets[0].to_str().unwrap()), "{error}");
+                assert!(!targets[1].exists());
+            } else {
+                second.unwrap();
+                let sandboxes = [ONE, TWO].map(|pod| node.sandbox(pod));
+                let one = node.app(&sandboxes[0], &targets[0], "/data");
+                let two = node.app(&sandboxes[1], &targets[1], "/data");
+                one.sh("echo hello > /data/file");
+                assert_eq!(two.sh("cat /data/file"), "hello", "{mode:?}");
+                end([one, two]);
+                end(sandboxes);
+                csi.call(volume.unpublish(&targets[1])).unwrap();
+            }
+            csi.call(volume.unpublish(&targets[0])).unwrap();
+            csi.call(volume.unstage()).unwrap();
+        }
+    }
+
+    fn a_volume_is_mounted_by_the_driver_or_by_the_runtime_and_not_by_both(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));
+        csi.call(volume.stage()).unwrap();
+        csi.call(volume.publish(&targets[0])).unwrap();
+        let error = refused(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        assert!(error.contains("the driver mounts it"), "{error}");
+        let error = refused(csi.call(deferring(&volume, &targets[0])), Code::AlreadyExists);
+        assert!(error.contains("mounted by another"), "{error}");
+        csi.call(volume.unpublish(&targets[0])).unwrap();
+        csi.call(deferring(&volume, &targets[1])).unwrap();
+        let error = refused(csi.call(volume.publish(&targets[0])), Code::FailedPrecondition);
+        assert!(error.contains("the container runtime mounts it"), "{error}");
+        csi.call(volume.unpublish(&targets[1])).unwrap();
+    }
+}
+
+#[test]
+fn who_only_reads_is_not_beside_who_writes() {
+    let node = Node::trusted(runcrust_tests::Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let mut volume = csi.volume("pv-1", filesystem("ext4"));
+    let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));
+    csi.call(volume.stage()).unwrap();
+    csi.call(volume.publish(&targets[0])).unwrap();
+    volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeReaderOnly.into();
+    volume.staging = volume.staging.with_file_name("second");
+    std::fs::create_dir(&volume.staging).unwrap();
+    csi.call(volume.stage()).unwrap();
+    let error = refused(
+        csi.call(volume.publish(&targets[1])),
+        Code::FailedPrecondition,
+    );
+    assert!(error.contains("read-only for all pods"), "{error}");
+    csi.call(volume.unstage())
+        .expect("the other staging path is in use, not this one");
+}

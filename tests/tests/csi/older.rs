@@ -1,0 +1,98 @@
+//! Drivers of before: capabilities that are left out, also under running pods (KEP-2857, stories 4 to 6).
+
+use std::fs;
+
+use crust_proto::csi::v1::volume_capability::access_mode::Mode;
+use runcrust_tests::container::end;
+use runcrust_tests::csi::{Csi, filesystem};
+use runcrust_tests::{Node, Ops, host, on_each_delegate};
+use tonic::Code;
+
+use crate::{deferring, refused};
+
+const POD: &str = "ffffffff-1111-2222-3333-000000000000";
+const OTHER_POD: &str = "ffffffff-1111-2222-3333-000000000001";
+const OLDER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
+
+on_each_delegate! {
+    fn a_driver_that_is_upgraded_defers_from_the_next_pod_on(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::with(&node, &OLDER);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        // It doesn't know the field.
+        csi.call(deferring(&volume, &target)).unwrap();
+        fs::write(target.join("file"), "of the host's mount\n").unwrap();
+        csi.restart(&[]);
+        csi.call(volume.unpublish(&target)).unwrap();
+        csi.call(deferring(&volume, &target)).unwrap();
+        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new());
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("cat /data/file"), "of the host's mount");
+        end([app, sandbox]);
+        csi.call(volume.unpublish(&target)).unwrap();
+    }
+
+    fn a_driver_that_is_downgraded_under_a_pod_ends_it_and_the_runtime_forgets_it(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        csi.call(deferring(&volume, &target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        app.sh("echo kept > /data/file");
+        csi.restart(&OLDER);
+        for error in [
+            refused(csi.call(volume.stats(&target)), Code::FailedPrecondition),
+            refused(csi.call(volume.expand(&target, 0)), Code::FailedPrecondition),
+        ] {
+            assert!(error.contains("no DEFER_FS_OPS"), "{error}");
+        }
+        assert_eq!(app.sh("cat /data/file"), "kept");
+        end([app, sandbox]);
+        csi.call(volume.unpublish(&target)).unwrap();
+        assert!(!target.exists());
+        fs::remove_dir(target.parent().unwrap()).expect("kubelet's part");
+        let _ = node.handler().crust(&["gc"]).success();
+        node.assert_nothing_left();
+        csi.call(volume.unstage()).unwrap();
+        csi.call(volume.stage()).unwrap();
+        csi.call(volume.publish(&csi.target(POD, "pv-1"))).unwrap();
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept\n");
+        csi.call(volume.unpublish(&target)).unwrap();
+    }
+
+    fn an_access_mode_has_a_newer_name_from_an_upgrade_on(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::with(&node, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
+        let mut volume = csi.volume("pv-1", filesystem("ext4"));
+        let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
+        csi.call(volume.stage()).unwrap();
+        csi.call(deferring(&volume, &targets[0])).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &targets[0], "/data");
+        csi.restart(&[]);
+        // What kubelet makes of ReadWriteOnce now.
+        volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeMultiWriter.into();
+        csi.call(volume.stage()).expect("kubelet stages again after its own restart");
+        csi.call(deferring(&volume, &targets[0])).expect("and publishes");
+        csi.call(deferring(&volume, &targets[1])).unwrap();
+        let second = node.sandbox(OTHER_POD);
+        let other = node.app(&second, &targets[1], "/data");
+        app.sh("echo shared > /data/file");
+        assert_eq!(other.sh("cat /data/file"), "shared");
+        end([app, other]);
+        end([sandbox, second]);
+        for target in &targets {
+            csi.call(volume.unpublish(target)).unwrap();
+        }
+        csi.call(volume.unstage()).unwrap();
+    }
+}

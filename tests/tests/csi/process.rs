@@ -1,0 +1,94 @@
+//! The process itself: its start, its end, and what it finds of an earlier one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use runcrust_tests::csi::{DRIVER, filesystem};
+
+use crate::scene::{Scene, read, write};
+
+#[test]
+fn a_second_one_on_the_same_data_does_not_start() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let other = format!(
+        "unix://{}",
+        scene.node.handler().path().with_file_name("o").display()
+    );
+    let run = scene.beside(&["--endpoint", &other]);
+    assert!(!run.status.success(), "{run}");
+    assert!(
+        run.stderr.contains("--data-dir"),
+        "it says what to do: {run}"
+    );
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn one_that_is_stopped_leaves_pods_their_volumes() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    let device = scene.device(&volume.id);
+    let ended = scene.stop();
+    assert!(ended.success(), "{ended}: {}", scene.log());
+    assert_eq!(read(&target, "file"), "data");
+    scene.spawn(scene.command(&[]));
+    assert_eq!(scene.device(&volume.id), device);
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn its_directories_and_its_socket_are_roots_alone() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    let mode = |path: PathBuf| fs::metadata(path).expect("stat").permissions().mode() & 0o077;
+    assert_eq!(mode(scene.data().to_owned()), 0);
+    assert_eq!(mode(scene.image(&volume.id)), 0);
+    assert_eq!(mode(scene.socket().to_owned()), 0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_at_the_start() {
+    let scene = Scene::new();
+    let nowhere = scene.data().with_file_name("other");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    for wrong in [
+        ["--endpoint", "tcp://127.0.0.1:1"],
+        ["--endpoint", "unix://relative"],
+        ["--data-dir", "relative"],
+        ["--driver-name", "not a domain"],
+        ["--node-id", ""],
+        ["--capacity", "all"],
+        ["--max-volumes", "all"],
+        ["--without", "EVERYTHING"],
+        ["--log-level", "loud"],
+    ] {
+        let mut arguments = vec!["--data-dir", nowhere];
+        arguments.retain(|_| wrong[0] != "--data-dir");
+        arguments.extend(wrong);
+        let run = scene.beside(&arguments);
+        assert!(!run.status.success(), "{wrong:?}: {run}");
+        assert!(run.stderr.contains(wrong[0]), "{wrong:?}: {run}");
+    }
+    assert!(!fs::exists(nowhere).expect("stat"));
+}
+
+/// Whoever serves under another name sees the same volumes: the data directory is all its state.
+#[test]
+fn its_data_directory_is_all_that_it_knows() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    let name = format!("other.{DRIVER}");
+    scene.restart(&["--driver-name", &name]);
+    assert_eq!(scene.ids(), [volume.id.as_str()]);
+    scene
+        .call(volume.publish(&target))
+        .expect("NodePublishVolume");
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}

@@ -1,0 +1,101 @@
+//! A driver on a node of its own, and the life of its volumes.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use crust_proto::csi::v1::VolumeCapability;
+use runcrust_tests::csi::CsiVolume;
+use runcrust_tests::{Csi, Delegate, Node};
+
+/// Fields are dropped in their order: the driver goes before what it stands on.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) csi: Csi,
+    pub(crate) node: Node,
+}
+
+impl Deref for Scene {
+    type Target = Csi;
+
+    fn deref(&self) -> &Csi {
+        &self.csi
+    }
+}
+
+impl Scene {
+    #[track_caller]
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With further arguments for the driver.
+    #[track_caller]
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let node = Node::trusted(Delegate::Runc, "");
+        let csi = Csi::with(&node, arguments);
+        Self { csi, node }
+    }
+
+    /// A volume that is staged.
+    #[track_caller]
+    pub(crate) fn staged(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
+        let volume = self.volume(name, capability);
+        self.call(volume.stage()).expect("NodeStageVolume");
+        volume
+    }
+
+    /// Publishes a staged volume for a pod.
+    #[track_caller]
+    pub(crate) fn publish(&self, volume: &CsiVolume, pod: &str) -> PathBuf {
+        let target = self.target(pod, "pv");
+        self.call(volume.publish(&target))
+            .expect("NodePublishVolume");
+        target
+    }
+
+    /// Ends a volume that is published there, and unpublishes and unstages it.
+    #[track_caller]
+    pub(crate) fn take_back(&self, volume: &CsiVolume, targets: &[&Path]) {
+        for target in targets {
+            self.call(volume.unpublish(target))
+                .expect("NodeUnpublishVolume");
+        }
+        self.call(volume.unstage()).expect("NodeUnstageVolume");
+        assert_eq!(
+            self.devices(&volume.id),
+            Vec::<PathBuf>::new(),
+            "loop devices"
+        );
+    }
+
+    /// The same, and deletes it: nothing is left of it or any other.
+    #[track_caller]
+    pub(crate) fn put_away(&self, volume: &CsiVolume, targets: &[&Path]) {
+        self.take_back(volume, targets);
+        self.call(volume.delete()).expect("DeleteVolume");
+        assert_eq!(self.left(), Vec::<PathBuf>::new());
+    }
+
+    /// The ids of all volumes.
+    #[track_caller]
+    pub(crate) fn ids(&self) -> Vec<String> {
+        let listed = self.call(crust_proto::csi::v1::ListVolumesRequest::default());
+        let entries = listed.expect("ListVolumes").entries.into_iter();
+        let ids = entries.map(|entry| entry.volume.expect("it is REQUIRED").volume_id);
+        ids.collect()
+    }
+}
+
+/// Writes a file to a published volume.
+#[track_caller]
+pub(crate) fn write(target: &Path, name: &str, data: &str) {
+    fs::write(target.join(name), data).expect("a volume that can be written");
+}
+
+/// Reads one from it.
+#[track_caller]
+pub(crate) fn read(target: &Path, name: &str) -> String {
+    let read = fs::read_to_string(target.join(name));
+    read.unwrap_or_else(|error| panic!("{}: {name}: {error}", target.display()))
+}

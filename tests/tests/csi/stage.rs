@@ -1,0 +1,209 @@
+//! `NodeStageVolume` and `NodeUnstageVolume`: a device with a file system, once, and mounted nowhere.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crust_proto::csi::v1::volume_capability::access_mode::Mode;
+use crust_proto::csi::v1::{NodeStageVolumeRequest, VolumeCapability};
+use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
+use runcrust_tests::host::{mountinfo_mentions, mounts_below};
+use runcrust_tests::volume::{fsck, type_on};
+use tonic::Code;
+
+use crate::scene::{Scene, read, write};
+use crate::{refused, refused_as};
+
+fn with(volume: &CsiVolume, change: impl FnOnce(&mut VolumeCapability)) -> NodeStageVolumeRequest {
+    let mut request = volume.stage();
+    change(request.volume_capability.as_mut().expect("it is there"));
+    request
+}
+
+#[test]
+fn a_stage_makes_a_file_system_and_mounts_nothing() {
+    for (fstype, made) in [
+        ("ext4", "ext4"),
+        ("xfs", "xfs"),
+        ("btrfs", "btrfs"),
+        ("", "ext4"),
+    ] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", filesystem(fstype));
+        let device = scene.device(&volume.id);
+        assert_eq!(type_on(&device), Some(made));
+        assert_eq!(mountinfo_mentions(&device), Vec::<String>::new());
+        assert_eq!(mounts_below(&volume.staging), Vec::<PathBuf>::new());
+        let mut inside = fs::read_dir(&volume.staging).expect("the staging directory");
+        assert!(inside.next().is_none(), "it stays empty");
+        fsck(made, &device);
+        scene.call(volume.unstage()).expect("NodeUnstageVolume");
+        assert!(volume.staging.is_dir(), "it is the orchestrator's");
+        scene.put_away(&volume, &[]);
+    }
+}
+
+#[test]
+fn a_stage_can_be_repeated_and_makes_one_device() {
+    for capability in [filesystem("ext4"), block()] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", capability);
+        let device = scene.device(&volume.id);
+        let made = fs::read(scene.image(&volume.id)).expect("its image");
+        scene.call(volume.stage()).expect("again");
+        assert_eq!(scene.device(&volume.id), device);
+        scene.restart(&[]);
+        scene.call(volume.stage()).expect("after a restart");
+        assert_eq!(scene.device(&volume.id), device);
+        let is_same = fs::read(scene.image(&volume.id)).expect("its image") == made;
+        assert!(
+            is_same || volume.capability != block(),
+            "nothing is written to a block volume"
+        );
+        scene.put_away(&volume, &[]);
+    }
+}
+
+#[test]
+fn staged_again_while_a_pod_has_it_is_fine() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn at_the_same_path_with_another_capability_it_exists() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let others = [
+        (
+            "another type",
+            with(&volume, |it| mount_of(it).fs_type = "xfs".to_owned()),
+        ),
+        (
+            "an option",
+            with(&volume, |it| {
+                mount_of(it).mount_flags = vec!["noatime".to_owned()];
+            }),
+        ),
+        ("a block device", with(&volume, |it| *it = block())),
+        (
+            "a reader",
+            with(&volume, |it| {
+                it.access_mode
+                    .as_mut()
+                    .expect("a mode")
+                    .set_mode(Mode::SingleNodeReaderOnly);
+            }),
+        ),
+    ];
+    for (what, request) in others {
+        refused_as(scene.call(request), Code::AlreadyExists, what);
+    }
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn another_file_system_is_not_made_over_the_one_that_is_there() {
+    let scene = Scene::new();
+    let mut volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    scene.take_back(&volume, &[&target]);
+    let before = fs::read(scene.image(&volume.id)).expect("its image");
+    for other in ["xfs", "btrfs"] {
+        let request = with(&volume, |it| other.clone_into(&mut mount_of(it).fs_type));
+        let message = refused(scene.call(request), Code::FailedPrecondition);
+        assert!(
+            message.contains("ext4") && message.contains(&volume.id),
+            "{message}"
+        );
+    }
+    assert!(
+        fs::read(scene.image(&volume.id)).expect("its image") == before,
+        "it was written to"
+    );
+    volume.capability = filesystem("ext4");
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene
+        .call(volume.publish(&target))
+        .expect("NodePublishVolume");
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn what_cannot_be_used_so_is_refused() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    let mode = |mode: Mode| {
+        with(&volume, |it| {
+            it.access_mode.as_mut().expect("a mode").set_mode(mode);
+        })
+    };
+    let mut context = volume.stage();
+    context
+        .volume_context
+        .insert("crust.dev/defer".to_owned(), "maybe".to_owned());
+    let cases = [
+        ("a mode of several nodes", mode(Mode::MultiNodeMultiWriter)),
+        ("no mode", mode(Mode::Unknown)),
+        (
+            "another type",
+            with(&volume, |it| mount_of(it).fs_type = "ntfs".to_owned()),
+        ),
+        (
+            "a bind",
+            with(&volume, |it| {
+                mount_of(it).mount_flags = vec!["bind".to_owned()];
+            }),
+        ),
+        (
+            "no gid",
+            with(&volume, |it| {
+                mount_of(it).volume_mount_group = "users".to_owned();
+            }),
+        ),
+        ("a context", context),
+    ];
+    for (what, request) in cases {
+        refused_as(scene.call(request), Code::InvalidArgument, what);
+    }
+    assert_eq!(scene.devices(&volume.id), Vec::<PathBuf>::new());
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn an_unstage_can_be_repeated_and_comes_after_the_unpublish() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    scene.call(volume.unstage()).expect("it isn't staged");
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    let target = scene.publish(&volume, "pod");
+    write(&target, "file", "data");
+    let message = refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+    assert!(message.contains("NodeUnpublishVolume"), "{message}");
+    scene.restart(&[]);
+    refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+    assert_eq!(read(&target, "file"), "data");
+    scene.take_back(&volume, &[&target]);
+    scene.put_away(&volume, &[]);
+}
+
+/// CSI: "If the volume corresponding to the `volume_id` is not staged to the `staging_target_path`, the
+/// Plugin MUST reply `0 OK`."
+#[test]
+fn an_unstage_of_another_path_takes_nothing_away() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let device = scene.device(&volume.id);
+    let mut other = volume.clone();
+    other.staging = scene.node.dir().join("another");
+    scene.call(other.unstage()).expect("it isn't staged there");
+    assert_eq!(scene.device(&volume.id), device);
+    scene.publish(&volume, "pod");
+    scene.put_away(&volume, &[&scene.target("pod", "pv")]);
+}

@@ -1,0 +1,219 @@
+//! `NodeGetVolumeStats`: what statvfs(2) says, where the volume is, and nowhere else.
+
+use std::path::Path;
+
+use crust_proto::csi::v1::volume_usage::Unit;
+use crust_proto::csi::v1::{NodeGetVolumeStatsResponse, VolumeUsage};
+use nix::sys::signal::Signal;
+use nix::sys::statvfs::statvfs;
+use runcrust_tests::csi::{CsiClient, block, filesystem};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Csi, Delegate, Node, Ops};
+use tonic::Code;
+
+use crate::scene::{Scene, write};
+use crate::{deferring, refused};
+
+fn usage(stats: &NodeGetVolumeStatsResponse, unit: Unit) -> VolumeUsage {
+    let of_it: Vec<_> = stats
+        .usage
+        .iter()
+        .filter(|usage| usage.unit() == unit)
+        .collect();
+    assert_eq!(of_it.len(), 1, "{unit:?}: {stats:?}");
+    let usage = *of_it[0];
+    assert!(
+        usage.total > 0 && usage.used >= 0 && usage.available >= 0,
+        "{usage:?}"
+    );
+    usage
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).expect("it is small")
+}
+
+#[test]
+fn numbers_are_the_file_systems() {
+    for fstype in ["ext4", "xfs"] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", filesystem(fstype));
+        let target = scene.publish(&volume, "pod");
+        write(&target, "file", &"x".repeat(3 << 20));
+        nix::unistd::syncfs(std::fs::File::open(&target).expect("its root")).expect("syncfs");
+        let stats = scene
+            .call(volume.stats(&target))
+            .expect("NodeGetVolumeStats");
+        let real = statvfs(&target).expect("statvfs");
+        let bytes = usage(&stats, Unit::Bytes);
+        let block = real.fragment_size();
+        assert_eq!(bytes.total, signed(real.blocks() * block), "{fstype}");
+        // What others than root can use.
+        assert_eq!(
+            bytes.available,
+            signed(real.blocks_available() * block),
+            "{fstype}"
+        );
+        assert_eq!(
+            bytes.used,
+            signed((real.blocks() - real.blocks_free()) * block),
+            "{fstype}"
+        );
+        let inodes = usage(&stats, Unit::Inodes);
+        assert_eq!(inodes.total, signed(real.files()), "{fstype}");
+        assert_eq!(
+            inodes.used,
+            signed(real.files() - real.files_free()),
+            "{fstype}"
+        );
+        let condition = stats
+            .volume_condition
+            .expect("VOLUME_CONDITION: it MUST be there");
+        assert!(
+            !condition.abnormal && !condition.message.is_empty(),
+            "{condition:?}"
+        );
+        scene.put_away(&volume, &[&target]);
+    }
+}
+
+#[test]
+fn the_condition_is_told_where_the_capability_is() {
+    let scene = Scene::with(&["--without", "VOLUME_CONDITION"]);
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    let stats = scene
+        .call(volume.stats(&target))
+        .expect("NodeGetVolumeStats");
+    assert_eq!(stats.volume_condition, None);
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn a_block_volume_has_a_size() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", block());
+    let target = scene.publish(&volume, "pod");
+    let stats = scene
+        .call(volume.stats(&target))
+        .expect("NodeGetVolumeStats");
+    assert_eq!(usage(&stats, Unit::Bytes).total, volume.capacity);
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn the_staging_path_is_one_too() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let stats = scene
+        .call(volume.stats(&volume.staging))
+        .expect("NodeGetVolumeStats");
+    assert_eq!(usage(&stats, Unit::Bytes).total, volume.capacity);
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn where_it_is_not_it_is_not_found() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    let elsewhere = scene.target("another", "pv");
+    for path in [
+        &elsewhere,
+        Path::new("/some/random/path"),
+        Path::new("/proc"),
+    ] {
+        let message = refused(scene.call(volume.stats(path)), Code::NotFound);
+        assert!(message.contains(&volume.id), "{message}");
+    }
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    refused(scene.call(volume.stats(&target)), Code::NotFound);
+    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    refused(scene.call(volume.stats(&volume.staging)), Code::NotFound);
+    scene.put_away(&volume, &[]);
+}
+
+#[test]
+fn another_volumes_path_is_not_its_own() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv-a", filesystem("ext4"));
+    let other = scene.staged("pv-b", filesystem("ext4"));
+    let (target, others) = (scene.target("pod", "pv-a"), scene.target("pod", "pv-b"));
+    scene
+        .call(volume.publish(&target))
+        .expect("NodePublishVolume");
+    scene
+        .call(other.publish(&others))
+        .expect("NodePublishVolume");
+    refused(scene.call(volume.stats(&others)), Code::NotFound);
+    scene.take_back(&volume, &[&target]);
+    scene.take_back(&other, &[&others]);
+}
+
+#[test]
+fn a_file_system_that_is_broken_is_abnormal() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    let device = scene.device(&volume.id);
+    let name = device.file_name().expect("/dev/loopN");
+    let trigger = Path::new("/sys/fs/ext4")
+        .join(name)
+        .join("trigger_fs_error");
+    std::fs::write(trigger, "a test\n").expect("trigger_fs_error");
+    let stats = scene
+        .call(volume.stats(&target))
+        .expect("NodeGetVolumeStats");
+    let condition = stats
+        .volume_condition
+        .expect("VOLUME_CONDITION: it MUST be there");
+    assert!(
+        condition.abnormal && !condition.message.is_empty(),
+        "{condition:?}"
+    );
+    scene.put_away(&volume, &[&target]);
+}
+
+/// As csi-sanity asks.
+#[test]
+fn a_path_that_can_be_none_is_not_found() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    for id in [volume.id.clone(), "some-volume".to_owned()] {
+        let mut stats = volume.stats(Path::new("some/path"));
+        stats.volume_id.clone_from(&id);
+        refused(scene.call(stats), Code::NotFound);
+        let mut expand = volume.expand(Path::new("some/path"), 0);
+        expand.volume_id = id;
+        refused(scene.call(expand), Code::NotFound);
+    }
+}
+
+/// One thread waits for it, however often it is asked.
+#[test]
+fn whoever_does_not_answer_holds_up_one_volumes_stats() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let csi = Csi::with(&node, &["--max-calls", "4"]);
+    let [hung, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
+    let target = csi.target("pod", "pv-1");
+    csi.call(hung.stage()).unwrap();
+    csi.call(deferring(&hung, &target)).unwrap();
+    ops.signal(Signal::SIGSTOP);
+    let waiting = std::thread::scope(|threads| {
+        let first = threads.spawn(|| CsiClient::of(csi.socket()).call(hung.stats(&target)));
+        runcrust_tests::wait_until("the first to wait", PATIENCE, || {
+            let second = csi.call(hung.stats(&target));
+            second.is_err_and(|status| status.code() == Code::Aborted)
+        });
+        for _ in 0..8 {
+            refused(csi.call(hung.stats(&target)), Code::Aborted);
+        }
+        csi.call(other.stage()).expect("another volume's call");
+        ops.signal(Signal::SIGCONT);
+        first.join().expect("the first")
+    });
+    refused(waiting, Code::FailedPrecondition);
+}

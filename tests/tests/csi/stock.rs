@@ -1,0 +1,98 @@
+//! Deferral under a kubelet that knows nothing of it: the `StorageClass` says so.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crust_proto::csi::v1::CreateVolumeRequest;
+use runcrust_tests::container::end;
+use runcrust_tests::csi::{Csi, CsiVolume, create_request, filesystem, mount_of};
+use runcrust_tests::kubelet::SubPath;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Node, Ops, host, on_each_delegate, wait_until};
+
+const POD: &str = "dddddddd-1111-2222-3333-000000000000";
+
+/// A volume of the class `crust-deferred`.
+fn deferred(csi: &Csi, name: &str) -> CsiVolume {
+    let parameters = [
+        ("crust.dev/defer", "true"),
+        ("crust.dev/fsgroup-change-policy", "OnRootMismatch"),
+    ];
+    let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut volume = csi.created(CreateVolumeRequest {
+        parameters: parameters.into(),
+        ..create_request(name, filesystem("ext4"))
+    });
+    // The pod's fsGroup, for the driver has VOLUME_MOUNT_GROUP.
+    mount_of(&mut volume.capability).volume_mount_group = "2000".into();
+    volume
+}
+
+on_each_delegate! {
+    fn a_pods_life(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = deferred(&csi, "pv-1");
+        assert_eq!(volume.context["crust.dev/defer"], "true");
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        csi.call(volume.publish(&target)).unwrap();
+        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new());
+
+        // kubelet makes the subPath's directory in the target, and binds it.
+        let kubelet = node.handler().kubelet_dir();
+        let subpath = SubPath { pod_uid: POD, volume: "pv-1", directory: &target, path: "logs/app", index: 0 };
+        let place = subpath.bind(&kubelet);
+        let sandbox = node.sandbox(POD);
+        let all = node.app(&sandbox, &target, "/data");
+        let part = node.app(&sandbox, &place, "/logs");
+        assert_eq!(part.sh("echo line > /logs/file; stat -c %g /logs"), "2000");
+        assert_eq!(all.sh("cat /data/logs/app/file; stat -c '%g %a' /data"), "line\n2000 2775");
+
+        csi.call(volume.publish(&target)).expect("kubelet publishes again, with the pod running");
+        let stats = csi.call(volume.stats(&target)).unwrap();
+        assert!(!stats.volume_condition.unwrap().abnormal);
+        assert_eq!(stats.usage.len(), 2, "{:?}", stats.usage);
+
+        end([part, all, sandbox]);
+        nix::mount::umount(&place).unwrap();
+        csi.call(volume.unpublish(&target)).unwrap();
+        assert!(!target.exists(), "kubelet removes its parent then");
+        csi.call(volume.unpublish(&target)).expect("again");
+        csi.call(volume.unstage()).unwrap();
+        crate::assert_nothing_left(&node);
+        assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
+    }
+
+    fn after_a_boot_the_crust_directory_is_empty_and_all_is_published_again(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let _ops = Ops::start(&node);
+        let csi = Csi::start(&node);
+        let volume = deferred(&csi, "pv-1");
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        csi.call(volume.publish(&target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        app.sh("echo before > /data/file; sync");
+        // What a boot takes: processes, mounts, loop devices, and what is in /run.
+        end([app, sandbox]);
+        csi.kill();
+        wait_until("the device to be free", PATIENCE, || host::is_free(&csi.device(&volume.id)));
+        let device = csi.device(&volume.id);
+        let _ = runcrust_tests::Run::of(std::process::Command::new("losetup").arg("--detach").arg(&device)).success();
+        for directory in [node.handler().crust_root(), node.handler().state_dir()] {
+            fs::remove_dir_all(&directory).unwrap();
+        }
+        csi.spawn(csi.command(&[]));
+        csi.call(volume.stage()).unwrap();
+        csi.call(volume.publish(&target)).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(app.sh("cat /data/file"), "before");
+        end([app, sandbox]);
+        csi.call(volume.unpublish(&target)).unwrap();
+        csi.call(volume.unstage()).unwrap();
+    }
+}

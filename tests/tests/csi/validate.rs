@@ -1,0 +1,101 @@
+//! `ValidateVolumeCapabilities`: confirmed is what was asked for, whole; what isn't has a reason.
+
+use crust_proto::csi::v1::ValidateVolumeCapabilitiesRequest;
+use crust_proto::csi::v1::volume_capability::access_mode::Mode;
+use runcrust_tests::csi::{block, create_request, filesystem, mount_of};
+
+use crate::scene::Scene;
+
+const DEFER: &str = "crust.dev/defer";
+
+type Change = fn(&mut ValidateVolumeCapabilitiesRequest);
+
+fn set_mode(request: &mut ValidateVolumeCapabilitiesRequest, mode: Mode) {
+    let access = request.volume_capabilities[0].access_mode.as_mut();
+    access.expect("a mode").set_mode(mode);
+}
+
+fn scene() -> (Scene, ValidateVolumeCapabilitiesRequest) {
+    let scene = Scene::new();
+    let mut request = create_request("pv", filesystem("ext4"));
+    request
+        .parameters
+        .insert(DEFER.to_owned(), "true".to_owned());
+    let volume = scene.created(request);
+    let request = volume.validate();
+    (scene, request)
+}
+
+#[test]
+fn what_a_volume_can_do_is_confirmed() {
+    let (scene, request) = scene();
+    let cases: [(&str, Change); 6] = [
+        ("as it was made", |_| {}),
+        ("as a block device", |it| {
+            it.volume_capabilities = vec![block()];
+        }),
+        ("as both", |it| it.volume_capabilities.push(block())),
+        ("for one pod", |it| {
+            set_mode(it, Mode::SingleNodeSingleWriter);
+        }),
+        ("with its parameters", |it| {
+            it.parameters = it.volume_context.clone();
+        }),
+        ("without its context", |it| it.volume_context.clear()),
+    ];
+    for (what, change) in cases {
+        let mut request = request.clone();
+        change(&mut request);
+        let answer = scene.call(request.clone());
+        let answer = answer.unwrap_or_else(|status| panic!("{what}: {status}"));
+        let confirmed = answer
+            .confirmed
+            .unwrap_or_else(|| panic!("{what}: {}", answer.message));
+        assert_eq!(
+            confirmed.volume_capabilities, request.volume_capabilities,
+            "{what}"
+        );
+        assert_eq!(confirmed.volume_context, request.volume_context, "{what}");
+        assert_eq!(confirmed.parameters, request.parameters, "{what}");
+    }
+}
+
+#[test]
+fn what_it_cannot_do_is_not_and_why() {
+    let (scene, request) = scene();
+    let cases: [(&str, Change); 8] = [
+        ("MULTI_NODE_MULTI_WRITER", |it| {
+            set_mode(it, Mode::MultiNodeMultiWriter);
+        }),
+        ("MULTI_NODE_SINGLE_WRITER", |it| {
+            set_mode(it, Mode::MultiNodeSingleWriter);
+        }),
+        ("MULTI_NODE_READER_ONLY", |it| {
+            set_mode(it, Mode::MultiNodeReaderOnly);
+        }),
+        ("a file system that isn't known", |it| {
+            "ntfs".clone_into(&mut mount_of(&mut it.volume_capabilities[0]).fs_type);
+        }),
+        ("one of several uses", |it| {
+            it.volume_capabilities.push(filesystem("ntfs"));
+        }),
+        ("another context", |it| {
+            it.volume_context
+                .insert(DEFER.to_owned(), "false".to_owned());
+        }),
+        ("other parameters", |it| {
+            it.parameters.insert(DEFER.to_owned(), "false".to_owned());
+        }),
+        ("parameters that aren't known", |it| {
+            it.parameters.insert("size".to_owned(), "big".to_owned());
+        }),
+    ];
+    for (what, change) in cases {
+        let mut request = request.clone();
+        change(&mut request);
+        let answer = scene.call(request);
+        let answer = answer.unwrap_or_else(|status| panic!("{what}: {status}"));
+        assert_eq!(answer.confirmed, None, "{what}");
+        assert!(!answer.message.is_empty(), "{what}: no reason");
+    }
+}
