@@ -7,7 +7,7 @@ use std::process::Command;
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{block, filesystem};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, Node, Ops, Run, host, mounts};
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Ops, Run, host, mounts};
 use tonic::Code;
 
 use crate::{deferring, refused};
@@ -213,4 +213,22 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(plain.delete()).unwrap();
     // Nothing by its name is attached any more, so that is the administrator's.
     losetup(&device);
+}
+
+/// A backup, say.
+#[test]
+fn an_image_that_somebody_else_attaches_too_holds_up_no_pods_end() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let volume = csi.volume("pv-1", filesystem("ext4"));
+    csi.call(volume.stage()).unwrap();
+    let target = csi.target(POD, "pv-1");
+    csi.call(volume.publish(&target)).unwrap();
+    let backup = LoopDevice::read_only_on(&csi.image(&volume.id));
+    csi.call(volume.unpublish(&target)).unwrap();
+    assert!(!target.exists());
+    let error = refused(csi.call(volume.unstage()), Code::Internal);
+    assert!(error.contains("by one alone"), "{error}");
+    drop(backup);
+    csi.call(volume.unstage()).unwrap();
 }

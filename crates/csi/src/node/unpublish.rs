@@ -35,7 +35,8 @@ impl Driver {
             let unstaged = self.ops.unstage(&target);
             unstaged.map_err(|status| Refusal::ops(id, status))?;
         }
-        let device = self.device(id)?;
+        // Where it can't be told, for somebody has attached the image a second time, the record is enough.
+        let device = self.device(id).unwrap_or_default();
         mounts::unmount(device.as_ref(), published, target.as_path()).map_err(Refusal::node(id))?;
         let quarantine = self.quarantine(&target);
         let moved = clear(&target, quarantine.as_deref()).map_err(Refusal::node(id))?;
