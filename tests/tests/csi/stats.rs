@@ -202,18 +202,24 @@ fn whoever_does_not_answer_holds_up_one_volumes_stats() {
     csi.call(hung.stage()).unwrap();
     csi.call(deferring(&hung, &target)).unwrap();
     ops.signal(Signal::SIGSTOP);
-    let waiting = std::thread::scope(|threads| {
-        let first = threads.spawn(|| CsiClient::of(csi.socket()).call(hung.stats(&target)));
-        runcrust_tests::wait_until("the first to wait", PATIENCE, || {
-            let second = csi.call(hung.stats(&target));
-            second.is_err_and(|status| status.code() == Code::Aborted)
-        });
+    let waited = std::thread::scope(|threads| {
+        let (tell, told) = std::sync::mpsc::channel();
+        // Whichever of the two is first waits.
+        for _ in 0..2 {
+            let tell = tell.clone();
+            let (socket, stats) = (csi.socket(), hung.stats(&target));
+            threads.spawn(move || tell.send(CsiClient::of(socket).call(stats)));
+        }
+        let second = told
+            .recv_timeout(PATIENCE)
+            .expect("the second one's answer");
+        refused(second, Code::Aborted);
         for _ in 0..8 {
             refused(csi.call(hung.stats(&target)), Code::Aborted);
         }
         csi.call(other.stage()).expect("another volume's call");
         ops.signal(Signal::SIGCONT);
-        first.join().expect("the first")
+        told.recv_timeout(PATIENCE).expect("the first one's answer")
     });
-    refused(waiting, Code::FailedPrecondition);
+    refused(waited, Code::FailedPrecondition);
 }
