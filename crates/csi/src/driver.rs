@@ -174,16 +174,27 @@ impl Driver {
 
     /// A target path that another volume has is its own.
     pub(crate) fn check_nobody_elses(&self, id: &str, target: &TargetPath) -> Result<(), Refusal> {
+        match self.others(id, target)? {
+            None => Ok(()),
+            Some(other) => {
+                let what = format!("{} is volume {other}'s", target.as_path().display());
+                Err(Refusal::state(id, what))
+            }
+        }
+    }
+
+    /// Another volume that is at a target path.
+    pub(crate) fn others(&self, id: &str, target: &TargetPath) -> Result<Option<String>, Refusal> {
         let target = key(target);
         for (other, record) in self.store.all()? {
             let published = record.as_ref().and_then(|it| it.published.get(&target));
             if let Some(publication) = published.filter(|_| other != id)
                 && self.is_live(&other, self.device(&other)?.as_ref(), &target, publication)?
             {
-                return Err(Refusal::state(id, format!("{target} is volume {other}'s")));
+                return Ok(Some(other));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Whether a runtime finds something staged at a target path. It is whoever reads the crust directory
@@ -216,7 +227,7 @@ impl Driver {
         Ok(live)
     }
 
-    fn is_live(
+    pub(crate) fn is_live(
         &self,
         id: &str,
         device: Option<&Device>,
@@ -235,9 +246,19 @@ impl Driver {
                     other => other.map_err(Refusal::node(id)),
                 }
             }
-            // Its image was unlinked under it.
-            (By::Driver, None) => mounts::is_loop(target.as_path()).map_err(Refusal::node(id)),
-            (By::Runtime, _) => self.is_staged_for_a_runtime(id, &target),
+            // Its image was unlinked under it; one that is there, without a device, is mounted nowhere.
+            (By::Driver, None) => match self.images.size(id) {
+                Err(ImageError::Missing(_)) => {
+                    mounts::is_loop(target.as_path()).map_err(Refusal::node(id))
+                }
+                _ => Ok(false),
+            },
+            (By::Runtime, device) => match (self.crust.volume(&target), device) {
+                (Ok(None), _) => Ok(false),
+                // Another volume's may be there by now.
+                (Ok(Some(staged)), Some(device)) => Ok(staged.info().device == device.path()),
+                _ => self.is_staged_for_a_runtime(id, &target),
+            },
             // Nobody tells us; it is kubelet's until it says otherwise.
             (By::Kubelet, _) => Ok(true),
         }

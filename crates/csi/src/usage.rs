@@ -160,10 +160,12 @@ impl Usage {
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
 
-    /// Whether it says the same of a pod, by whatever name of the mode.
+    /// Whether it says the same of a pod, by whatever name of the mode: `SINGLE_NODE_WRITER` is what either of the
+    /// newer ones was.
     pub(crate) fn means(&self, other: &Self) -> bool {
-        let kind = |usage: &Self| (usage.is_read_only(), usage.mode.access());
-        self.mount == other.mount && kind(self) == kind(other)
+        let is_older = |usage: &Self| usage.mode == AccessMode::SingleNodeWriter;
+        let is_same_mode = self.mode == other.mode || is_older(self) || is_older(other);
+        self.mount == other.mount && self.is_read_only() == other.is_read_only() && is_same_mode
     }
 }
 

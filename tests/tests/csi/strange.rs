@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
-use runcrust_tests::csi::{block, filesystem};
+use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Ops, Run, host, mounts};
 use tonic::Code;
@@ -231,4 +231,47 @@ fn an_image_that_somebody_else_attaches_too_holds_up_no_pods_end() {
     assert!(error.contains("by one alone"), "{error}");
     drop(backup);
     csi.call(volume.unstage()).unwrap();
+}
+
+/// What it leaves on record is nobody's claim on another volume.
+#[test]
+fn a_publication_that_failed_is_not_taken_for_another_volumes() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let csi = Csi::start(&node);
+    let mut capability = filesystem("ext4");
+    mount_of(&mut capability).mount_flags = vec!["bogus=1".to_owned()];
+    let failing = csi.volume("pv-1", capability);
+    let other = csi.volume("pv-2", filesystem("ext4"));
+    for volume in [&failing, &other] {
+        csi.call(volume.stage()).unwrap();
+    }
+    let target = csi.target(POD, "pv");
+    for deferred in [false, true] {
+        let publish = |volume: &CsiVolume| {
+            if deferred {
+                deferring(volume, &target)
+            } else {
+                volume.publish(&target)
+            }
+        };
+        if deferred {
+            ops.kill();
+        }
+        csi.call(publish(&failing)).expect_err("it can't be");
+        if deferred {
+            ops.spawn(ops.command());
+        }
+        csi.call(publish(&other)).unwrap();
+        let seen = || {
+            let staged = fs::read(node.entry(&target).join("mountInfo.json")).ok();
+            (staged, host::mountinfo_mentions(&csi.device(&other.id)))
+        };
+        let before = seen();
+        let _ = csi.call(failing.unpublish(&target));
+        assert_eq!(seen(), before, "deferred: {deferred}");
+        csi.call(failing.unstage()).expect("it is nowhere");
+        csi.call(failing.stage()).unwrap();
+        csi.call(other.unpublish(&target)).unwrap();
+    }
 }

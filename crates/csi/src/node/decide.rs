@@ -180,13 +180,18 @@ mod tests {
             ..there.clone()
         };
         let older = publication(AccessMode::SingleNodeWriter, By::Runtime);
-        let newer = publication(AccessMode::SingleNodeMultiWriter, By::Runtime);
-        let step = of(&newer, &[("/here", &older)]);
-        assert_eq!(step, Ok(Step::Again(&older)), "a newer name");
+        for newer in [
+            AccessMode::SingleNodeMultiWriter,
+            AccessMode::SingleNodeSingleWriter,
+        ] {
+            let newer = publication(newer, By::Runtime);
+            let step = of(&newer, &[("/here", &older)]);
+            assert_eq!(step, Ok(Step::Again(&older)), "a newer name");
+        }
         let others = [
             read_only,
             publication(mode, By::Driver),
-            publication(AccessMode::SingleNodeWriter, By::Runtime),
+            publication(AccessMode::SingleNodeMultiWriter, By::Runtime),
         ];
         for other in others {
             assert_eq!(

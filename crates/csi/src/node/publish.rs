@@ -62,10 +62,16 @@ impl Driver {
         record.published.insert(key(&target), wanted.clone());
         self.store.save(id, &record)?;
         let given = self.give(id, &device, &target, &wanted);
-        if given.is_err() && wanted.by == By::Kubelet {
-            // Nothing but the record would tell that there is none.
-            record.published.remove(&key(&target));
-            self.save_less(id, &record);
+        if given.is_err() {
+            // kubelet doesn't unpublish what it was told can't be, and another volume may come there.
+            let is_there = wanted.by != By::Kubelet
+                && self
+                    .is_live(id, Some(&device), &key(&target), &wanted)
+                    .unwrap_or(true);
+            if !is_there {
+                record.published.remove(&key(&target));
+                self.save_less(id, &record);
+            }
         }
         given
     }

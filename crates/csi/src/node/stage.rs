@@ -25,6 +25,10 @@ impl Driver {
         let usage = Usage::of("volume_capability", capability, &self.features)?;
         Parameters::of_context(&request.volume_context)?;
         let mut record = self.record(id)?;
+        if self.attached(id)?.is_none() {
+            // What a boot has left, or a full disk.
+            record.staged.clear();
+        }
         if let Some((there, staged)) = conflicting(&record, &staging, &usage) {
             let what = format!(
                 "it is staged at {there} with another volume_capability: {}",

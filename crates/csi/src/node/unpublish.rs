@@ -29,6 +29,11 @@ impl Driver {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
             self.check_nobody_elses(id, &target)?;
+        } else if self.others(id, &target)?.is_some() {
+            // This one never was there, or isn't any more.
+            record.published.remove(&key(&target));
+            self.store.save(id, &record)?;
+            return Ok(NodeUnpublishVolumeResponse {});
         }
         // The runtime goes first: until then a pod may still use it.
         if self.is_deferred(id, &target, by, request.defer_fs_ops)? {
@@ -49,7 +54,12 @@ impl Driver {
             );
         }
         if record.published.remove(&key(&target)).is_some() {
-            self.save_less(id, &record);
+            if by == Some(By::Kubelet) {
+                // Of those the record alone is believed.
+                self.store.save(id, &record)?;
+            } else {
+                self.save_less(id, &record);
+            }
         }
         Ok(NodeUnpublishVolumeResponse {})
     }
