@@ -2,18 +2,18 @@
 //!
 //! | room | what is there |
 //! |---|---|
-//! | [`settings`], [`features`] | the command line, and what the driver can do by it |
-//! | [`services`] | the gRPC services: one call at a time for a volume |
-//! | [`driver`] | what they work with |
-//! | [`controller`] | volumes' storage |
-//! | [`node`] | volumes on this node: staged, published, measured, grown |
-//! | [`usage`] | how a volume is to be used: capabilities, parameters, contexts |
-//! | [`store`], [`images`], [`data`] | a record and an image file for each volume |
-//! | [`text`] | how records have what has a text of its own |
-//! | [`format`] | fsck, and mkfs where there is nothing to lose |
-//! | [`mounts`], [`clear`] | mounts on the host; a target path that is given back |
-//! | [`ops`] | the client of `crust_ops` |
-//! | [`field`], [`refusal`] | what is wrong with a request; why a call isn't carried out |
+//! | `settings`, `features` | the command line, and what the driver can do by it |
+//! | `services` | the gRPC services: one call at a time for a volume |
+//! | `driver` | what they work with |
+//! | `controller` | volumes' storage |
+//! | `node` | volumes on this node: staged, published, measured, grown |
+//! | `usage` | how a volume is to be used: capabilities, parameters, contexts |
+//! | `store`, `images`, `data` | a record and an image file for each volume |
+//! | `text` | how records have what has a text of its own |
+//! | `format` | fsck, and mkfs where there is nothing to lose |
+//! | `mounts`, `clear` | mounts on the host; a target path that is given back |
+//! | `ops` | the client of `crust_ops` |
+//! | `field`, `refusal` | what is wrong with a request; why a call isn't carried out |
 //!
 //! Images become loop devices in [`crust_mount::loops`].
 
