@@ -7,13 +7,12 @@
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crust_mount::bare::{self, Contents};
-use crust_mount::errno::Name;
+use crust_mount::errno::{self, Name};
 use crust_state::TargetPath;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, statat, unlinkat,
@@ -151,7 +150,7 @@ fn move_away(
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|error| failed("mkdir", directory)(errno(&error)))?;
+        .map_err(|error| failed("mkdir", directory)(errno::of(&error)))?;
     for number in 0_u32.. {
         let place = directory.join(format!("{}-{number}", target.digest().short()));
         match renameat_with(parent, name, CWD, &place, RenameFlags::NOREPLACE) {
@@ -191,10 +190,6 @@ pub(crate) fn default_quarantine(target: &TargetPath, driver: &str) -> Option<Pa
     let kubelet = target.as_path().ancestors().nth(6)?;
     let plugins = kubelet.join("plugins").join(driver);
     Some(plugins.join("quarantine"))
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> ClearError {

@@ -87,11 +87,7 @@ impl Driver {
             self.check_no_stray(id)?;
             return Ok(DeleteVolumeResponse {});
         };
-        if let Some((target, _)) = self.live(id, &record)?.first() {
-            let what =
-                format!("it is published at {target}; hint: NodeUnpublishVolume comes first");
-            return Err(Refusal::state(id, what));
-        }
+        self.check_unpublished(id, &record)?;
         if self.attached(id)?.is_some() {
             if let Some(path) = record.staged.keys().next() {
                 let what = format!("it is staged at {path}; hint: NodeUnstageVolume comes first");

@@ -1,5 +1,7 @@
 //! What the calls work with: volumes' records and images, and who mounts.
 
+mod live;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -8,17 +10,15 @@ use crust_mount::device::Device;
 use crust_mount::loops::{self, Attached};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
-use rustix::io::Errno;
 
 use crate::clear::default_quarantine;
 use crate::data::DataError;
 use crate::features::{Feature, Features};
 use crate::images::{ImageError, Images};
-use crate::mounts;
 use crate::ops::Ops;
 use crate::refusal::Refusal;
 use crate::settings::{LONGEST_LABEL, Settings};
-use crate::store::{By, Life, Publication, Record, Store};
+use crate::store::{Life, Record, Store};
 
 /// In the data directory: held as long as the driver runs.
 const LOCK: &str = "lock";
@@ -172,98 +172,6 @@ impl Driver {
         Err(Refusal::state(id, what))
     }
 
-    /// A target path that another volume has is its own.
-    pub(crate) fn check_nobody_elses(&self, id: &str, target: &TargetPath) -> Result<(), Refusal> {
-        match self.others(id, target)? {
-            None => Ok(()),
-            Some(other) => {
-                let what = format!("{} is volume {other}'s", target.as_path().display());
-                Err(Refusal::state(id, what))
-            }
-        }
-    }
-
-    /// Another volume that is at a target path.
-    pub(crate) fn others(&self, id: &str, target: &TargetPath) -> Result<Option<String>, Refusal> {
-        let target = key(target);
-        for (other, record) in self.store.all()? {
-            let published = record.as_ref().and_then(|it| it.published.get(&target));
-            if let Some(publication) = published.filter(|_| other != id)
-                && self.is_live(&other, self.device(&other)?.as_ref(), &target, publication)?
-            {
-                return Ok(Some(other));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether a runtime finds something staged at a target path. It is whoever reads the crust directory
-    /// who tells, and no record of ours: that doesn't outlast a boot, as mounts don't.
-    pub(crate) fn is_staged_for_a_runtime(
-        &self,
-        id: &str,
-        target: &TargetPath,
-    ) -> Result<bool, Refusal> {
-        self.crust.has_entry(target).map_err(Refusal::node(id))
-    }
-
-    /// The publications that there really are. Mounts don't outlast a boot, and a record is written before
-    /// anything is mounted.
-    pub(crate) fn live<'r>(
-        &self,
-        id: &str,
-        record: &'r Record,
-    ) -> Result<Vec<(&'r str, &'r Publication)>, Refusal> {
-        if record.published.is_empty() {
-            return Ok(Vec::new());
-        }
-        let device = self.device(id)?;
-        let mut live = Vec::new();
-        for (path, publication) in &record.published {
-            if self.is_live(id, device.as_ref(), path, publication)? {
-                live.push((path.as_str(), publication));
-            }
-        }
-        Ok(live)
-    }
-
-    pub(crate) fn is_live(
-        &self,
-        id: &str,
-        device: Option<&Device>,
-        path: &str,
-        publication: &Publication,
-    ) -> Result<bool, Refusal> {
-        let Ok(target) = TargetPath::new(path) else {
-            return Ok(false);
-        };
-        match (publication.by, device) {
-            (By::Driver, Some(device)) => {
-                let is_block = publication.usage.mount.is_none();
-                match mounts::has(device, is_block, target.as_path()) {
-                    // Whose it is doesn't matter here.
-                    Err(mounts::MountsError::Occupied { .. }) => Ok(false),
-                    other => other.map_err(Refusal::node(id)),
-                }
-            }
-            // Its image was unlinked under it; one that is there, without a device, is mounted nowhere.
-            (By::Driver, None) => match self.images.size(id) {
-                Err(ImageError::Missing(_)) => {
-                    mounts::is_loop(target.as_path()).map_err(Refusal::node(id))
-                }
-                _ => Ok(false),
-            },
-            (By::Runtime, device) => match (self.crust.volume(&target), device) {
-                (Ok(None), _) => Ok(false),
-                // Another volume's may be there by now.
-                (Ok(Some(staged)), Some(device)) => Ok(staged.info().device == device.path()),
-                _ => self.is_staged_for_a_runtime(id, &target),
-            },
-            // Nobody tells us; it is kubelet's until it says otherwise.
-            (By::Kubelet, _) => Ok(true),
-        }
-    }
-
     /// Where files go that are found in a target path.
     pub(crate) fn quarantine(&self, target: &TargetPath) -> Option<PathBuf> {
         let configured = self.settings.quarantine_dir.clone();
@@ -288,16 +196,10 @@ pub(crate) fn required(field: &'static str, value: &str) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// `PATH_MAX`, which counts the NUL at the end.
-const LONGEST_PATH: usize = 4096;
-
 /// A path of a call.
 pub(crate) fn path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
     required(field, text)?;
-    if text.len() >= LONGEST_PATH {
-        let errno = Errno::NAMETOOLONG;
-        return Err(Refusal::field(field, crust_mount::errno::Name(errno)));
-    }
+    crust_serve::check_length(text).map_err(|error| Refusal::field(field, error))?;
     TargetPath::new(text).map_err(|error| Refusal::field(field, error))
 }
 

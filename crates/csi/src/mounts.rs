@@ -7,9 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crust_mount::device::Device;
-use crust_mount::errno::Name;
+use crust_mount::errno::{self, Name};
 use crust_mount::filesystem::{self, Request};
 use crust_mount::fsgroup::{self, FsGroupError};
+use crust_mount::loops::{self, LoopError};
 use crust_mount::mountinfo::{self, Mount as Mounted, MountInfoError};
 use crust_mount::options::{self, FsOption, MountOptions, OptionsError};
 use crust_mount::sys;
@@ -62,6 +63,9 @@ pub(crate) enum MountsError {
     /// The mount table.
     #[error(transparent)]
     MountInfo(#[from] MountInfoError),
+    /// A loop device.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
     /// Something else is mounted there.
     #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
     Occupied {
@@ -172,7 +176,7 @@ pub(crate) fn bind_device(device: &Device, target: &Path) -> Result<(), MountsEr
     match made {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("open", target)(errno(&error))),
+        Err(error) => return Err(failed("open", target)(errno::of(&error))),
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))?;
@@ -192,7 +196,7 @@ pub(crate) fn directory(target: &Path) -> Result<OwnedFd, MountsError> {
     match fs::DirBuilder::new().mode(0o750).create(target) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("mkdir", target)(errno(&error))),
+        Err(error) => return Err(failed("mkdir", target)(errno::of(&error))),
     }
     root(target)
 }
@@ -205,23 +209,27 @@ pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     // The mount table has the path without its links.
     let real = target
         .canonicalize()
-        .map_err(|error| failed("realpath", target)(errno(&error)))?;
+        .map_err(|error| failed("realpath", target)(errno::of(&error)))?;
     let mounts = mountinfo::read_own()?;
     Ok(mounts.into_iter().rfind(|mount| mount.mount_point == real))
 }
 
-/// Whether the volume is mounted at a path: `false` where nothing is, and an error where something else is.
-pub(crate) fn has(device: &Device, is_block: bool, target: &Path) -> Result<bool, MountsError> {
+/// Whether a volume is mounted at a path, or its device's node: `false` where nothing is, and an error where
+/// something else is.
+pub(crate) fn has(devices: &[Device], target: &Path) -> Result<bool, MountsError> {
     let Some(mounted) = at(target)? else {
         return Ok(false);
     };
-    let is_ours = if is_block {
-        device_node(target)? == Some(device.number())
-    } else {
+    let node = device_node(target)?;
+    let is_it = |device: &Device| match node {
+        Some(node) => node == device.number(),
         // A btrfs's device is none of its disks'.
-        mounted.device == device.number() || mounted.source == device.resolved_path().as_os_str()
+        None => {
+            mounted.device == device.number()
+                || mounted.source == device.resolved_path().as_os_str()
+        }
     };
-    if is_ours {
+    if devices.iter().any(is_it) {
         return Ok(true);
     }
     Err(occupied(target, &mounted))
@@ -246,38 +254,25 @@ pub(crate) fn is_mount(path: &Path) -> Result<bool, MountsError> {
     }
 }
 
-/// Whether a loop device is mounted at a path, or bound there: that of a volume whose image was unlinked, or
-/// that somebody has detached and attached.
-pub(crate) fn is_loop(path: &Path) -> Result<bool, MountsError> {
-    /// `LOOP_MAJOR`
-    const MAJOR: u32 = 7;
-    let Some(mounted) = at(path)? else {
-        return Ok(false);
-    };
-    let node = device_node(path)?;
-    let is_named = mounted.source.as_encoded_bytes().starts_with(b"/dev/loop");
-    Ok(is_named || node.is_some_and(|number| number.major() == MAJOR))
+/// Whether at a block volume's target there is the node of a loop device that shows nothing any more:
+/// somebody has detached it by hand.
+pub(crate) fn is_left(publication: &Publication, target: &Path) -> Result<bool, MountsError> {
+    Ok(publication.usage.mount.is_none() && loops::is_idle(target)?)
 }
 
 /// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
-/// else's, and an error; but where the volume's record says that it was given that path, no loop device is.
+/// else's, and an error.
 pub(crate) fn unmount(
-    device: Option<&Device>,
+    devices: &[Device],
     recorded: Option<&Publication>,
     path: &Path,
 ) -> Result<(), MountsError> {
-    let is_block = recorded.is_some_and(|publication| publication.usage.mount.is_none());
     for _ in 0..MOST_OVER_ONE_ANOTHER {
-        let Some(mounted) = at(path)? else {
-            return Ok(());
-        };
-        let is_known = match device {
-            Some(device) => has(device, is_block, path).is_ok(),
-            None => false,
-        };
-        let is_given = is_known || (recorded.is_some() && is_loop(path)?);
-        if !is_given {
-            return Err(occupied(path, &mounted));
+        match (has(devices, path), recorded) {
+            (Ok(true), _) => {}
+            (Ok(false), _) => return Ok(()),
+            (Err(MountsError::Occupied { .. }), Some(recorded)) if is_left(recorded, path)? => {}
+            (Err(error), _) => return Err(error),
         }
         rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(failed("umount2", path))?;
     }
@@ -294,10 +289,6 @@ pub(crate) fn occupied(path: &Path, mounted: &Mounted) -> MountsError {
             mounted.source.to_string_lossy()
         ),
     }
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountsError {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub use aliases::{Aliases, Identity};
 pub use crust_state::DeviceNumber;
 
-use crate::errno::Name;
+use crate::errno::{self, Name};
 use crate::patience::Unasked;
 use crate::sys::loops::{LoopFile, loop_file};
 
@@ -136,7 +136,7 @@ impl Device {
             });
         }
         let resolved = std::fs::read_link(own_fd_path(&node))
-            .map_err(|error| call("readlink")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            .map_err(|error| call("readlink")(errno::of(&error)))?;
         Ok(Self {
             path: path.into(),
             resolved,

@@ -1,8 +1,14 @@
 //! The names of errors: `EINVAL`, where the standard library says "Invalid argument (os error 22)".
 
-use std::fmt;
+use std::{fmt, io};
 
 use rustix::io::Errno;
+
+/// That of an error of the standard library's; `EIO` where it has none.
+#[must_use]
+pub fn of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
 
 /// An error number that displays as its symbolic name (errno(3)), or as `errno <n>` when it isn't
 /// one that the calls of this crate are known to return.

@@ -21,6 +21,7 @@ pub use crust_state::DeviceNumber;
 pub use detach::detach;
 pub use error::LoopError;
 
+use crate::device::{Device, DeviceError};
 use crate::sys::loops::{refresh_loop, set_read_only as set_device_read_only};
 use held::Held;
 use image::Image;
@@ -43,6 +44,25 @@ pub fn find(image: &Path) -> Result<Option<Attached>, LoopError> {
     let image = Image::find(image)?;
     let held = Held::of(&image)?;
     held.as_ref().map(Held::attached).transpose()
+}
+
+/// All loop devices that show a file of an image's name, also once it was unlinked. For questions that are
+/// asked of what is there: [`find`] tells the image itself from what has its name.
+pub fn named(image: &Path) -> Result<Vec<Device>, LoopError> {
+    Ok(Device::loops_named(image.file_name().unwrap_or_default())?)
+}
+
+/// Whether at a path there is a loop device that shows nothing (any more): somebody has detached it, maybe
+/// with its node.
+pub fn is_idle(device: &Path) -> Result<bool, LoopError> {
+    /// `LOOP_MAJOR`
+    const MAJOR: u32 = 7;
+    match Device::open(device) {
+        Ok(device) => Ok(device.number().major() == MAJOR && device.backing_file()?.is_none()),
+        Err(DeviceError::Missing { .. }) => Ok(true),
+        Err(DeviceError::NotBlock { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes the device as large as its image is now, and gives back how many bytes that is.

@@ -322,6 +322,42 @@ fn an_image_that_was_made_anew_is_not_the_old_one() {
 }
 
 #[test]
+fn what_shows_an_image_by_its_name_is_told_however_many_there_are_and_after_it_is_unlinked() {
+    let scene = Scene::new();
+    let named = || {
+        let named = loops::named(&scene.image).expect("it can be told");
+        let mut paths: Vec<PathBuf> = named.iter().map(|it| it.path().to_owned()).collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(named(), Vec::<PathBuf>::new());
+    let mut devices = [scene.losetup(&[]), scene.losetup(&["--read-only"])];
+    devices.sort();
+    assert_eq!(named(), devices);
+    fs::remove_file(&scene.image).expect("the image is removed");
+    assert_eq!(named(), devices);
+}
+
+#[test]
+fn a_device_is_idle_once_it_is_detached() {
+    let scene = Scene::new();
+    let is_idle = |path: &Path| loops::is_idle(path).expect("it can be told");
+    let device = scene.attach().device;
+    assert!(!is_idle(&device));
+    let open = File::open(&device).expect("it is opened");
+    run(Command::new("losetup").arg("--detach").arg(&device));
+    assert!(!is_idle(&device), "it goes when the last one closes it");
+    drop(open);
+    // Of a number that nobody is given.
+    let node = scene.directory.path().join("node");
+    run(Command::new("mknod").arg(&node).args(["b", "7", "1048000"]));
+    assert!(is_idle(&node));
+    fs::remove_file(&node).expect("it is removed");
+    assert!(is_idle(&node), "its node went, too");
+    assert!(!is_idle(&scene.image), "no device");
+}
+
+#[test]
 fn the_number_that_was_read_only_is_not_so_for_the_next_image() {
     let scene = Scene::new();
     scene.attach();

@@ -111,9 +111,6 @@ impl Shared {
     }
 }
 
-/// `PATH_MAX`, which counts the NUL at the end: no system call takes a longer path.
-const LONGEST_PATH: usize = 4096;
-
 /// A target path of a request.
 fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
     let target = TargetPath::new(a_path(field, path)?);
@@ -130,12 +127,9 @@ fn is_about(target: &TargetPath) {
 /// A path of a request, which may still be no good one.
 fn a_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, Refusal> {
     let path = required(field, path)?;
-    match path.as_ref().len() {
-        length if length < LONGEST_PATH => Ok(path),
-        length => Err(Refusal::field(
-            field,
-            format!("its {length} bytes are more than a path can have"),
-        )),
+    match crust_serve::check_length(path.as_ref()) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(Refusal::field(field, error)),
     }
 }
 

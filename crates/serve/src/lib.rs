@@ -9,6 +9,7 @@
 //! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
 //! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
 //! | [`Failure`] | an error, as a caller gets it |
+//! | [`check_length`] | a path of a request that none can be |
 //! | [`Volumes`] | one call at a time for a volume |
 //!
 //! A daemon starts its [`log`], and has [`process::run`] run it: it takes the signals, opens its
@@ -21,6 +22,7 @@ mod daemon;
 mod failure;
 pub mod listen;
 pub mod log;
+mod path;
 pub mod process;
 mod servers;
 mod volumes;
@@ -28,5 +30,6 @@ mod volumes;
 pub use call::{Observer, about};
 pub use daemon::{Daemon, KnownSockets};
 pub use failure::Failure;
+pub use path::{TooLong, check_length};
 pub use servers::{Limits, ServeError, Servers};
 pub use volumes::{Held, Volumes};

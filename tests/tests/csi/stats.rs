@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crust_proto::csi::v1::volume_usage::Unit;
-use crust_proto::csi::v1::{NodeGetVolumeStatsResponse, VolumeUsage};
+use crust_proto::csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeUsage};
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
 use runcrust_tests::csi::{CsiClient, block, filesystem};
@@ -150,6 +150,27 @@ fn another_volumes_path_is_not_its_own() {
     refused(scene.call(volume.stats(&others)), Code::NotFound);
     scene.take_back(&volume, &[&target]);
     scene.take_back(&other, &[&others]);
+}
+
+#[test]
+fn another_volumes_deferred_path_is_not_its_own() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let _ops = Ops::start(&node);
+    let csi = Csi::start(&node);
+    let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
+    let target = csi.target("pod", "pv-1");
+    for volume in [&one, &other] {
+        csi.call(volume.stage()).unwrap();
+    }
+    csi.call(deferring(&one, &target)).unwrap();
+    for defer_fs_ops in [false, true] {
+        let stats = NodeGetVolumeStatsRequest {
+            defer_fs_ops,
+            ..other.stats(&target)
+        };
+        let error = refused(csi.call(stats), Code::NotFound);
+        assert!(error.contains(&other.id), "{error}");
+    }
 }
 
 #[test]

@@ -275,3 +275,41 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
         csi.call(other.unpublish(&target)).unwrap();
     }
 }
+
+/// What a boot has left on record of a volume, whose image was lost besides, is no claim either.
+#[test]
+fn a_volume_that_was_lost_is_not_taken_for_another_one_in_its_place() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let _ops = Ops::start(&node);
+    let csi = Csi::start(&node);
+    let target = csi.target(POD, "pv");
+    for deferred in [false, true] {
+        let publish = |volume: &CsiVolume| {
+            if deferred {
+                deferring(volume, &target)
+            } else {
+                volume.publish(&target)
+            }
+        };
+        let [lost, other] = ["lost", "other"]
+            .map(|name| csi.volume(&format!("{name}-{deferred}"), filesystem("ext4")));
+        csi.call(lost.stage()).unwrap();
+        csi.call(publish(&lost)).unwrap();
+        csi.kill_with_the_machine();
+        if deferred {
+            fs::remove_dir_all(node.handler().crust_root()).unwrap();
+        }
+        fs::remove_file(csi.image(&lost.id)).unwrap();
+        csi.spawn(csi.command(&[]));
+        csi.call(other.stage()).unwrap();
+        csi.call(publish(&other)).unwrap();
+        csi.call(other.unpublish(&target)).unwrap();
+        assert!(
+            !target.exists() && !node.entry(&target).exists(),
+            "deferred: {deferred}"
+        );
+        csi.call(other.unstage()).unwrap();
+        csi.call(lost.unpublish(&target)).unwrap();
+        csi.call(lost.unstage()).unwrap();
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::slice;
 
 use crust_mount::device::Device;
 use crust_mount::loops;
@@ -66,7 +67,7 @@ impl Driver {
             // kubelet doesn't unpublish what it was told can't be, and another volume may come there.
             let is_there = wanted.by != By::Kubelet
                 && self
-                    .is_live(id, Some(&device), &key(&target), &wanted)
+                    .is_live(id, slice::from_ref(&device), &key(&target), &wanted)
                     .unwrap_or(true);
             if !is_there {
                 record.published.remove(&key(&target));
@@ -118,12 +119,12 @@ impl Driver {
         let mut response = NodePublishVolumeResponse::default();
         match (&wanted.usage.mount, wanted.by) {
             (None, _) => {
-                if !mounts::has(device, true, path).map_err(Refusal::node(id))? {
+                if !mounts::has(slice::from_ref(device), path).map_err(Refusal::node(id))? {
                     self.bind_block(id, device, path, wanted)?;
                 }
             }
             (Some(mount), By::Driver) => {
-                if !mounts::has(device, false, path).map_err(Refusal::node(id))? {
+                if !mounts::has(slice::from_ref(device), path).map_err(Refusal::node(id))? {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }

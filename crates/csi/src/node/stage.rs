@@ -71,11 +71,7 @@ impl Driver {
         let mut record = self.record(id)?;
         let is_last = record.staged.keys().all(|there| *there == staging);
         if is_last {
-            if let Some((target, _)) = self.live(id, &record)?.first() {
-                let what =
-                    format!("it is published at {target}; hint: NodeUnpublishVolume comes first");
-                return Err(Refusal::state(id, what));
-            }
+            self.check_unpublished(id, &record)?;
             if self.attached(id)?.is_some() {
                 self.detach(id)?;
             }

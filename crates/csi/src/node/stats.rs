@@ -1,5 +1,7 @@
 //! `NodeGetVolumeStats`: from the mount on the host, or from the container runtime.
 
+use std::slice;
+
 use crust_mount::bare::{self, Contents};
 use crust_mount::device::Device;
 use crust_mount::usage::{self, Amounts};
@@ -45,6 +47,9 @@ impl Driver {
             self.can_defer(id)?;
         }
         if self.is_deferred(id, &place, by, request.defer_fs_ops)? {
+            if self.is_another_staged(id, &self.devices(id)?, &place)? {
+                return Err(not_there(id, &place));
+            }
             let stats = match self.ops.stats(&place) {
                 Ok(stats) => of_the_runtimes(stats),
                 Err(status) => {
@@ -63,7 +68,7 @@ impl Driver {
         let is_block = published.is_some_and(|it| it.usage.mount.is_none());
         let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
         // What else is mounted there isn't the volume.
-        let has = || mounts::has(&device, is_block, place.as_path()).unwrap_or(false);
+        let has = || mounts::has(slice::from_ref(&device), place.as_path()).unwrap_or(false);
         if !is_staged && !has() {
             return Err(not_there(id, &place));
         }

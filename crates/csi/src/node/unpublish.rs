@@ -20,6 +20,7 @@ impl Driver {
         required("volume_id", id)?;
         let target = path("target_path", &request.target_path)?;
         let mut record = self.record(id)?;
+        let devices = self.devices(id)?;
         let published = record.published.get(&key(&target));
         let by = published.map(|publication| publication.by);
         if published.is_none() {
@@ -29,6 +30,10 @@ impl Driver {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
             self.check_nobody_elses(id, &target)?;
+            if self.is_another_staged(id, &devices, &target)? {
+                let what = format!("{} is another volume's", target.as_path().display());
+                return Err(Refusal::state(id, what));
+            }
         } else if self.others(id, &target)?.is_some() {
             // This one never was there, or isn't any more.
             record.published.remove(&key(&target));
@@ -40,9 +45,7 @@ impl Driver {
             let unstaged = self.ops.unstage(&target);
             unstaged.map_err(|status| Refusal::ops(id, status))?;
         }
-        // Where it can't be told, for somebody has attached the image a second time, the record is enough.
-        let device = self.device(id).unwrap_or_default();
-        mounts::unmount(device.as_ref(), published, target.as_path()).map_err(Refusal::node(id))?;
+        mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
         let quarantine = self.quarantine(&target);
         let moved = clear(&target, quarantine.as_deref()).map_err(Refusal::node(id))?;
         if let Some(moved) = moved {
