@@ -12,6 +12,7 @@ use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
 use runcrust_tests::{Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate};
 use tonic::Code;
 
+use crate::scene::deferral;
 use crate::{deferring, refused};
 
 const POD: &str = "cccccccc-1111-2222-3333-000000000000";
@@ -33,9 +34,7 @@ fn unpublish(volume: &CsiVolume, target: &std::path::Path) -> NodeUnpublishVolum
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
     const MORE: i64 = 256 << 20;
-    let node = Node::trusted(delegate, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (node, _ops, csi) = deferral(delegate, &[]);
     let volume = csi.volume("pv-1", filesystem(fstype));
     let target = csi.target(POD, "pv-1");
     csi.call(volume.stage()).unwrap();
@@ -83,9 +82,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
 
 on_each_delegate! {
     fn a_volumes_life_deferred_and_plain_by_turns(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         mount_of(&mut volume.capability).volume_supplemental_group = "4242".into();
         let target = csi.target(POD, "pv-1");
@@ -144,9 +141,7 @@ on_each_delegate! {
     }
 
     fn what_a_pod_under_another_handler_wrote_is_told_and_kept(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
@@ -170,9 +165,7 @@ on_each_delegate! {
     }
 
     fn a_pod_under_another_handler_alone_is_told_too(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();

@@ -8,7 +8,9 @@ use crust_proto::csi::v1::NodePublishVolumeRequest;
 use crust_proto::csi::v1::volume_capability::MountVolume;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, filesystem, mount_of};
-use runcrust_tests::{Delegate, Node, Ops, on_each_delegate};
+use runcrust_tests::{Delegate, Node, on_each_delegate};
+
+use crate::scene::deferral;
 
 const POD: &str = "12121212-1111-2222-3333-000000000000";
 
@@ -24,9 +26,7 @@ fn gid(path: &Path) -> u32 {
 
 on_each_delegate! {
     fn a_deferred_volume_gets_it_by_either_field(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         for (field, group) in FIELDS.into_iter().zip(["3001", "3002"]) {
             let mut volume = csi.volume(group, filesystem("ext4"));
             csi.call(volume.stage()).unwrap();

@@ -3,9 +3,10 @@
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, filesystem};
-use runcrust_tests::{Node, Ops, on_each_delegate};
+use runcrust_tests::{Node, on_each_delegate};
 use tonic::Code;
 
+use crate::scene::deferral;
 use crate::{deferring, refused};
 
 const ONE: &str = "eeeeeeee-1111-2222-3333-000000000001";
@@ -13,9 +14,7 @@ const TWO: &str = "eeeeeeee-1111-2222-3333-000000000002";
 
 on_each_delegate! {
     fn pods_share_a_volume_unless_its_mode_says_one(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         for mode in [Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter, Mode::SingleNodeSingleWriter] {
             let mut capability = filesystem("ext4");
             capability.access_mode.as_mut().unwrap().mode = mode.into();
@@ -45,9 +44,7 @@ on_each_delegate! {
     }
 
     fn a_volume_is_mounted_by_the_driver_or_by_the_runtime_and_not_by_both(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (_node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();

@@ -4,10 +4,11 @@ use std::fs;
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use runcrust_tests::container::end;
-use runcrust_tests::csi::{Csi, filesystem};
-use runcrust_tests::{Node, Ops, host, on_each_delegate};
+use runcrust_tests::csi::filesystem;
+use runcrust_tests::{host, on_each_delegate};
 use tonic::Code;
 
+use crate::scene::deferral;
 use crate::{deferring, refused};
 
 const POD: &str = "ffffffff-1111-2222-3333-000000000000";
@@ -16,9 +17,7 @@ const OLDER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 
 on_each_delegate! {
     fn a_driver_that_is_upgraded_defers_from_the_next_pod_on(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::with(&node, &OLDER);
+        let (node, _ops, csi) = deferral(delegate, &OLDER);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
@@ -37,9 +36,7 @@ on_each_delegate! {
     }
 
     fn a_driver_that_is_downgraded_under_a_pod_ends_it_and_the_runtime_forgets_it(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
@@ -69,9 +66,7 @@ on_each_delegate! {
     }
 
     fn an_access_mode_has_a_newer_name_from_an_upgrade_on(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::with(&node, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
+        let (node, _ops, csi) = deferral(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
@@ -94,5 +89,23 @@ on_each_delegate! {
             csi.call(volume.unpublish(target)).unwrap();
         }
         csi.call(volume.unstage()).unwrap();
+    }
+
+    fn one_pod_means_one_from_an_upgrade_on(delegate: Delegate) {
+        let (_node, _ops, csi) = deferral(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
+        let mut volume = csi.volume("pv-1", filesystem("ext4"));
+        let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
+        csi.call(volume.stage()).unwrap();
+        csi.call(deferring(&volume, &targets[0])).unwrap();
+        csi.restart(&[]);
+        // ReadWriteOncePod.
+        volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeSingleWriter.into();
+        csi.call(volume.stage()).expect("kubelet stages again after its own restart");
+        csi.call(deferring(&volume, &targets[0])).expect("and publishes");
+        let error = refused(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        assert!(error.contains("ReadWriteOncePod"), "{error}");
+        csi.call(volume.unpublish(&targets[0])).unwrap();
+        csi.call(deferring(&volume, &targets[1])).expect("the first one's pod has ended");
+        csi.call(volume.unpublish(&targets[1])).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crust_proto::csi::v1::VolumeCapability;
 use runcrust_tests::csi::CsiVolume;
-use runcrust_tests::{Csi, Delegate, Node};
+use runcrust_tests::{Csi, Delegate, Node, Ops};
 
 /// Fields are dropped in their order: the driver goes before what it stands on.
 #[derive(Debug)]
@@ -98,4 +98,13 @@ pub(crate) fn write(target: &Path, name: &str, data: &str) {
 pub(crate) fn read(target: &Path, name: &str) -> String {
     let read = fs::read_to_string(target.join(name));
     read.unwrap_or_else(|error| panic!("{}: {name}: {error}", target.display()))
+}
+
+/// A driver that can defer, and whom it defers to. They are dropped from the last to the first.
+#[track_caller]
+pub(crate) fn deferral(delegate: Delegate, arguments: &[&str]) -> (Node, Ops, Csi) {
+    let node = Node::trusted(delegate, "");
+    let ops = Ops::start(&node);
+    let csi = Csi::with(&node, arguments);
+    (node, ops, csi)
 }

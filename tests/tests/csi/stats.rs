@@ -6,12 +6,12 @@ use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeUsage};
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
+use runcrust_tests::Delegate;
 use runcrust_tests::csi::{CsiClient, block, filesystem};
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Csi, Delegate, Node, Ops};
 use tonic::Code;
 
-use crate::scene::{Scene, write};
+use crate::scene::{Scene, deferral, write};
 use crate::{deferring, refused};
 
 fn usage(stats: &NodeGetVolumeStatsResponse, unit: Unit) -> VolumeUsage {
@@ -154,9 +154,7 @@ fn another_volumes_path_is_not_its_own() {
 
 #[test]
 fn another_volumes_deferred_path_is_not_its_own() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (_node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let target = csi.target("pod", "pv-1");
     for volume in [&one, &other] {
@@ -215,9 +213,7 @@ fn a_path_that_can_be_none_is_not_found() {
 /// One thread waits for it, however often it is asked.
 #[test]
 fn whoever_does_not_answer_holds_up_one_volumes_stats() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
-    let csi = Csi::with(&node, &["--max-calls", "4"]);
+    let (_node, ops, csi) = deferral(Delegate::Runc, &["--max-calls", "4"]);
     let [hung, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let target = csi.target("pod", "pv-1");
     csi.call(hung.stage()).unwrap();

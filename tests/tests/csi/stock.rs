@@ -8,7 +8,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, create_request, filesystem, mount_of};
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Node, Ops, host, on_each_delegate, wait_until};
+use runcrust_tests::{host, on_each_delegate, wait_until};
+
+use crate::scene::deferral;
 
 const POD: &str = "dddddddd-1111-2222-3333-000000000000";
 
@@ -30,9 +32,7 @@ fn deferred(csi: &Csi, name: &str) -> CsiVolume {
 
 on_each_delegate! {
     fn a_pods_life(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = deferred(&csi, "pv-1");
         assert_eq!(volume.context["crust.dev/defer"], "true");
         let target = csi.target(POD, "pv-1");
@@ -66,9 +66,7 @@ on_each_delegate! {
     }
 
     fn after_a_boot_the_crust_directory_is_empty_and_all_is_published_again(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let _ops = Ops::start(&node);
-        let csi = Csi::start(&node);
+        let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = deferred(&csi, "pv-1");
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();

@@ -7,9 +7,10 @@ use std::process::Command;
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Ops, Run, host, mounts};
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, host, mounts};
 use tonic::Code;
 
+use crate::scene::deferral;
 use crate::{deferring, refused};
 
 const POD: &str = "34343434-1111-2222-3333-000000000000";
@@ -81,9 +82,7 @@ fn what_else_is_mounted_at_a_target_stays() {
 
 #[test]
 fn another_volumes_target_is_its_own() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let [plain, deferred] = [csi.target(POD, "pv-1"), csi.target(OTHER_POD, "pv-1")];
     for volume in [&one, &other] {
@@ -109,9 +108,7 @@ fn another_volumes_target_is_its_own() {
 
 #[test]
 fn another_volumes_deferred_target_is_not_given_out_again() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let target = csi.target(POD, "pv-1");
     for volume in [&one, &other] {
@@ -175,9 +172,7 @@ fn what_is_below_a_target_is_left_alone() {
 /// Whoever detaches it by hand, and whoever unlinks its image.
 #[test]
 fn a_volume_that_lost_its_device_can_be_given_back() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (_node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let losetup = |device: &Path| {
         let mut losetup = Command::new("losetup");
         let _ = Run::of(losetup.arg("--detach").arg(device)).success();
@@ -236,9 +231,7 @@ fn an_image_that_somebody_else_attaches_too_holds_up_no_pods_end() {
 /// What it leaves on record is nobody's claim on another volume.
 #[test]
 fn a_publication_that_failed_is_not_taken_for_another_volumes() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (node, ops, csi) = deferral(Delegate::Runc, &[]);
     let mut capability = filesystem("ext4");
     mount_of(&mut capability).mount_flags = vec!["bogus=1".to_owned()];
     let failing = csi.volume("pv-1", capability);
@@ -279,9 +272,7 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
 /// What a boot has left on record of a volume, whose image was lost besides, is no claim either.
 #[test]
 fn a_volume_that_was_lost_is_not_taken_for_another_one_in_its_place() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let _ops = Ops::start(&node);
-    let csi = Csi::start(&node);
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
         let publish = |volume: &CsiVolume| {

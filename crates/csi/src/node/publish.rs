@@ -59,16 +59,21 @@ impl Driver {
             target.as_path().display(),
             wanted.describe()
         );
-        // Before anything is done: what is there is always known of.
         record.published.insert(key(&target), wanted.clone());
+        if wanted.by == By::Kubelet {
+            // It is there once kubelet has the answer, and the record alone says so: none is left of a failure.
+            let given = self.give(id, &device, &target, &wanted)?;
+            self.store.save(id, &record)?;
+            return Ok(given);
+        }
+        // Before anything is done: what is there is always known of.
         self.store.save(id, &record)?;
         let given = self.give(id, &device, &target, &wanted);
         if given.is_err() {
             // kubelet doesn't unpublish what it was told can't be, and another volume may come there.
-            let is_there = wanted.by != By::Kubelet
-                && self
-                    .is_live(id, slice::from_ref(&device), &key(&target), &wanted)
-                    .unwrap_or(true);
+            let is_there = self
+                .is_live(id, slice::from_ref(&device), &key(&target), &wanted)
+                .unwrap_or(true);
             if !is_there {
                 record.published.remove(&key(&target));
                 self.save_less(id, &record);
