@@ -94,6 +94,16 @@ pub(crate) fn clear(
     }
 }
 
+/// Whether nothing is at a path, or what `clear` removes and nobody misses.
+pub(crate) fn is_vacant(path: &Path, is_block: bool) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(there) if is_block => there.is_file() && there.len() == 0,
+        Ok(there) => there.is_dir() && fs::read_dir(path).is_ok_and(|mut it| it.next().is_none()),
+        // Whoever makes it finds out.
+        Err(_) => true,
+    }
+}
+
 /// Whether nothing is at a path, or can be.
 fn is_none(errno: Errno) -> bool {
     let nothing = [Errno::NOENT, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP];
@@ -183,11 +193,16 @@ pub(crate) fn is_kubelets(target: &TargetPath) -> bool {
 /// Where files go where nothing is said: with kubelet's own directory of the driver, for that is on the
 /// mount that its pods' directory is on.
 pub(crate) fn default_quarantine(target: &TargetPath, driver: &str) -> Option<PathBuf> {
-    if !is_kubelets(target) {
-        return None;
-    }
-    // <kubelet>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
-    let kubelet = target.as_path().ancestors().nth(6)?;
+    let block = Path::new("plugins/kubernetes.io/csi/volumeDevices/publish");
+    let mut ancestors = target.as_path().ancestors();
+    let kubelet = if is_kubelets(target) {
+        // <kubelet>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
+        ancestors.nth(6)?
+    } else {
+        // <kubelet>/plugins/kubernetes.io/csi/volumeDevices/publish/<pv>/<pod's uid>
+        let publish = ancestors.nth(2).filter(|it| it.ends_with(block))?;
+        publish.ancestors().nth(block.components().count())?
+    };
     let plugins = kubelet.join("plugins").join(driver);
     Some(plugins.join("quarantine"))
 }

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use crust_mount::device::Device;
 use crust_mount::loops::{self, Attached};
+use crust_serve::{Held, Volumes};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
@@ -64,6 +65,8 @@ pub(crate) struct Driver {
     crust: CrustDirectory,
     /// Room is promised to one volume after the other.
     pub(crate) promising: Mutex<()>,
+    /// And a target path is given to one.
+    targets: Volumes<TargetPath>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: File,
 }
@@ -96,10 +99,11 @@ impl Driver {
         };
         let driver = Self {
             features: settings.features(),
-            store: Store::open(&data)?,
+            store: Store::open(&settings.data_dir)?,
             images: Images::open(&data)?,
             crust: CrustDirectory::new(&config),
             promising: Mutex::new(()),
+            targets: Volumes::default(),
             ops,
             lock,
             settings,
@@ -170,6 +174,16 @@ impl Driver {
             record.capacity
         );
         Err(Refusal::state(id, what))
+    }
+
+    /// Nobody else is given a target path, or gives it back, for as long as this is held.
+    pub(crate) fn turn_at(
+        &self,
+        id: &str,
+        target: &TargetPath,
+    ) -> Result<Held<TargetPath>, Refusal> {
+        let turn = self.targets.try_turn(target);
+        turn.ok_or_else(|| Refusal::Pending(id.to_owned()))
     }
 
     /// Where files go that are found in a target path.

@@ -61,6 +61,12 @@ impl Features {
         self.0.contains(&feature)
     }
 
+    /// By their names, for a record.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let values = self.0.iter().filter_map(ValueEnum::to_possible_value);
+        values.map(|value| value.get_name().to_owned()).collect()
+    }
+
     /// As `NodeGetCapabilities` tells them, but for those that can't be left out.
     pub(crate) fn of_the_node(&self) -> impl Iterator<Item = NodeType> {
         self.0.iter().map(|feature| match feature {

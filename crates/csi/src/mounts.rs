@@ -30,6 +30,9 @@ use crate::usage::Mount;
 /// kubelet waits two minutes for a call of CSI's; a walk that takes longer goes on at the next.
 const FSGROUP: std::time::Duration = std::time::Duration::from_secs(110);
 
+/// For those who look at a volume, and don't use it.
+const MOMENT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Mounts over one another at one place: more are somebody's mistake.
 const MOST_OVER_ONE_ANOTHER: usize = 64;
 
@@ -183,6 +186,8 @@ pub(crate) fn bind_device(device: &Device, target: &Path) -> Result<(), MountsEr
     let node = device.resolved_path();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let detached = open_tree(CWD, node, flags).map_err(failed("open_tree", node))?;
+    // Or what is mounted over one of the two places would be at the other.
+    sys::set_propagation_private(&detached).map_err(failed("mount_setattr(MS_PRIVATE)", target))?;
     attach(&detached, &place, target)
 }
 
@@ -203,13 +208,18 @@ pub(crate) fn directory(target: &Path) -> Result<OwnedFd, MountsError> {
 
 /// What is mounted at a path, on top of all else there.
 pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
-    if !is_mount(target)? {
+    if !may_be_mount(target) {
         return Ok(None);
     }
-    // The mount table has the path without its links.
-    let real = target
+    // The mount table has the path without its links, of which the target itself is none. It isn't asked: a file
+    // system that was shut down doesn't answer.
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
+        return Ok(None);
+    };
+    let parent = parent
         .canonicalize()
-        .map_err(|error| failed("realpath", target)(errno::of(&error)))?;
+        .map_err(|error| failed("realpath", parent)(errno::of(&error)))?;
+    let real = parent.join(name);
     let mounts = mountinfo::read_own()?;
     Ok(mounts.into_iter().rfind(|mount| mount.mount_point == real))
 }
@@ -220,7 +230,7 @@ pub(crate) fn has(devices: &[Device], target: &Path) -> Result<bool, MountsError
     let Some(mounted) = at(target)? else {
         return Ok(false);
     };
-    let node = device_node(target)?;
+    let node = device_node(target);
     let is_it = |device: &Device| match node {
         Some(node) => node == device.number(),
         // A btrfs's device is none of its disks'.
@@ -235,22 +245,23 @@ pub(crate) fn has(devices: &[Device], target: &Path) -> Result<bool, MountsError
     Err(occupied(target, &mounted))
 }
 
-/// The device that a path is a node of.
-fn device_node(path: &Path) -> Result<Option<DeviceNumber>, MountsError> {
-    let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("fstatat", path))?;
+/// The device that a path is a node of. What doesn't answer is none: /dev does.
+fn device_node(path: &Path) -> Option<DeviceNumber> {
+    let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
     let number = DeviceNumber::new(major(stat.st_rdev), minor(stat.st_rdev));
-    Ok(is_device.then_some(number))
+    is_device.then_some(number)
 }
 
-/// Whether a path is the root of a mount. One that isn't there is none.
-pub(crate) fn is_mount(path: &Path) -> Result<bool, MountsError> {
+/// Whether it is worth looking a path up in the mount table, which may be long.
+fn may_be_mount(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     match statx(CWD, path, flags, StatxFlags::TYPE) {
-        Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
-        // Or never can be.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => Ok(false),
-        Err(errno) => Err(failed("statx", path)(errno)),
+        Ok(stat) => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        // It isn't there, or never can be.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => false,
+        // An xfs that was shut down says EIO.
+        Err(_) => true,
     }
 }
 
@@ -274,7 +285,15 @@ pub(crate) fn unmount(
             (Err(MountsError::Occupied { .. }), Some(recorded)) if is_left(recorded, path)? => {}
             (Err(error), _) => return Err(error),
         }
-        rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(failed("umount2", path))?;
+        // Whoever asks for the volume's stats has its root open for a moment.
+        let unmounted = Deadline::after(MOMENT).poll(|| {
+            match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
+                Err(Errno::BUSY) => Ok(None),
+                other => other.map(Some),
+            }
+        });
+        let unmounted = unmounted.and_then(|it| it.ok_or(Errno::BUSY));
+        unmounted.map_err(failed("umount2", path))?;
     }
     Err(failed("umount2", path)(Errno::BUSY))
 }

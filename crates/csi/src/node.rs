@@ -31,10 +31,10 @@ impl Driver {
         Device::open(&attached.device).map_err(Refusal::node(id))
     }
 
-    /// Keeps a record that says less than before. On a full disk it can't be kept: what it says too much isn't
-    /// believed, and mustn't hold up who gives something back.
+    /// Keeps a record that says less than before. Where it can't be kept, what it says too much isn't believed, and
+    /// mustn't hold up who gives something back.
     fn save_less(&self, id: &str, record: &Record) {
-        if let Err(error) = self.store.save(id, record) {
+        if let Err(error) = self.store.save_less(id, record) {
             tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
         }
     }

@@ -1,6 +1,7 @@
 //! Volumes' records: a file each, replaced whole.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crust_state::files::{Directory, FileError};
 use crust_state::record::Version;
@@ -66,6 +67,9 @@ pub(crate) struct Publication {
     pub(crate) read_only: bool,
     /// Who mounts it.
     pub(crate) by: By,
+    /// What the driver could do then, and so what it understood of the request.
+    #[serde(default)]
+    pub(crate) features: Vec<String>,
 }
 
 /// Who mounts a volume.
@@ -128,14 +132,51 @@ pub(crate) enum StoreError {
     },
 }
 
+/// Beside the directory of records: room that a record is written to when the disk is full. A file is replaced
+/// by another one, and that needs room even where it says less.
+const SPARE: &str = "spare";
+
+/// In bytes.
+const ROOM: usize = 64 * 1024;
+
 /// All records.
 #[derive(Debug)]
-pub(crate) struct Store(Directory);
+pub(crate) struct Store {
+    records: Directory,
+    data: Directory,
+}
 
 impl Store {
-    /// Of a data directory, which is made where it is missing.
-    pub(crate) fn open(data: &Directory) -> Result<Self, FileError> {
-        data.create_directory(VOLUMES).map(Self)
+    /// Of a data directory.
+    pub(crate) fn open(data: &Path) -> Result<Self, FileError> {
+        let data = Directory::create(data)?;
+        let store = Self {
+            records: data.create_directory(VOLUMES)?,
+            data,
+        };
+        if let Err(error) = store.put_aside() {
+            tracing::warn!("{}", crust_state::sentence(&error));
+        }
+        Ok(store)
+    }
+
+    fn put_aside(&self) -> Result<(), FileError> {
+        self.data.write(SPARE, &vec![0; ROOM])
+    }
+
+    /// Keeps a record that says less than before, on a full disk too.
+    pub(crate) fn save_less(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+        match self.save(id, record) {
+            Err(StoreError::File(error)) if error.is_full() => {
+                self.data.remove(SPARE)?;
+                let saved = self.save(id, record);
+                if let Err(error) = self.put_aside() {
+                    tracing::warn!("{}", crust_state::sentence(&error));
+                }
+                saved
+            }
+            saved => saved,
+        }
     }
 
     /// All volumes, in the order of their ids; without a record where that can't be read, which is its own
@@ -144,7 +185,7 @@ impl Store {
         let read = |id: String| match self.load(&id) {
             Ok(record) => (id, record),
             Err(error) => {
-                tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
+                tracing::debug!("volume {id}: {}", crust_state::sentence(&error));
                 (id, None)
             }
         };
@@ -155,7 +196,7 @@ impl Store {
     /// itself.
     pub(crate) fn sweep(&self) -> Result<(), FileError> {
         let mut swept = Ok(());
-        self.0.leftovers(&mut |found| {
+        self.records.leftovers(&mut |found| {
             let removed = found.and_then(|leftover| leftover.remove());
             if swept.is_ok() {
                 swept = removed;
@@ -169,12 +210,12 @@ impl Store {
         if !is_id(id) {
             return Ok(None);
         }
-        let Some(bytes) = self.0.read_record(&file(id))? else {
+        let Some(bytes) = self.records.read_record(&file(id))? else {
             return Ok(None);
         };
         let record = serde_json::from_slice(&bytes);
         record.map(Some).map_err(|source| StoreError::Contents {
-            file: self.0.path().join(file(id)).display().to_string(),
+            file: self.records.path().join(file(id)).display().to_string(),
             source,
         })
     }
@@ -187,17 +228,17 @@ impl Store {
             file: file.clone(),
             source,
         })?;
-        Ok(self.0.write(&file, &bytes)?)
+        Ok(self.records.write(&file, &bytes)?)
     }
 
     /// Forgets a volume.
     pub(crate) fn remove(&self, id: &str) -> Result<(), StoreError> {
-        Ok(self.0.remove(&file(id))?)
+        Ok(self.records.remove(&file(id))?)
     }
 
     /// All volumes' ids, in order.
     pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
-        let names = self.0.names()?;
+        let names = self.records.names()?;
         let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
         let mut ids: Vec<String> = ids.filter(|id| is_id(id)).map(str::to_owned).collect();
         ids.sort_unstable();
@@ -253,8 +294,7 @@ mod tests {
     #[test]
     fn a_record_is_kept_listed_and_forgotten() {
         let place = tempfile::tempdir().unwrap();
-        let data = Directory::create(&place.path().join("data")).unwrap();
-        let store = Store::open(&data).unwrap();
+        let store = Store::open(&place.path().join("data")).unwrap();
         let (id, record) = (id_of("a"), Record::new("a", 5, Parameters::default()));
         assert_eq!(store.load(&id).unwrap(), None);
         store.save(&id, &record).unwrap();
@@ -268,10 +308,12 @@ mod tests {
     #[test]
     fn a_record_of_a_later_version_is_refused_by_its_name() {
         let place = tempfile::tempdir().unwrap();
-        let data = Directory::create(&place.path().join("data")).unwrap();
-        let store = Store::open(&data).unwrap();
+        let store = Store::open(&place.path().join("data")).unwrap();
         let id = id_of("a");
-        store.0.write(&file(&id), br#"{"version": 2}"#).unwrap();
+        store
+            .records
+            .write(&file(&id), br#"{"version": 2}"#)
+            .unwrap();
         let error = store.load(&id).unwrap_err().to_string();
         assert!(error.contains(&id), "{error}");
     }

@@ -160,12 +160,18 @@ impl Usage {
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
 
-    /// Whether it says the same of a pod, by whatever name of the mode: `SINGLE_NODE_WRITER` is what either of the
+    /// Whether it says the same of a pod but for groups, by whatever name of the mode: `SINGLE_NODE_WRITER` is what either of the
     /// newer ones was.
     pub(crate) fn means(&self, other: &Self) -> bool {
         let is_older = |usage: &Self| usage.mode == AccessMode::SingleNodeWriter;
         let is_same_mode = self.mode == other.mode || is_older(self) || is_older(other);
-        self.mount == other.mount && self.is_read_only() == other.is_read_only() && is_same_mode
+        self.stages_like(other) && is_same_mode
+    }
+
+    /// Whether the pods' groups are the same.
+    pub(crate) fn groups_like(&self, other: &Self) -> bool {
+        let groups = |usage: &Self| usage.mount.as_ref().map(|it| (it.group, it.change_policy));
+        groups(self) == groups(other)
     }
 }
 

@@ -73,6 +73,13 @@ pub(crate) fn failed(call: &'static str, path: &Path, source: impl Into<io::Erro
 }
 
 impl FileError {
+    /// Whether the file system, or its owner's share of it, is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
     /// Of which file or directory.
     #[must_use]
     pub fn path(&self) -> &Path {

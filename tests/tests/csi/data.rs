@@ -142,30 +142,49 @@ fn an_image_that_cannot_be_removed_does_not_keep_the_driver_from_starting() {
 fn on_a_full_disk_everything_can_be_given_back() {
     let node = Node::guarded(Delegate::Runc, "");
     let data = node.dir().subdir("small");
-    let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 64);
+    let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 96);
     mounts::mount(disk.path(), &data, "ext4");
     let data = data.join("csi");
     let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);
-    let volume = csi.volume("pv", block());
-    csi.call(volume.stage()).unwrap();
-    let target = csi.target("pod", "pv");
-    csi.call(volume.publish(&target)).unwrap();
+    let volumes = [
+        csi.volume("raw", block()),
+        csi.volume("plain", filesystem("ext4")),
+        // What kubelet has, by the earlier draft, the record alone knows.
+        csi.volume("draft", filesystem("ext4")),
+    ];
+    let target = |volume: &CsiVolume| csi.target("pod", &volume.id);
+    for volume in &volumes {
+        csi.call(volume.stage()).unwrap();
+        let mut publish = volume.publish(&target(volume));
+        if volume.id == volumes[2].id {
+            publish.runtime_supported_filesystems = vec!["ext4".to_owned()];
+        }
+        csi.call(publish).unwrap();
+    }
     let filler = File::create(data.with_file_name("filler")).unwrap();
     let zeros = vec![0; 4096];
     let mut at = 0;
-    while filler.write_all_at(&zeros, at).is_ok() {
-        at += 4096;
+    let mut fill = || {
+        while filler.write_all_at(&zeros, at).is_ok() {
+            at += 4096;
+        }
+    };
+    for volume in &volumes {
+        fill();
+        csi.call(volume.unpublish(&target(volume))).unwrap();
+        fill();
+        csi.call(volume.unstage()).unwrap();
+        assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
+        // What was given back isn't had without being asked for.
+        refused(
+            csi.call(volume.publish(&target(volume))),
+            Code::FailedPrecondition,
+        );
+        fill();
+        csi.call(volume.delete()).unwrap();
+        let image = data.join("images").join(format!("{}.img", volume.id));
+        assert!(!image.exists());
     }
-    csi.call(volume.unpublish(&target)).unwrap();
-    csi.call(volume.unstage()).unwrap();
-    assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
-    csi.call(volume.delete()).unwrap();
-    assert!(
-        !data
-            .join("images")
-            .join(format!("{}.img", volume.id))
-            .exists()
-    );
     csi.kill();
     drop(filler);
 }

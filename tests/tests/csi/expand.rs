@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest};
 use runcrust_tests::csi::{CsiVolume, block, filesystem};
 use runcrust_tests::node::utf8;
@@ -228,5 +229,34 @@ fn a_volume_that_grew_offline_is_large_when_it_is_used_again() {
         .call(volume.expand(&target, volume.capacity * 2))
         .expect("NodeExpandVolume");
     assert!(blocks(&target) > volume.capacity);
+    scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn a_volume_that_is_there_to_be_read_is_not_written_to() {
+    let scene = Scene::new();
+    let mut volume = scene.staged("pv", filesystem("xfs"));
+    scene.take_back(&volume, &[]);
+    volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeReaderOnly.into();
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    let larger = volume.capacity * 2;
+    scene
+        .call(volume.grow(larger))
+        .expect("ControllerExpandVolume");
+    let written = || {
+        let image = fs::metadata(scene.image(&volume.id));
+        image.unwrap().modified().unwrap()
+    };
+    let before = written();
+    refused(
+        scene.call(volume.expand(&volume.staging, larger)),
+        Code::FailedPrecondition,
+    );
+    assert_eq!(written(), before);
+    let target = scene.publish(&volume, "pod");
+    refused(
+        scene.call(volume.expand(&target, larger)),
+        Code::FailedPrecondition,
+    );
     scene.put_away(&volume, &[&target]);
 }

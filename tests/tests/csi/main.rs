@@ -1,6 +1,7 @@
 //! `crust-csi`, by its socket: what the Container Storage Interface demands of a plugin, what pods have of
 //! its volumes, and what becomes of them when it is killed.
 
+mod again;
 mod block;
 mod capacity;
 mod concurrent;
@@ -18,6 +19,7 @@ mod identity;
 mod list;
 mod modes;
 mod older;
+mod places;
 mod process;
 mod publish;
 mod required;

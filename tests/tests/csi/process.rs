@@ -92,3 +92,25 @@ fn its_data_directory_is_all_that_it_knows() {
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
 }
+
+#[test]
+fn what_it_is_told_is_no_line_of_its_log() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.target("pod", "pv\nforged");
+    scene
+        .call(volume.publish(&target))
+        .expect("NodePublishVolume");
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    fs::create_dir_all(target.join("directory")).unwrap();
+    write(&target, "file", "somebody's");
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    let log = scene.log();
+    assert!(log.contains("forged"), "{log}");
+    assert!(!log.lines().any(|line| line.starts_with("forged")), "{log}");
+    scene.put_away(&volume, &[&target]);
+}

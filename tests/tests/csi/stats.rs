@@ -1,14 +1,16 @@
 //! `NodeGetVolumeStats`: what statvfs(2) says, where the volume is, and nowhere else.
 
+use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeUsage};
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
-use runcrust_tests::Delegate;
 use runcrust_tests::csi::{CsiClient, block, filesystem};
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Delegate, Run};
 use tonic::Code;
 
 use crate::scene::{Scene, deferral, write};
@@ -192,6 +194,58 @@ fn a_file_system_that_is_broken_is_abnormal() {
         condition.abnormal && !condition.message.is_empty(),
         "{condition:?}"
     );
+    scene.put_away(&volume, &[&target]);
+}
+
+/// An xfs that was shut down says nothing of itself, not even that it is mounted.
+#[test]
+fn a_file_system_that_was_shut_down_is_abnormal_and_can_be_given_back() {
+    for fstype in ["ext4", "xfs"] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", filesystem(fstype));
+        let target = scene.publish(&volume, "pod");
+        let mut xfs_io = Command::new("xfs_io");
+        let _ = Run::of(xfs_io.args(["-x", "-c", "shutdown"]).arg(&target)).success();
+        let stats = scene
+            .call(volume.stats(&target))
+            .expect("NodeGetVolumeStats");
+        let condition = stats.volume_condition.expect("it MUST be there");
+        assert!(condition.abnormal, "{fstype}: {condition:?}");
+        scene
+            .call(volume.publish(&target))
+            .expect("NodePublishVolume, again");
+        refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+        scene.put_away(&volume, &[&target]);
+    }
+}
+
+#[test]
+fn an_image_that_was_cut_is_abnormal() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.publish(&volume, "pod");
+    let image = File::options().write(true).open(scene.image(&volume.id));
+    image.unwrap().set_len(4 << 20).unwrap();
+    let stats = scene
+        .call(volume.stats(&target))
+        .expect("NodeGetVolumeStats");
+    let condition = stats.volume_condition.expect("it MUST be there");
+    assert!(condition.abnormal, "{condition:?}");
+    assert!(condition.message.contains("it was cut"), "{condition:?}");
+    scene.take_back(&volume, &[&target]);
+}
+
+/// kubelet asks every minute, whatever else it does.
+#[test]
+fn who_asks_holds_up_no_pods_end() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.target("pod", "pv");
+    for _ in 0..100 {
+        scene.call(volume.publish(&target)).unwrap();
+        let (_, unpublished) = scene.both(volume.stats(&target), volume.unpublish(&target));
+        unpublished.expect("NodeUnpublishVolume");
+    }
     scene.put_away(&volume, &[&target]);
 }
 

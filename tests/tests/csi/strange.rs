@@ -261,7 +261,10 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
             (staged, host::mountinfo_mentions(&csi.device(&other.id)))
         };
         let before = seen();
-        let _ = csi.call(failing.unpublish(&target));
+        refused(
+            csi.call(failing.unpublish(&target)),
+            Code::FailedPrecondition,
+        );
         assert_eq!(seen(), before, "deferred: {deferred}");
         csi.call(failing.unstage()).expect("it is nowhere");
         csi.call(failing.stage()).unwrap();

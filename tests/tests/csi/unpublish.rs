@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
+use runcrust_tests::Delegate;
 use runcrust_tests::csi::{DRIVER, block, filesystem};
 use runcrust_tests::host::mounts_below;
 use tonic::Code;
 
-use crate::refused;
-use crate::scene::{Scene, read, write};
+use crate::scene::{Scene, deferral, read, write};
+use crate::{deferring, refused};
 
 #[test]
 fn the_target_path_goes_and_the_call_can_be_repeated() {
@@ -182,4 +184,32 @@ fn files_in_the_directory_are_kept_and_told() {
         );
         scene.put_away(&volume, &[]);
     }
+}
+
+/// A boot has taken what was staged, and mounts: there is nobody to ask.
+#[test]
+fn where_nothing_is_staged_nobody_is_asked() {
+    let (node, ops, csi) = deferral(Delegate::Runc, &[]);
+    let deferred = csi.volume("pv-1", filesystem("ext4"));
+    csi.call(deferred.stage()).unwrap();
+    let target = csi.target("pod", "pv-1");
+    csi.call(deferring(&deferred, &target)).unwrap();
+    ops.kill();
+    csi.kill_with_the_machine();
+    fs::remove_dir_all(node.entry(&target)).unwrap();
+    csi.spawn(csi.command(&[]));
+    csi.call(deferred.unpublish(&target)).unwrap();
+    assert!(!target.exists());
+
+    let plain = csi.volume("pv-2", filesystem("ext4"));
+    csi.call(plain.stage()).unwrap();
+    let target = csi.target("pod", "pv-2");
+    csi.call(plain.publish(&target)).unwrap();
+    let unpublish = NodeUnpublishVolumeRequest {
+        defer_fs_ops: true,
+        ..plain.unpublish(&target)
+    };
+    csi.call(unpublish).unwrap();
+    csi.call(plain.unstage()).unwrap();
+    csi.call(deferred.unstage()).unwrap();
 }

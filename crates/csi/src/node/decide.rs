@@ -72,8 +72,13 @@ pub(super) fn decide<'p>(
     Ok(step)
 }
 
+/// Whether a request asks for what is there. What a driver of other features has understood of the same request
+/// was something else, and kubelet makes it again after its own restart, with the pod running (KEP-2857, stories 4
+/// and 5).
 fn is_same(there: &Publication, wanted: &Publication) -> bool {
-    there.by == wanted.by && there.read_only == wanted.read_only && there.usage.means(&wanted.usage)
+    let is_understood = there.features != wanted.features
+        || (there.by == wanted.by && there.usage.groups_like(&wanted.usage));
+    is_understood && there.read_only == wanted.read_only && there.usage.means(&wanted.usage)
 }
 
 fn exclusive(mode: AccessMode, path: &str) -> String {
@@ -129,6 +134,7 @@ mod tests {
             },
             read_only: false,
             by,
+            features: Vec::new(),
         }
     }
 
@@ -200,6 +206,20 @@ mod tests {
                 "{other:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_driver_of_other_features_has_understood_the_same_request_otherwise() {
+        let mode = AccessMode::SingleNodeWriter;
+        let there = publication(mode, By::Runtime);
+        let mut wanted = publication(mode, By::Driver);
+        wanted.usage.mount.as_mut().unwrap().group = Some(7);
+        assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
+        wanted.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
+        let step = of(&wanted, &[("/here", &there)]);
+        assert_eq!(step, Ok(Step::Again(&there)), "what is there stays");
+        wanted.read_only = true;
+        assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
     }
 
     #[test]

@@ -64,6 +64,9 @@ impl Driver {
                     mount: Some(mount), ..
                 }) = staged
                 {
+                    if staged.is_some_and(Usage::is_read_only) {
+                        return Err(read_only(id));
+                    }
                     grow_unused(id, &device, mount)?;
                 }
             }
@@ -92,13 +95,16 @@ impl Driver {
                 .map_err(|status| Refusal::ops(id, status));
         }
         if publication.read_only || publication.usage.is_read_only() {
-            let what =
-                "it is published read-only; hint: it grows when it is published to be written to";
-            return Err(Refusal::state(id, what));
+            return Err(read_only(id));
         }
         let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, device, mount)
     }
+}
+
+fn read_only(id: &str) -> Refusal {
+    let what = "it is there to be read only; hint: it grows when it is published to be written to";
+    Refusal::state(id, what)
 }
 
 /// A file system that nobody has mounted is, for a moment, and nowhere.

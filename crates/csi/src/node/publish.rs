@@ -12,6 +12,7 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 
 use super::decide::{Step, decide};
+use crate::clear::{is_kubelets, is_vacant};
 use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
 use crate::mounts;
@@ -48,18 +49,18 @@ impl Driver {
         }
         // After a boot there is none yet, and kubelet may not stage again.
         let device = self.attach(id, &record)?;
+        let _turn = self.turn_at(id, &target)?;
         let live = self.live(id, &record)?;
         let step = decide(id, &key(&target), &wanted, &live)?;
         if let Step::Again(there) = step {
             return self.give(id, &device, &target, there);
         }
         self.check_nobody_elses(id, &target)?;
-        tracing::info!(
-            "volume {id}: {}: {}",
-            target.as_path().display(),
-            wanted.describe()
-        );
-        record.published.insert(key(&target), wanted.clone());
+        let before = record.published.insert(key(&target), wanted.clone());
+        if before.is_none() {
+            self.check_vacant(id, &device, &target, &wanted)?;
+        }
+        tracing::info!("volume {id}: {target:?}: {}", wanted.describe());
         if wanted.by == By::Kubelet {
             // It is there once kubelet has the answer, and the record alone says so: none is left of a failure.
             let given = self.give(id, &device, &target, &wanted)?;
@@ -75,7 +76,11 @@ impl Driver {
                 .is_live(id, slice::from_ref(&device), &key(&target), &wanted)
                 .unwrap_or(true);
             if !is_there {
-                record.published.remove(&key(&target));
+                match before {
+                    // Of something that is there, maybe, and isn't seen for now.
+                    Some(before) => drop(record.published.insert(key(&target), before)),
+                    None => drop(record.published.remove(&key(&target))),
+                }
                 self.save_less(id, &record);
             }
         }
@@ -110,6 +115,7 @@ impl Driver {
             usage,
             read_only: request.readonly,
             by,
+            features: self.features.names(),
         })
     }
 
@@ -133,6 +139,8 @@ impl Driver {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }
+            // An earlier driver has deferred it, before a downgrade, and it is there.
+            (_, By::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
             (Some(mount), By::Runtime) => {
                 keep_empty(id, path)?;
                 self.ops
@@ -145,6 +153,39 @@ impl Driver {
             }
         }
         Ok(response)
+    }
+
+    /// Nothing is at a new target path but what an orchestrator has put there, and nobody else has staged anything
+    /// for it.
+    fn check_vacant(
+        &self,
+        id: &str,
+        device: &Device,
+        target: &TargetPath,
+        wanted: &Publication,
+    ) -> Result<(), Refusal> {
+        let path = target.as_path();
+        if wanted.by == By::Runtime
+            && self.is_another_staged(id, slice::from_ref(device), target)?
+        {
+            let what = format!(
+                "{}: another volume is staged there for a container runtime; hint: `runcrust crust list` tells which",
+                path.display()
+            );
+            return Err(Refusal::state(id, what));
+        }
+        // A subPath's directory of kubelet's is one in kubelet's place; what a pod wrote there is kept at the end.
+        let is_block = wanted.usage.mount.is_none();
+        if (is_kubelets(target) && !is_block) || is_vacant(path, is_block) {
+            return Ok(());
+        }
+        let what = format!(
+            "{}: something is there, which would be removed at the end; hint: a target path isn't there, or is an \
+             empty {}",
+            path.display(),
+            if is_block { "file" } else { "directory" }
+        );
+        Err(Refusal::state(id, what))
     }
 
     /// A device node says nothing of who may write: the device does, for all who have it.

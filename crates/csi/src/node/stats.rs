@@ -18,7 +18,7 @@ use super::not_there;
 use crate::controller::signed;
 use crate::driver::{Driver, key, required, volume_path};
 use crate::features::Feature;
-use crate::mounts;
+use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{By, Publication};
 
@@ -46,7 +46,7 @@ impl Driver {
         if by == Some(By::Runtime) {
             self.can_defer(id)?;
         }
-        if self.is_deferred(id, &place, by, request.defer_fs_ops)? {
+        if self.is_the_runtimes(id, &place, by, request.defer_fs_ops)? {
             if self.is_another_staged(id, &self.devices(id)?, &place)? {
                 return Err(not_there(id, &place));
             }
@@ -67,16 +67,37 @@ impl Driver {
         let is_staged = record.staged.contains_key(&key(&place));
         let is_block = published.is_some_and(|it| it.usage.mount.is_none());
         let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
-        // What else is mounted there isn't the volume.
-        let has = || mounts::has(slice::from_ref(&device), place.as_path()).unwrap_or(false);
-        if !is_staged && !has() {
+        let is_there = match mounts::has(slice::from_ref(&device), place.as_path()) {
+            // What else is mounted there isn't the volume.
+            Err(MountsError::Occupied { .. }) => false,
+            other => other.map_err(Refusal::node(id))?,
+        };
+        if !is_staged && !is_there {
             return Err(not_there(id, &place));
         }
-        let stats = match published {
+        let mut stats = match published {
             Some(publication) if !is_block => of_a_mount(id, &device, publication, &place)?,
             _ => size_alone(id, &device)?,
         };
+        if let Err(cut) = self.check_whole(id, &record) {
+            stats.volume_condition = Some(condition(true, &cut.to_string()));
+        }
         Ok(self.with_condition(stats))
+    }
+
+    /// Whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
+    /// directory does.
+    fn is_the_runtimes(
+        &self,
+        id: &str,
+        place: &TargetPath,
+        by: Option<By>,
+        said: bool,
+    ) -> Result<bool, Refusal> {
+        if !self.features.has(Feature::DeferFsOps) || by == Some(By::Driver) {
+            return Ok(false);
+        }
+        Ok(said || by == Some(By::Runtime) || self.is_staged_for_a_runtime(id, place)?)
     }
 
     /// The condition is told where the capability is.

@@ -1,5 +1,6 @@
 //! `NodeUnpublishVolume`: the pod has ended.
 
+use crust_mount::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
 use crust_state::TargetPath;
 
@@ -8,7 +9,7 @@ use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
 use crate::mounts;
 use crate::refusal::Refusal;
-use crate::store::By;
+use crate::store::{By, Publication, Record};
 
 impl Driver {
     /// `NodeUnpublishVolume`.
@@ -20,6 +21,7 @@ impl Driver {
         required("volume_id", id)?;
         let target = path("target_path", &request.target_path)?;
         let mut record = self.record(id)?;
+        let _turn = self.turn_at(id, &target)?;
         let devices = self.devices(id)?;
         let published = record.published.get(&key(&target));
         let by = published.map(|publication| publication.by);
@@ -34,14 +36,18 @@ impl Driver {
                 let what = format!("{} is another volume's", target.as_path().display());
                 return Err(Refusal::state(id, what));
             }
-        } else if self.others(id, &target)?.is_some() {
+        } else if !self.is_here(id, &devices, &target, published)?
+            && self.others(id, &target)?.is_some()
+        {
             // This one never was there, or isn't any more.
             record.published.remove(&key(&target));
-            self.store.save(id, &record)?;
+            self.forget_less(id, &record, by)?;
             return Ok(NodeUnpublishVolumeResponse {});
         }
-        // The runtime goes first: until then a pod may still use it.
-        if self.is_deferred(id, &target, by, request.defer_fs_ops)? {
+        // The runtime goes first: until then a pod may still use it. kubelets that don't know of deferral don't say
+        // that it was deferred, and others say so after a boot too: the crust directory tells.
+        let can_defer = by != Some(By::Driver) && self.features.has(Feature::DeferFsOps);
+        if can_defer && self.is_staged_for_a_runtime(id, &target)? {
             let unstaged = self.ops.unstage(&target);
             unstaged.map_err(|status| Refusal::ops(id, status))?;
         }
@@ -50,35 +56,38 @@ impl Driver {
         let moved = clear(&target, quarantine.as_deref()).map_err(Refusal::node(id))?;
         if let Some(moved) = moved {
             tracing::warn!(
-                "volume {id}: {}: somebody has written files there, on the host; they are in {} now; hint: \
-                 did the pod run under a handler without runcrust?",
-                target.as_path().display(),
-                moved.display(),
+                "volume {id}: {target:?}: somebody has written files there, on the host; they are in {moved:?} \
+                 now; hint: did the pod run under a handler without runcrust?",
             );
         }
         if record.published.remove(&key(&target)).is_some() {
-            if by == Some(By::Kubelet) {
-                // Of those the record alone is believed.
-                self.store.save(id, &record)?;
-            } else {
-                self.save_less(id, &record);
-            }
+            self.forget_less(id, &record, by)?;
         }
         Ok(NodeUnpublishVolumeResponse {})
     }
 
-    /// Whether `crust_ops` has to be told. kubelets that don't know of deferral don't say so: the crust
-    /// directory does.
-    pub(super) fn is_deferred(
+    /// Of what is left to kubelet the record alone is believed; elsewhere it may say too much.
+    fn forget_less(&self, id: &str, record: &Record, by: Option<By>) -> Result<(), Refusal> {
+        if by == Some(By::Kubelet) {
+            return Ok(self.store.save_less(id, record)?);
+        }
+        self.save_less(id, record);
+        Ok(())
+    }
+
+    /// Whether what is at a target path is surely the volume.
+    fn is_here(
         &self,
         id: &str,
+        devices: &[Device],
         target: &TargetPath,
-        by: Option<By>,
-        said: bool,
+        published: Option<&Publication>,
     ) -> Result<bool, Refusal> {
-        if !self.features.has(Feature::DeferFsOps) {
-            return Ok(false);
+        match published {
+            Some(publication) if publication.by != By::Kubelet => {
+                self.is_live(id, devices, &key(target), publication)
+            }
+            _ => Ok(false),
         }
-        Ok(said || by == Some(By::Runtime) || self.is_staged_for_a_runtime(id, target)?)
     }
 }

@@ -1,0 +1,134 @@
+//! Target paths: whose one is, and what stands there already.
+
+use std::fs;
+
+use runcrust_tests::csi::{CsiVolume, block, filesystem};
+use runcrust_tests::{Csi, Delegate, Node, host};
+use tonic::Code;
+
+use crate::scene::deferral;
+use crate::{deferring, refused};
+
+const POD: &str = "56565656-1111-2222-3333-000000000000";
+
+fn two(csi: &Csi) -> [CsiVolume; 2] {
+    let volumes = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
+    for volume in &volumes {
+        csi.call(volume.stage()).unwrap();
+    }
+    volumes
+}
+
+#[test]
+fn one_is_given_to_one_of_two_that_come_at_once() {
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+    let [one, other] = two(&csi);
+    for round in 0..10 {
+        let target = csi.target(POD, &format!("pv-{round}"));
+        let answers = if round % 2 == 0 {
+            csi.both(one.publish(&target), other.publish(&target))
+        } else {
+            csi.both(deferring(&one, &target), deferring(&other, &target))
+        };
+        let (has, has_not) = match (&answers.0, &answers.1) {
+            (Ok(_), Err(_)) => (&one, &other),
+            (Err(_), Ok(_)) => (&other, &one),
+            _ => panic!("round {round}: {answers:?}"),
+        };
+        refused(
+            csi.call(has_not.unpublish(&target)),
+            Code::FailedPrecondition,
+        );
+        let mounted = host::mounts_below(&target).len();
+        let staged = usize::from(node.entry(&target).exists());
+        assert_eq!(mounted + staged, 1, "round {round}");
+        csi.call(has.unpublish(&target)).unwrap();
+        assert!(!target.exists() && !node.entry(&target).exists());
+    }
+}
+
+#[test]
+fn what_somebody_else_has_staged_for_the_runtime_stays() {
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+    let theirs = node.ext4();
+    let target = csi.target(POD, "pv-theirs");
+    fs::create_dir_all(&target).unwrap();
+    let _ = node.try_stage(&target, theirs.path(), &[]).success();
+    let entry = node.entry(&target).join("mountInfo.json");
+    let staged = fs::read(&entry).unwrap();
+    let volume = csi.volume("pv-1", filesystem("ext4"));
+    csi.call(volume.stage()).unwrap();
+    for error in [
+        refused(
+            csi.call(deferring(&volume, &target)),
+            Code::FailedPrecondition,
+        ),
+        refused(
+            csi.call(volume.unpublish(&target)),
+            Code::FailedPrecondition,
+        ),
+    ] {
+        assert!(error.contains("another volume"), "{error}");
+    }
+    assert_eq!(fs::read(&entry).unwrap(), staged);
+    csi.call(volume.unstage()).expect("it is nowhere");
+}
+
+/// As a full disk may leave it, or a record's older copy.
+#[test]
+fn what_a_record_says_too_much_is_no_claim() {
+    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+    let [one, other] = two(&csi);
+    let target = csi.target(POD, "pv");
+    csi.call(deferring(&one, &target)).unwrap();
+    let record = csi.data().join("volumes").join(format!("{}.json", one.id));
+    let older = fs::read(&record).unwrap();
+    csi.call(one.unpublish(&target)).unwrap();
+    fs::write(&record, older).unwrap();
+    csi.call(one.unstage()).unwrap();
+    // The device's number may be the other one's from here on.
+    csi.call(other.unstage()).unwrap();
+    csi.call(other.stage()).unwrap();
+
+    csi.call(deferring(&other, &target)).unwrap();
+    fs::create_dir(target.join("subpath")).unwrap();
+    csi.call(other.unpublish(&target)).unwrap();
+    assert!(!target.exists() && !node.entry(&target).exists());
+    csi.call(other.unstage()).unwrap();
+    csi.call(one.unpublish(&target)).unwrap();
+    csi.call(one.delete()).unwrap();
+}
+
+#[test]
+fn what_stands_there_is_the_hosts() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let volume = csi.volume("pv-1", filesystem("ext4"));
+    csi.call(volume.stage()).unwrap();
+    let directory = node.dir().subdir("directory");
+    fs::create_dir(directory.join("empty")).unwrap();
+    let raw = csi.volume("pv-2", block());
+    csi.call(raw.stage()).unwrap();
+    let file = node.dir().join("file");
+    fs::write(&file, "data").unwrap();
+    for error in [
+        refused(
+            csi.call(volume.publish(&directory)),
+            Code::FailedPrecondition,
+        ),
+        refused(csi.call(raw.publish(&file)), Code::FailedPrecondition),
+        refused(csi.call(raw.publish(&directory)), Code::FailedPrecondition),
+    ] {
+        assert!(error.contains("something is there"), "{error}");
+    }
+    csi.call(volume.unpublish(&directory)).unwrap();
+    csi.call(raw.unpublish(&file)).unwrap();
+    assert!(directory.join("empty").exists());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "data");
+    // As csi-sanity may have made it.
+    let empty = node.dir().subdir("vacant");
+    csi.call(volume.publish(&empty)).unwrap();
+    csi.call(volume.unpublish(&empty)).unwrap();
+    csi.call(volume.unstage()).unwrap();
+    csi.call(raw.unstage()).unwrap();
+}
