@@ -112,16 +112,20 @@ impl Driver {
         Ok(driver)
     }
 
-    /// What was being made or deleted when a driver ended has no data: its room is given back. Whoever asked
-    /// for it asks again.
+    /// What was being made or deleted when a driver ended has no data, be it a volume or its file system: its
+    /// room is given back. Whoever asked for it asks again.
     fn finish(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.sweep() {
             tracing::warn!("{}", crust_state::sentence(&error));
         }
         for (id, record) in self.store.all().map_err(DataError::from)? {
-            if record.is_some_and(|record| record.life != Life::Ready)
-                && let Err(error) = self.forget(&id)
-            {
+            let is_ready = record.is_none_or(|record| record.life == Life::Ready);
+            let cleared = if is_ready {
+                self.images.abandon(&id).map_err(DataError::from)
+            } else {
+                self.forget(&id)
+            };
+            if let Err(error) = cleared {
                 // The others' pods wait.
                 tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
             }

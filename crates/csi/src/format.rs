@@ -3,8 +3,9 @@
 //!
 //! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was
 //! read to be: blkid(8) finds nothing, and every byte is 0. Whatever can't be read or told is an
-//! error. The one exception is a file system that was begun here before, on what was empty then, and
-//! that nobody has seen since.
+//! error. And mkfs is never run on a volume at all: it writes to a new file beside an empty one's
+//! image, which takes that one's place once the file system is whole. What is half made is nobody's
+//! volume, and nobody has to be told what he may make anew.
 //!
 //! Calls take as long as the programs that they run: they belong in threads that may wait.
 
@@ -42,9 +43,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) fstype: Fstype,
     /// Nothing is to be written.
     pub(crate) read_only: bool,
-    /// The file system that was begun when the volume was empty, and isn't known to be whole. Since
-    /// then nobody was given the volume, neither mounted nor as a device.
-    pub(crate) begun: Option<Fstype>,
 }
 
 /// What is to be done before the volume can be mounted.
@@ -54,7 +52,7 @@ pub(crate) enum Next<'a> {
     Nothing,
     /// It holds what it should.
     Check(Check<'a>),
-    /// It is empty. Whoever makes the file system writes down first that he begins.
+    /// It is empty.
     Make(Make<'a>),
 }
 
@@ -69,13 +67,18 @@ pub(crate) fn look(wanted: Wanted<'_>) -> Result<Next<'_>, FormatError> {
         });
     }
     contents::same_size(device, image)?;
-    let said = blkid::probe(device)?;
+    let said = blkid::probe(device.path())?;
     let contents = || contents::read(device, image);
-    let step = decide::decide(&said, contents, wanted.fstype, wanted.begun)
+    let step = decide::decide(&said, contents, wanted.fstype)
         .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
+    // Again: of one that was cut meanwhile there is nothing to be read.
+    contents::same_size(device, image)?;
     let read_only = wanted.read_only || device.is_read_only()?;
     match step {
         Step::Make if read_only => Err(FormatError::EmptyAndReadOnly {
+            device: device.path().to_owned(),
+        }),
+        Step::Make if device.in_use_exclusively()? => Err(FormatError::InUse {
             device: device.path().to_owned(),
         }),
         Step::Make => Make::of(wanted).map(Next::Make),

@@ -78,15 +78,8 @@ impl Images {
     /// Makes an empty image, where there is none.
     pub(crate) fn make(&self, id: &str, size: u64) -> Result<(), ImageError> {
         self.check()?;
-        let path = self.path(id);
-        let mut made = File::options();
-        let made = made.write(true).create_new(true).mode(0o600).open(&path);
-        let made = made.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => ImageError::Stray(path.clone()),
-            _ => failed("open", &path)(error),
-        })?;
-        made.set_len(size).map_err(failed("ftruncate", &path))?;
-        made.sync_all().map_err(failed("fsync", &path))?;
+        let made = created(&self.path(id), size)?;
+        made.sync_all().map_err(failed("fsync", &self.path(id)))?;
         self.sync()
     }
 
@@ -113,14 +106,43 @@ impl Images {
         image.sync_all().map_err(failed("fsync", &path))
     }
 
+    /// Begins another image of a volume, empty and of the same size, beside the one that it has.
+    pub(crate) fn begin(&self, id: &str) -> Result<PathBuf, ImageError> {
+        self.abandon(id)?;
+        let beside = self.beside(id);
+        created(&beside, self.size(id)?)?;
+        Ok(beside)
+    }
+
+    /// Has it take the place of the one that the volume has, which is gone then.
+    pub(crate) fn put(&self, id: &str) -> Result<(), ImageError> {
+        self.check()?;
+        let beside = self.beside(id);
+        fs::rename(&beside, self.path(id)).map_err(failed("rename", &beside))?;
+        self.sync()
+    }
+
+    /// Removes what was begun and never put; where nothing was, that is fine.
+    pub(crate) fn abandon(&self, id: &str) -> Result<(), ImageError> {
+        self.check()?;
+        self.unlink(&self.beside(id))
+    }
+
     /// Removes an image; one that isn't there is fine.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
-        self.check()?;
-        let path = self.path(id);
-        match fs::remove_file(&path) {
+        self.abandon(id)?;
+        self.unlink(&self.path(id))
+    }
+
+    fn beside(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.new"))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<(), ImageError> {
+        match fs::remove_file(path) {
             Ok(()) => self.sync(),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed("unlink", &path)(error)),
+            Err(error) => Err(failed("unlink", path)(error)),
         }
     }
 
@@ -150,6 +172,18 @@ impl Images {
         let directory = File::open(&self.directory).and_then(|it| it.sync_all());
         directory.map_err(failed("fsync", &self.directory))
     }
+}
+
+/// An empty file, where there is none.
+fn created(path: &Path, size: u64) -> Result<File, ImageError> {
+    let mut made = File::options();
+    let made = made.write(true).create_new(true).mode(0o600).open(path);
+    let made = made.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => ImageError::Stray(path.to_owned()),
+        _ => failed("open", path)(error),
+    })?;
+    made.set_len(size).map_err(failed("ftruncate", path))?;
+    Ok(made)
 }
 
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -184,6 +218,28 @@ mod tests {
         images.remove("a").unwrap();
         assert!(matches!(images.size("a"), Err(ImageError::Missing(_))));
         assert!(images.grow("a", MEBIBYTE).is_err());
+    }
+
+    #[test]
+    fn what_is_made_beside_an_image_takes_its_place_or_goes() {
+        let (_place, images) = images();
+        images.make("a", 4 * MEBIBYTE).unwrap();
+        for _ in 0..2 {
+            let beside = images.begin("a").unwrap();
+            let begun = fs::metadata(&beside).unwrap();
+            assert_eq!((begun.len(), begun.blocks()), (4 * MEBIBYTE, 0));
+            fs::write(&beside, "half").unwrap();
+        }
+        images.abandon("a").unwrap();
+        images.abandon("a").unwrap();
+        assert_eq!(images.size("a").unwrap(), 4 * MEBIBYTE);
+        assert!(images.put("a").is_err());
+        fs::write(images.begin("a").unwrap(), "whole").unwrap();
+        images.put("a").unwrap();
+        assert_eq!(fs::read(images.path("a")).unwrap(), b"whole");
+        images.begin("a").unwrap();
+        images.remove("a").unwrap();
+        assert_eq!(fs::read_dir(&images.directory).unwrap().count(), 0);
     }
 
     #[test]

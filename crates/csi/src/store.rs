@@ -31,9 +31,6 @@ pub(crate) struct Record {
     pub(crate) parameters: Parameters,
     /// Whether its image is whole.
     pub(crate) life: Life,
-    /// The file system that was begun on the empty image, and isn't known to be whole.
-    #[serde(default)]
-    pub(crate) formatting: Option<Fstype>,
     /// The file system that it was given, which is never made anew.
     #[serde(default)]
     pub(crate) holds: Option<Fstype>,
@@ -106,7 +103,6 @@ impl Record {
             capacity,
             parameters,
             life: Life::Creating,
-            formatting: None,
             holds: None,
             staged: ByPath::new(),
             published: ByPath::new(),

@@ -1,5 +1,8 @@
 //! Volumes that can't be looked into: mkfs over data is the one mistake that can't be mended.
 
+mod disk;
+mod programs;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,24 @@ fn same(one: &Path, other: &Path) -> bool {
     runcrust_tests::Run::of(compare.arg("--silent").args([one, other]))
         .status
         .success()
+}
+
+/// What a driver of before, or a copy from before the file system was made, has on record of an ext4 volume.
+const OF_BEFORE: [(&str, &str); 2] = [
+    (r#""holds": "ext4""#, r#""holds": null"#),
+    (
+        r#""holds": "ext4""#,
+        r#""holds": null, "formatting": "ext4""#,
+    ),
+];
+
+/// Puts something else into a volume's record, while no driver runs.
+#[track_caller]
+fn change_record(data: &Path, volume: &CsiVolume, from: &str, to: &str) {
+    let file = data.join("volumes").join(format!("{}.json", volume.id));
+    let text = fs::read_to_string(&file).expect("its record");
+    assert!(text.contains(from), "{text}");
+    fs::write(&file, text.replace(from, to)).expect("its record");
 }
 
 /// Damages a volume's image: its stage fails, writes nothing to it, and with the damage undone its data
@@ -187,4 +208,31 @@ fn one_that_cannot_be_read_is_an_error() {
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
+}
+
+#[test]
+fn one_with_an_older_record_keeps_its_data() {
+    for (now, before) in OF_BEFORE {
+        let scene = Scene::new();
+        let volume = used(&scene, "ext4");
+        scene.kill();
+        change_record(scene.data(), &volume, now, before);
+        scene.spawn(scene.command(&[]));
+        scene.call(volume.stage()).expect("NodeStageVolume");
+        let target = scene.publish(&volume, "pod");
+        assert_eq!(read(&target, "file"), "data", "{before}");
+        scene.put_away(&volume, &[&target]);
+    }
+}
+
+#[test]
+fn one_that_somebody_else_has_made_is_told_by_its_name() {
+    let scene = Scene::new();
+    let mut volume = scene.volume("pv", filesystem("xfs"));
+    runcrust_tests::volume::mkfs("ext4", &scene.image(&volume.id), &[]);
+    let message = crate::refused(scene.call(volume.stage()), tonic::Code::FailedPrecondition);
+    assert!(message.contains("ask for ext4"), "{message}");
+    volume.capability = filesystem("ext4");
+    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.put_away(&volume, &[]);
 }

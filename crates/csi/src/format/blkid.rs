@@ -1,9 +1,8 @@
-//! blkid(8): the signatures that a device has.
+//! blkid(8): the signatures that a device has, or an image.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
-
-use crust_mount::device::Device;
 
 use super::decide::Said;
 use super::error::FormatError;
@@ -17,12 +16,12 @@ const NOTHING: i32 = 2;
 /// More than one was found, and which one counts can't be told.
 const AMBIVALENT: i32 = 8;
 
-/// Asks about the device itself, not blkid's cache.
-pub(super) fn probe(device: &Device) -> Result<Said, FormatError> {
+/// Asks about what is there, not blkid's cache.
+pub(super) fn probe(place: &Path) -> Result<Said, FormatError> {
     let mut arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"]
         .map(OsStr::new)
         .to_vec();
-    arguments.push(device.path().as_os_str());
+    arguments.push(place.as_os_str());
     let ran = run::run("blkid", &arguments, None, LIMIT)?;
     Ok(said(&ran))
 }

@@ -42,6 +42,17 @@ pub(super) enum Contents {
     Failed(String),
 }
 
+impl Contents {
+    /// Whether there is nothing, and if not, why that isn't so.
+    pub(super) fn emptiness(self) -> Result<(), Reason> {
+        match self {
+            Self::Zeroes => Ok(()),
+            Self::Data(at) => Err(Reason::Data(at)),
+            Self::Failed(why) => Err(Reason::Unread(why)),
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -68,30 +79,19 @@ pub(super) enum Reason {
     Unread(String),
 }
 
-/// `begun` is the file system that was begun here when the volume was empty, and that nobody has
-/// mounted since. What it says is what was found can't be but half of that one.
+/// Only where nothing is found is it read whether there is nothing.
 pub(super) fn decide(
     said: &Said,
     contents: impl FnOnce() -> Contents,
     wanted: Fstype,
-    begun: Option<Fstype>,
 ) -> Result<Step, Reason> {
-    match (said, begun) {
-        (Said::Failed(why), _) => Err(Reason::Unprobed(why.clone())),
-        (Said::Table(table), _) => Err(Reason::Table(table.clone())),
-        (Said::Several, _) => Err(Reason::Several),
-        (Said::Type(found), Some(begun)) if begun.leaves(found) => match contents() {
-            Contents::Zeroes | Contents::Data(_) => Ok(Step::Make),
-            Contents::Failed(why) => Err(Reason::Unread(why)),
-        },
-        (Said::Type(found), None) if wanted.mounts(found) => Ok(Step::Check),
-        (Said::Type(found), _) => Err(Reason::Other(found.clone())),
-        (Said::Nothing, begun) => match contents() {
-            Contents::Zeroes => Ok(Step::Make),
-            Contents::Data(_) if begun.is_some() => Ok(Step::Make),
-            Contents::Data(at) => Err(Reason::Data(at)),
-            Contents::Failed(why) => Err(Reason::Unread(why)),
-        },
+    match said {
+        Said::Failed(why) => Err(Reason::Unprobed(why.clone())),
+        Said::Table(table) => Err(Reason::Table(table.clone())),
+        Said::Several => Err(Reason::Several),
+        Said::Type(found) if wanted.mounts(found) => Ok(Step::Check),
+        Said::Type(found) => Err(Reason::Other(found.clone())),
+        Said::Nothing => contents().emptiness().map(|()| Step::Make),
     }
 }
 
@@ -114,15 +114,15 @@ mod tests {
     }
 
     /// Of each of the three contents.
-    fn decided(said: &Said, wanted: Fstype, begun: Option<Fstype>) -> [Result<Step, Reason>; 3] {
-        contents().map(|contents| decide(said, || contents, wanted, begun))
+    fn decided(said: &Said, wanted: Fstype) -> [Result<Step, Reason>; 3] {
+        contents().map(|contents| decide(said, || contents, wanted))
     }
 
     #[test]
     fn only_where_nothing_is_found_and_all_is_zero_is_a_volume_empty() {
         let unread = Err(Reason::Unread(UNREAD.to_owned()));
         for wanted in Fstype::ALL {
-            let steps = decided(&Said::Nothing, wanted, None);
+            let steps = decided(&Said::Nothing, wanted);
             let expected = [Ok(Step::Make), Err(Reason::Data(512)), unread.clone()];
             assert_eq!(steps, expected, "{wanted}");
         }
@@ -138,13 +138,13 @@ mod tests {
             (Fstype::Btrfs, "btrfs"),
         ] {
             let is_not_read = || panic!("a file system that may be mounted isn't read");
-            let step = decide(&found(name), is_not_read, wanted, None);
+            let step = decide(&found(name), is_not_read, wanted);
             assert_eq!(step, Ok(Step::Check), "{name} as {wanted}");
         }
     }
 
     #[test]
-    fn what_is_something_else_is_left_alone_whoever_began_what() {
+    fn what_is_something_else_is_left_alone() {
         for (said, reason) in [
             (
                 found("crypto_LUKS"),
@@ -166,11 +166,8 @@ mod tests {
             ),
         ] {
             for wanted in Fstype::ALL {
-                for begun in [None, Some(wanted), Some(Fstype::Ext4), Some(Fstype::Xfs)] {
-                    let expected = [(); 3].map(|()| Err(reason.clone()));
-                    let steps = decided(&said, wanted, begun);
-                    assert_eq!(steps, expected, "{said:?} as {wanted}, {begun:?}");
-                }
+                let expected = [(); 3].map(|()| Err(reason.clone()));
+                assert_eq!(decided(&said, wanted), expected, "{said:?} as {wanted}");
             }
         }
     }
@@ -184,41 +181,7 @@ mod tests {
             (Fstype::Btrfs, "ext4"),
         ] {
             let expected = [(); 3].map(|()| Err(Reason::Other(name.to_owned())));
-            assert_eq!(decided(&found(name), wanted, None), expected, "{wanted}");
-        }
-    }
-
-    #[test]
-    fn what_was_begun_is_made_anew_where_it_can_be_read() {
-        let made = [
-            Ok(Step::Make),
-            Ok(Step::Make),
-            Err(Reason::Unread(UNREAD.to_owned())),
-        ];
-        for (said, begun) in [
-            (Said::Nothing, Fstype::Ext4),
-            (found("ext4"), Fstype::Ext4),
-            (found("ext2"), Fstype::Ext4),
-            (found("ext3"), Fstype::Ext3),
-            (found("xfs"), Fstype::Xfs),
-            (found("btrfs"), Fstype::Btrfs),
-        ] {
-            // Whatever is wanted now.
-            for wanted in Fstype::ALL {
-                let steps = decided(&said, wanted, Some(begun));
-                assert_eq!(steps, made, "{said:?} of {begun} as {wanted}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_was_not_begun_is_not_made_anew() {
-        for (name, begun) in [("xfs", Fstype::Ext4), ("ext4", Fstype::Xfs)] {
-            for wanted in Fstype::ALL {
-                let expected = [(); 3].map(|()| Err(Reason::Other(name.to_owned())));
-                let steps = decided(&found(name), wanted, Some(begun));
-                assert_eq!(steps, expected, "{name} of {begun} as {wanted}");
-            }
+            assert_eq!(decided(&found(name), wanted), expected, "{wanted}");
         }
     }
 }

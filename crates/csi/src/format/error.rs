@@ -11,7 +11,7 @@ use super::decide::Reason;
 use super::fstype::Fstype;
 use super::run::RunError;
 
-/// Why a volume can't be made ready to be mounted. It is as it was, unless mkfs or fsck had begun.
+/// Why a volume can't be made ready to be mounted. It is as it was, unless fsck had begun.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
     /// About the device.
@@ -78,8 +78,9 @@ pub(crate) enum FormatError {
     },
     /// There is something.
     #[error(
-        "device {device:?}: has data from byte {at} on that are no file system, so that it isn't formatted as {wanted}; \
-         hint: save them, or wipe the volume (wipefs, blkdiscard)"
+        "device {device:?}: blkid finds nothing on it, and yet there are data from byte {at} on, so that it isn't formatted \
+         as {wanted}; hint: somebody may need them: a file system that was damaged is brought back by fsck or from a \
+         backup, a block volume is asked for as one; for an empty volume, create another one"
     )]
     Data {
         /// The device.
@@ -162,32 +163,32 @@ pub(crate) enum FormatError {
         said: String,
     },
     /// A program failed.
-    #[error("device {device:?}: {program}: {status}: {said}")]
+    #[error("{program} {}: {status}: {said}", place.display())]
     Failed {
         /// Which.
         program: &'static str,
-        /// The device.
-        device: PathBuf,
+        /// The device; the file that is to be the image.
+        place: PathBuf,
         /// How it ended.
         status: ExitStatus,
         /// What it said.
         said: String,
     },
     /// It isn't known whether what was made is on the disk.
-    #[error("device {device:?}: fsync: {source}; hint: does the disk have errors, or no room?")]
+    #[error("fsync {}: {source}; hint: does the disk have errors, or no room?", place.display())]
     Sync {
-        /// The device.
-        device: PathBuf,
+        /// The file that is to be the image.
+        place: PathBuf,
         /// Why.
         source: io::Error,
     },
     /// mkfs says that it did.
     #[error(
-        "device {device:?}: after mkfs it holds {found} instead of {wanted}; hint: does the disk have errors?"
+        "{}: after mkfs it holds {found} instead of {wanted}; hint: does the disk have errors?", place.display()
     )]
     Unmade {
-        /// The device.
-        device: PathBuf,
+        /// The file that is to be the image.
+        place: PathBuf,
         /// What was made.
         wanted: Fstype,
         /// What is there.

@@ -59,7 +59,7 @@ impl<'a> Check<'a> {
             }),
             Outcome::Killed => Err(FormatError::Failed {
                 program: "fsck",
-                device: device.to_owned(),
+                place: device.to_owned(),
                 status: ran.status,
                 said: ran.said(),
             }),

@@ -57,29 +57,19 @@ impl Fstype {
         }
     }
 
-    /// As kubelet's mounters give them. Without the first of each mkfs asks, or refuses what was half made.
+    /// Without `-f` those that know it refuse what isn't empty; mke2fs(8) has been known to ask whether a
+    /// file is meant.
     pub(super) const fn options(self) -> &'static [&'static str] {
         match self {
             // Blocks that root alone may take are of no use to a pod.
             Self::Ext4 | Self::Ext3 => &["-F", "-m0"],
-            Self::Xfs | Self::Btrfs => &["-f"],
+            Self::Xfs | Self::Btrfs => &[],
         }
     }
 
     /// Whether a file system that blkid(8) calls so can be mounted as this one.
-    pub(super) fn mounts(self, found: &str) -> bool {
+    pub(crate) fn mounts(self, found: &str) -> bool {
         kind(found).is_some_and(|kind| kind.is_mounted_as(self.name()))
-    }
-
-    /// Whether a mkfs of this one that didn't end can have left what blkid(8) calls so. The features by
-    /// which it tells the ext are not all written at once.
-    pub(super) fn leaves(self, found: &str) -> bool {
-        match self {
-            Self::Ext4 | Self::Ext3 => {
-                matches!(kind(found), Some(Kind::Ext2 | Kind::Ext3 | Kind::Ext4))
-            }
-            Self::Xfs | Self::Btrfs => found == self.name(),
-        }
     }
 
     /// As mount(8) and the kernel call it.

@@ -1,6 +1,8 @@
-//! mkfs(8), on what was seen to be empty.
+//! mkfs(8), beside what was seen to be empty.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use super::Wanted;
@@ -12,7 +14,7 @@ use super::{blkid, contents};
 /// It writes little, but of a slow disk.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// A volume that was seen to be empty, or to hold what was begun. There is no other way to mkfs.
+/// A volume that was seen to be empty. There is no other way to mkfs.
 #[derive(Debug)]
 pub(crate) struct Make<'a>(Wanted<'a>);
 
@@ -30,49 +32,53 @@ impl<'a> Make<'a> {
         Ok(Self(wanted))
     }
 
-    /// Makes the file system; it is on the disk, and seen to be there, when this returns.
-    pub(crate) fn run(self) -> Result<(), FormatError> {
+    /// Makes the file system in a new file of the image's size, which is to take the image's place. When this
+    /// returns it is on the disk, and seen to be there, and the volume is still empty.
+    pub(crate) fn run(self, beside: &Path) -> Result<(), FormatError> {
         let Wanted {
             device,
             image,
             fstype,
             ..
         } = self.0;
+        // The volume's: a driver that comes after this one waits for what it has left, before it begins another file.
         let lock = Lock::of(image)?;
-        // mkfs.btrfs claims the device itself, but for a moment only.
+        let mut arguments: Vec<&OsStr> = fstype.options().iter().map(OsStr::new).collect();
+        arguments.push(beside.as_os_str());
+        let ran = run::run(fstype.mkfs(), &arguments, Some(lock), LIMIT)?;
+        if !ran.status.success() {
+            return Err(FormatError::Failed {
+                program: fstype.mkfs(),
+                place: beside.to_owned(),
+                status: ran.status,
+                said: ran.said(),
+            });
+        }
+        let synced = File::open(beside).and_then(|file| file.sync_all());
+        synced.map_err(|source| FormatError::Sync {
+            place: beside.to_owned(),
+            source,
+        })?;
+        match blkid::probe(beside)? {
+            Said::Type(made) if made == fstype.name() => {}
+            found => {
+                return Err(FormatError::Unmade {
+                    place: beside.to_owned(),
+                    wanted: fstype,
+                    found: found.to_string(),
+                });
+            }
+        }
+        // It was looked at before mkfs, and goes now.
         if device.in_use_exclusively()? {
             return Err(FormatError::InUse {
                 device: device.path().to_owned(),
             });
         }
-        // It was looked at a moment ago.
+        let empty = contents::read(device, image).emptiness();
+        empty.map_err(|reason| FormatError::of(device, fstype, reason))?;
         contents::same_size(device, image)?;
-        let mut arguments: Vec<&OsStr> = fstype.options().iter().map(OsStr::new).collect();
-        arguments.push(device.path().as_os_str());
-        let ran = run::run(fstype.mkfs(), &arguments, Some(lock), LIMIT)?;
-        if !ran.status.success() {
-            return Err(FormatError::Failed {
-                program: fstype.mkfs(),
-                device: device.path().to_owned(),
-                status: ran.status,
-                said: ran.said(),
-            });
-        }
-        let synced = contents::open(device).and_then(|device| device.sync_all());
-        synced.map_err(|source| FormatError::Sync {
-            device: device.path().to_owned(),
-            source,
-        })?;
-        match blkid::probe(device)? {
-            Said::Type(made) if made == fstype.to_string() => {
-                tracing::info!("{}: {fstype} made", device.path().display());
-                Ok(())
-            }
-            found => Err(FormatError::Unmade {
-                device: device.path().to_owned(),
-                wanted: fstype,
-                found: found.to_string(),
-            }),
-        }
+        tracing::info!("{}: {fstype} made", beside.display());
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -45,8 +45,8 @@ impl Volume {
 
     /// With a file system on it.
     fn made(fstype: Fstype) -> Self {
-        let volume = Self::empty(fstype.least() >> 20);
-        volume.make(volume.wanted(fstype));
+        let mut volume = Self::empty(fstype.least() >> 20);
+        volume.make(fstype);
         volume
     }
 
@@ -56,16 +56,32 @@ impl Volume {
             image: &self.image,
             fstype,
             read_only: false,
-            begun: None,
         }
     }
 
-    fn make(&self, wanted: Wanted<'_>) {
-        match look(wanted).unwrap() {
-            Next::Make(make) => make.run().unwrap(),
+    /// What is to be done where there is nothing.
+    fn empty_for(&self, fstype: Fstype) -> Make<'_> {
+        match look(self.wanted(fstype)).unwrap() {
+            Next::Make(make) => make,
             next => panic!("{next:?}"),
         }
-        assert!(!self.device.in_use_exclusively().unwrap());
+    }
+
+    /// A new file for what is made.
+    fn beside(&self) -> PathBuf {
+        let beside = self.image.with_extension("new");
+        let file = File::create_new(&beside).unwrap();
+        file.set_len(self.image.metadata().unwrap().len()).unwrap();
+        beside
+    }
+
+    fn make(&mut self, fstype: Fstype) {
+        let beside = self.beside();
+        self.empty_for(fstype).run(&beside).unwrap();
+        loops::detach(&self.image, soon()).unwrap();
+        fs::rename(beside, &self.image).unwrap();
+        let attached = loops::attach(&self.image, false).unwrap();
+        self.device = Device::open(&attached.device).unwrap();
     }
 
     fn check(&self, fstype: Fstype) -> Result<(), FormatError> {
@@ -195,11 +211,11 @@ fn an_empty_volume_is_made_a_btrfs_and_then_only_checked() {
 
 #[test]
 fn zeroes_that_were_written_are_empty_too() {
-    let volume = Volume::with(8, |image| {
+    let mut volume = Volume::with(8, |image| {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(&vec![0; 3 << 20], 1 << 20).unwrap();
     });
-    volume.make(volume.wanted(Fstype::Ext4));
+    volume.make(Fstype::Ext4);
 }
 
 #[test]
@@ -283,19 +299,13 @@ fn swap_partitions_and_luks_are_refused() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
     });
-    for begun in [None, Some(Fstype::Ext4)] {
-        let wanted = Wanted {
-            begun,
-            ..volume.wanted(Fstype::Ext4)
-        };
-        let error = volume.refused(wanted);
-        assert!(error.to_string().contains("crypto_LUKS"), "{error}");
-    }
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(error.to_string().contains("crypto_LUKS"), "{error}");
 }
 
 #[test]
 fn an_image_that_was_cut_under_its_device_is_refused() {
-    for (made, begun) in [(false, None), (false, Some(Fstype::Ext4)), (true, None)] {
+    for made in [false, true] {
         let volume = if made {
             Volume::made(Fstype::Ext4)
         } else {
@@ -304,89 +314,83 @@ fn an_image_that_was_cut_under_its_device_is_refused() {
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
             image.set_len(size).unwrap();
-            let wanted = Wanted {
-                begun,
-                ..volume.wanted(Fstype::Ext4)
-            };
-            let error = volume.refused(wanted);
+            let error = volume.refused(volume.wanted(Fstype::Ext4));
             assert!(matches!(error, FormatError::Size { .. }), "{error}");
         }
     }
 }
 
-#[test]
-fn an_image_that_is_cut_after_it_was_looked_at_is_not_made() {
+/// What is done to a volume between a look at it and mkfs's end; that is an error, and the volume is as it was left.
+fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
     let volume = Volume::empty(8);
-    let Ok(Next::Make(make)) = look(volume.wanted(Fstype::Ext4)) else {
-        panic!("it is empty");
-    };
-    File::options()
-        .write(true)
-        .open(&volume.image)
-        .unwrap()
-        .set_len(4096)
-        .unwrap();
-    let error = make.run().unwrap_err();
+    let (make, beside) = (volume.empty_for(Fstype::Ext4), volume.beside());
+    change(&File::options().write(true).open(&volume.image).unwrap());
+    let before = volume.bytes();
+    let error = make.run(&beside).unwrap_err();
+    assert!(volume.bytes() == before, "{error}, and was written to");
+    error
+}
+
+#[test]
+fn an_image_that_is_cut_after_it_was_looked_at_is_not_replaced() {
+    let error = changed_meanwhile(|image| image.set_len(4096).unwrap());
     assert!(matches!(error, FormatError::Size { .. }), "{error}");
-    assert_eq!(volume.bytes(), vec![0; 4096]);
 }
 
 #[test]
-fn what_was_begun_is_made_anew() {
-    // As mkfs leaves it that was killed early, late, and after its end.
-    for (magic, end) in [(false, 0x10_0000), (true, 0x10_0000), (true, 0)] {
-        let volume = Volume::made(Fstype::Ext4);
-        if !magic {
-            volume.write(0x438, &[0; 2]);
-        }
-        volume.write(0x2000, &vec![0; end]);
-        let before = uuid(&volume);
-        volume.make(Wanted {
-            begun: Some(Fstype::Ext4),
-            ..volume.wanted(Fstype::Ext4)
-        });
-        assert_ne!(uuid(&volume), before);
-        volume.check(Fstype::Ext4).unwrap();
-        volume.unmount(volume.mount(Fstype::Ext4));
+fn an_image_that_is_written_to_after_it_was_looked_at_is_not_replaced() {
+    let error = changed_meanwhile(|image| image.write_all_at(b"x", 5 << 20).unwrap());
+    assert!(
+        matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
+        "{error}"
+    );
+}
+
+#[test]
+fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
+    for fstype in Fstype::ALL {
+        let volume = Volume::empty(fstype.least() >> 20);
+        let beside = volume.beside();
+        volume.empty_for(fstype).run(&beside).unwrap();
+        let written = volume.image.metadata().unwrap().blocks();
+        assert_eq!(written, 0, "{fstype}");
+        let found = crust_mount::probe::probe(File::open(beside).unwrap());
+        let found = found.unwrap().unwrap().kind;
+        assert_eq!(found.fstype(), fstype.name());
     }
 }
 
 #[test]
-fn what_was_begun_can_become_another_file_system() {
-    let volume = Volume::empty(Fstype::Xfs.least() >> 20);
-    volume.make(volume.wanted(Fstype::Xfs));
-    for (begun, fstype) in [
-        (Fstype::Xfs, Fstype::Btrfs),
-        (Fstype::Btrfs, Fstype::Ext4),
-        (Fstype::Ext4, Fstype::Xfs),
-    ] {
-        volume.make(Wanted {
-            begun: Some(begun),
-            ..volume.wanted(fstype)
-        });
-        volume.unmount(volume.mount(fstype));
+fn a_file_that_holds_something_already_is_not_made_a_file_system() {
+    for fstype in [Fstype::Xfs, Fstype::Btrfs] {
+        let (volume, other) = (
+            Volume::empty(fstype.least() >> 20),
+            Volume::made(Fstype::Ext4),
+        );
+        let before = other.bytes();
+        let error = volume.empty_for(fstype).run(&other.image).unwrap_err();
+        assert!(matches!(error, FormatError::Failed { .. }), "{error}");
+        assert!(other.bytes() == before, "{fstype}");
     }
 }
 
-fn uuid(volume: &Volume) -> [u8; 16] {
-    let mut uuid = [0; 16];
-    let image = File::open(&volume.image).unwrap();
-    image.read_exact_at(&mut uuid, 0x468).unwrap();
-    uuid
-}
-
 #[test]
-fn nothing_is_made_on_a_device_that_somebody_has() {
-    let volume = Volume::empty(8);
-    let Ok(Next::Make(make)) = look(volume.wanted(Fstype::Ext4)) else {
-        panic!("it is empty");
-    };
+fn nothing_is_made_for_a_device_that_somebody_has() {
+    let mut volume = Volume::empty(8);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    let claim = rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
-    let error = make.run().unwrap_err();
+    let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
+    let claimed = claim();
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
-    drop(claim);
-    volume.make(volume.wanted(Fstype::Ext4));
+    drop(claimed);
+    let make = volume.empty_for(Fstype::Ext4);
+    let claimed = claim();
+    let beside = volume.beside();
+    let error = make.run(&beside).unwrap_err();
+    assert!(matches!(error, FormatError::InUse { .. }), "{error}");
+    drop(claimed);
+    fs::remove_file(beside).unwrap();
+    volume.make(Fstype::Ext4);
 }
 
 #[test]
@@ -481,10 +485,9 @@ fn who_works_on_the_image_is_not_joined() {
     let volume = Volume::empty(8);
     let lock = File::open(&volume.image).unwrap();
     lock.lock().unwrap();
-    let Ok(Next::Make(make)) = look(volume.wanted(Fstype::Ext4)) else {
-        panic!("it is empty");
-    };
-    let error = make.run().unwrap_err();
+    let beside = volume.beside();
+    let error = volume.empty_for(Fstype::Ext4).run(&beside).unwrap_err();
     assert!(error.to_string().contains("still runs; hint: "), "{error}");
-    assert!(volume.bytes() == vec![0; 8 << 20], "nothing is written");
+    let written = beside.metadata().unwrap().blocks();
+    assert_eq!(written, 0, "nothing is written");
 }

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::{
 };
 
 use crate::driver::{Driver, key, path, required};
-use crate::format::{self, Next, Wanted};
+use crate::format::{self, Make, Next, Wanted};
 use crate::refusal::Refusal;
 use crate::store::Record;
 use crate::usage::{Parameters, Usage};
@@ -48,12 +48,8 @@ impl Driver {
                 image: &image,
                 fstype: mount.fstype,
                 read_only: usage.is_read_only(),
-                begun: record.formatting,
             };
             self.prepare(id, &mut record, wanted)?;
-        } else {
-            // From here on what is on it is a pod's, and no file system that was half made.
-            record.formatting = None;
         }
         record.staged.insert(staging, usage);
         self.store.save(id, &record)?;
@@ -82,8 +78,7 @@ impl Driver {
         Ok(NodeUnstageVolumeResponse {})
     }
 
-    /// Has a sound file system on the device. That one is being made is written down before it is, and
-    /// taken back with what says that the volume is staged: until then nobody is given it.
+    /// Has a sound file system on the volume.
     fn prepare(&self, id: &str, record: &mut Record, wanted: Wanted<'_>) -> Result<(), Refusal> {
         match format::look(wanted).map_err(Refusal::node(id))? {
             Next::Nothing => {}
@@ -97,14 +92,26 @@ impl Driver {
                 return Err(Refusal::state(id, what));
             }
             Next::Make(make) => {
-                record.formatting = Some(wanted.fstype);
-                self.store.save(id, record)?;
-                make.run().map_err(Refusal::node(id))?;
+                let replaced = self.replace(id, make);
+                if replaced.is_err() {
+                    // It is empty as it was; the error that counts is the first.
+                    let _ = self.images.abandon(id);
+                }
+                replaced?;
+                self.attach(id, record)?;
             }
         }
-        record.formatting = None;
         record.holds = Some(wanted.fstype);
         Ok(())
+    }
+
+    /// Has another image, with a file system, take the empty one's place. Whoever was making one before has ended:
+    /// to attach the image waits for its lock, which mkfs has.
+    fn replace(&self, id: &str, make: Make<'_>) -> Result<(), Refusal> {
+        let beside = self.images.begin(id)?;
+        make.run(&beside).map_err(Refusal::node(id))?;
+        self.detach(id)?;
+        Ok(self.images.put(id)?)
     }
 }
 
