@@ -50,6 +50,7 @@ impl Driver {
         let id = id_of(&request.name);
         match self.store.load(&id)? {
             Some(record) if record.life == Life::Ready => {
+                let record = self.as_large_as_it_is(&id, record);
                 check_same(&id, &record, &request.name, range, &parameters)?;
                 check_fits(&id, &record, &usages)?;
                 self.check_whole(&id, &record)?;
@@ -176,7 +177,7 @@ impl Driver {
                 next_token = id;
                 break;
             }
-            let volume = Some(self.volume(&id, &record));
+            let volume = Some(self.volume(&id, &self.as_large_as_it_is(&id, record)));
             entries.push(list_volumes_response::Entry { volume });
         }
         Ok(ListVolumesResponse {
@@ -280,11 +281,8 @@ impl Driver {
         let room = self.settings.capacity.unwrap_or(u64::MAX).min(room);
         let mut promised = 0_u64;
         for (id, record) in self.store.all()? {
-            let size = match record {
-                Some(record) => record.capacity,
-                // As large as it is.
-                None => self.images.size(&id).unwrap_or_default(),
-            };
+            let size = self.images.size(&id).unwrap_or_default();
+            let size = record.map_or(size, |record| record.capacity.max(size));
             promised = promised.saturating_add(size);
         }
         Ok(room.saturating_sub(promised))

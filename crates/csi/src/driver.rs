@@ -143,7 +143,16 @@ impl Driver {
     pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
         let record = self.store.load(id)?;
         let ready = record.filter(|record| record.life == Life::Ready);
-        ready.ok_or_else(|| Refusal::NoVolume(id.to_owned()))
+        let ready = ready.ok_or_else(|| Refusal::NoVolume(id.to_owned()))?;
+        Ok(self.as_large_as_it_is(id, ready))
+    }
+
+    /// An image grows before its record says so. Where that was never written, it has grown all the same: what is
+    /// on it may use all of it by now.
+    pub(crate) fn as_large_as_it_is(&self, id: &str, mut record: Record) -> Record {
+        let size = self.images.size(id).unwrap_or_default();
+        record.capacity = record.capacity.max(size);
+        record
     }
 
     /// A volume's loop device, if it has one.

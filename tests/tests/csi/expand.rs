@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
-use crust_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest};
-use runcrust_tests::csi::{CsiVolume, block, filesystem};
+use crust_proto::csi::v1::{
+    CapacityRange, ControllerExpandVolumeRequest, GetCapacityRequest, ListVolumesRequest,
+};
+use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem};
 use runcrust_tests::node::utf8;
 use tonic::Code;
 
@@ -56,6 +58,71 @@ fn a_volume_grows_and_its_growth_can_be_repeated() {
         .call(ranged(&volume, 50 * MIB, 70 * MIB))
         .expect("within");
     assert_eq!(again.capacity_bytes, 64 * MIB);
+}
+
+/// The driver is killed between the image's growth and the record's, and the next request is another one.
+#[test]
+fn growth_that_is_not_on_record_has_been_all_the_same() {
+    let scene = Scene::with(&["--capacity", "1073741824"]);
+    let volume = scene.staged("pv", filesystem("xfs"));
+    let target = scene.publish(&volume, "pod");
+    let file = scene
+        .data()
+        .join("volumes")
+        .join(format!("{}.json", volume.id));
+    let record = fs::read(&file).expect("its record");
+    let wanted = volume.capacity * 2;
+    scene
+        .call(volume.grow(wanted))
+        .expect("ControllerExpandVolume");
+    scene.kill();
+    fs::write(&file, record).expect("its record");
+    scene.spawn(scene.command(&["--capacity", "1073741824"]));
+
+    let left = scene
+        .call(GetCapacityRequest::default())
+        .expect("GetCapacity");
+    assert_eq!(
+        left.available_capacity,
+        (1 << 30) - wanted,
+        "no room is promised twice"
+    );
+    let listed = scene
+        .call(ListVolumesRequest::default())
+        .expect("ListVolumes");
+    let listed = listed.entries[0].volume.as_ref().expect("it is REQUIRED");
+    assert_eq!(listed.capacity_bytes, wanted);
+    let limited = ranged(&volume, volume.capacity + MIB, volume.capacity + MIB);
+    refused(scene.call(limited), Code::OutOfRange);
+    let mut limited = volume.expand(&target, 0);
+    limited.capacity_range = Some(CapacityRange {
+        required_bytes: 0,
+        limit_bytes: volume.capacity + MIB,
+    });
+    refused(scene.call(limited), Code::OutOfRange);
+    let mut smaller = create_request("pv", filesystem("xfs"));
+    smaller.capacity_range = Some(CapacityRange {
+        required_bytes: 0,
+        limit_bytes: volume.capacity,
+    });
+    refused(scene.call(smaller), Code::AlreadyExists);
+    for more in [volume.capacity + MIB, wanted, wanted + MIB] {
+        let grown = scene
+            .call(volume.grow(more))
+            .expect("ControllerExpandVolume");
+        assert_eq!(grown.capacity_bytes, more.max(wanted));
+        assert_eq!(image(&scene, &volume), more.max(wanted));
+    }
+    let grown = scene
+        .call(volume.expand(&target, wanted))
+        .expect("NodeExpandVolume");
+    assert_eq!(grown.capacity_bytes, wanted + MIB);
+    assert!(
+        blocks(&target) > volume.capacity * 3 / 2,
+        "{}",
+        blocks(&target)
+    );
+    scene.put_away(&volume, &[&target]);
 }
 
 #[test]
