@@ -124,18 +124,18 @@ impl Driver {
         let record = self.record(&request.volume_id)?;
         let checked = self
             .usages(&request.volume_capabilities)
-            .map(|_| ())
-            .and_then(|()| {
+            .map_err(Refusal::from)
+            .and_then(|usages| {
                 let context = Parameters::of_context(&request.volume_context)?;
                 if !request.volume_context.is_empty() && context != record.parameters {
-                    return Err(FieldError::new("volume_context", "it isn't the volume's"));
+                    return Err(Refusal::field("volume_context", "it isn't the volume's"));
                 }
                 if !request.parameters.is_empty()
                     && Parameters::of_class(&request.parameters)? != record.parameters
                 {
-                    return Err(FieldError::new("parameters", "it wasn't created with them"));
+                    return Err(Refusal::field("parameters", "it wasn't created with them"));
                 }
-                Ok(())
+                check_fits(&request.volume_id, &record, &usages)
             });
         Ok(match checked {
             Ok(()) => ValidateVolumeCapabilitiesResponse {
@@ -382,16 +382,30 @@ fn check_same(
     Ok(())
 }
 
+/// Whether what is there can be used so.
 fn check_fits(id: &str, record: &Record, usages: &[Usage]) -> Result<(), Refusal> {
     let least = size::least(usages);
-    if record.capacity >= least {
-        return Ok(());
+    if record.capacity < least {
+        let what = format!(
+            "{:?} is there, with {} bytes, and what is asked for takes {least}",
+            record.name, record.capacity
+        );
+        return Err(Refusal::exists(id, what));
     }
-    let what = format!(
-        "{:?} is there, with {} bytes, and what is asked for takes {least}",
-        record.name, record.capacity
-    );
-    Err(Refusal::exists(id, what))
+    let Some(held) = record.holds else {
+        return Ok(());
+    };
+    let mut wanted = usages.iter().filter_map(|usage| usage.mount.as_ref());
+    match wanted.find(|mount| !mount.fstype.mounts(held.name())) {
+        None => Ok(()),
+        Some(mount) => {
+            let what = format!(
+                "{:?} is there, and holds {held}, and {} is asked for",
+                record.name, mount.fstype
+            );
+            Err(Refusal::exists(id, what))
+        }
+    }
 }
 
 /// CSI's sizes are signed; none that there is needs the sign's bit.

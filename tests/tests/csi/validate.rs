@@ -1,9 +1,11 @@
 //! `ValidateVolumeCapabilities`: confirmed is what was asked for, whole; what isn't has a reason.
 
-use crust_proto::csi::v1::ValidateVolumeCapabilitiesRequest;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
-use runcrust_tests::csi::{block, create_request, filesystem, mount_of};
+use crust_proto::csi::v1::{ValidateVolumeCapabilitiesRequest, VolumeCapability};
+use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem, mount_of};
+use tonic::Code;
 
+use crate::refused;
 use crate::scene::Scene;
 
 const DEFER: &str = "crust.dev/defer";
@@ -58,6 +60,60 @@ fn what_a_volume_can_do_is_confirmed() {
         assert_eq!(confirmed.volume_context, request.volume_context, "{what}");
         assert_eq!(confirmed.parameters, request.parameters, "{what}");
     }
+}
+
+/// What is asked for, and a word of why it isn't confirmed; or that it is.
+fn is_confirmed(scene: &Scene, volume: &CsiVolume, cases: &[(VolumeCapability, Option<&str>)]) {
+    for (capability, refused) in cases {
+        let mut request = volume.validate();
+        request.volume_capabilities = vec![capability.clone()];
+        let answer = scene.call(request).expect("ValidateVolumeCapabilities");
+        let told = format!("{capability:?}: {}", answer.message);
+        assert_eq!(answer.confirmed.is_none(), refused.is_some(), "{told}");
+        assert!(
+            answer.message.contains(refused.unwrap_or_default()),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_file_system_that_has_no_room_is_not_confirmed() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", block());
+    let cases = [
+        (filesystem("xfs"), Some("takes")),
+        (filesystem("btrfs"), Some("takes")),
+        (filesystem("ext4"), None),
+        (block(), None),
+    ];
+    is_confirmed(&scene, &volume, &cases);
+}
+
+#[test]
+fn another_file_system_than_a_volume_holds_is_not_confirmed() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let cases = [
+        (filesystem("ext3"), Some("holds ext4")),
+        (filesystem("ext4"), None),
+        (block(), None),
+    ];
+    is_confirmed(&scene, &volume, &cases);
+    let again = create_request("pv", filesystem("ext3"));
+    let message = refused(scene.call(again), Code::AlreadyExists);
+    assert!(message.contains("holds ext4"), "{message}");
+
+    // Which ext4 can be mounted as, and is not for that.
+    let mut older = scene.staged("older", filesystem("ext3"));
+    scene.take_back(&older, &[]);
+    older.capability = filesystem("ext4");
+    scene.call(older.stage()).expect("NodeStageVolume");
+    is_confirmed(
+        &scene,
+        &older,
+        &[(filesystem("ext3"), None), (filesystem("ext4"), None)],
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::{
 };
 
 use crate::driver::{Driver, key, path, required};
-use crate::format::{self, Make, Next, Wanted};
+use crate::format::{self, Fstype, Make, Next, Wanted};
 use crate::refusal::Refusal;
 use crate::store::Record;
 use crate::usage::{Parameters, Usage};
@@ -101,7 +101,10 @@ impl Driver {
                 self.attach(id, record)?;
             }
         }
-        record.holds = Some(wanted.fstype);
+        let holds_it = |held: Fstype| wanted.fstype.mounts(held.name());
+        if !record.holds.is_some_and(holds_it) {
+            record.holds = Some(wanted.fstype);
+        }
         Ok(())
     }
 
