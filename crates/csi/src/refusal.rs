@@ -90,9 +90,17 @@ pub(crate) enum Refusal {
         /// Its answer.
         status: Box<Status>,
     },
-    /// A volume's record or image.
+    /// A record or an image, of whichever volume.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Those of the volume that a call is about, or what it needs of others'.
+    #[error("volume {volume}: {source}")]
+    VolumesData {
+        /// The volume.
+        volume: String,
+        /// What.
+        source: DataError,
+    },
     /// Something of a volume on this node.
     #[error("volume {volume}: {source}")]
     Node {
@@ -189,7 +197,7 @@ impl Refusal {
             Self::Token(_) => (Code::Aborted, "STARTING_TOKEN"),
             Self::LeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
             Self::Ops { status, .. } => (status.code(), "CRUST_OPS"),
-            Self::Data(_) => (Code::Internal, "DATA"),
+            Self::Data(_) | Self::VolumesData { .. } => (Code::Internal, "DATA"),
             Self::Node { source, .. } if source.is_state() => {
                 (Code::FailedPrecondition, "VOLUME_STATE")
             }
@@ -205,23 +213,47 @@ impl Refusal {
             | Self::Exists { volume, .. }
             | Self::State { volume, .. }
             | Self::Ops { volume, .. }
+            | Self::VolumesData { volume, .. }
             | Self::Node { volume, .. } => Some(volume),
             _ => None,
         }
     }
 
+    /// Of a call about this volume, where nothing says which one by itself.
+    fn about(self, volume: &str) -> Self {
+        match self {
+            Self::Data(source) => Self::VolumesData {
+                volume: volume.to_owned(),
+                source,
+            },
+            other => other,
+        }
+    }
+
     /// As the caller gets it.
     pub(crate) fn into_status(self) -> Status {
+        self.told(None)
+    }
+
+    /// As the caller gets it, who has asked about a volume.
+    pub(crate) fn into_status_about(self, volume: &str) -> Status {
+        if volume.is_empty() {
+            return self.into_status();
+        }
+        self.about(volume).told(Some(volume))
+    }
+
+    fn told(&self, asked: Option<&str>) -> Status {
         let (code, reason) = self.kind();
-        let field = match &self {
+        let field = match self {
             Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
             _ => None,
         };
         let failure = Failure {
             code,
             reason,
-            message: &sentence(&self),
-            volume: self.volume().map(String::as_str),
+            message: &sentence(self),
+            volume: self.volume().map(String::as_str).or(asked),
             field,
         };
         failure.into_status()

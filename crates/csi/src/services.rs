@@ -63,7 +63,7 @@ impl Shared {
     ) -> Result<Response<T>, Status> {
         let turn = volumes.try_turn(&volume.to_owned());
         let turn = turn.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
-        self.run(move |driver| {
+        self.run(Some(volume), move |driver| {
             // The work may outlast its caller.
             let _turn = turn;
             work(driver)
@@ -78,18 +78,22 @@ impl Shared {
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::about(&volume);
-        self.run(work).await
+        self.run(Some(volume), work).await
     }
 
-    /// A call about no one volume.
+    /// A call, about one volume or none.
     async fn run<T: Send + 'static>(
         &self,
+        volume: Option<&str>,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let driver = Arc::clone(&self.driver);
         let span = tracing::Span::current();
         let done = tokio::task::spawn_blocking(move || span.in_scope(|| work(&driver))).await;
         let done = done.map_err(|error| Status::internal(format!("crust-csi: {error}")))?;
-        done.map(Response::new).map_err(Refusal::into_status)
+        done.map(Response::new).map_err(|refusal| match volume {
+            Some(volume) => refusal.into_status_about(volume),
+            None => refusal.into_status(),
+        })
     }
 }

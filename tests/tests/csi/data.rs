@@ -30,10 +30,10 @@ fn used(scene: &Scene) -> CsiVolume {
 }
 
 /// An attribute as chattr(1) sets it; taken back when it is dropped.
-struct Immutable(PathBuf);
+pub(crate) struct Immutable(PathBuf);
 
 impl Immutable {
-    fn make(path: &Path) -> Self {
+    pub(crate) fn make(path: &Path) -> Self {
         let _ = Run::of(Command::new("chattr").arg("+i").arg(path)).success();
         Self(path.to_owned())
     }

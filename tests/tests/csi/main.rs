@@ -12,6 +12,7 @@ mod data;
 mod deferred;
 mod delete;
 mod draft;
+mod errors;
 mod expand;
 mod filesystems;
 mod groups;

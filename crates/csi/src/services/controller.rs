@@ -60,7 +60,7 @@ impl Controller for ControllerService {
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
         let request = request.into_inner();
-        self.0.run(move |driver| driver.list(&request)).await
+        self.0.run(None, move |driver| driver.list(&request)).await
     }
 
     async fn get_capacity(
@@ -68,7 +68,9 @@ impl Controller for ControllerService {
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let request = request.into_inner();
-        self.0.run(move |driver| driver.capacity(&request)).await
+        self.0
+            .run(None, move |driver| driver.capacity(&request))
+            .await
     }
 
     async fn controller_get_capabilities(

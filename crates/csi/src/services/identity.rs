@@ -54,7 +54,7 @@ impl Identity for IdentityService {
     /// It can work as long as its data directory can be read; `crust_ops` is needed for some volumes alone.
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         self.0
-            .run(|driver| {
+            .run(None, |driver| {
                 driver.images.check()?;
                 driver.store.ids()?;
                 Ok(ProbeResponse { ready: Some(true) })
