@@ -12,6 +12,7 @@ use runcrust_tests::{Csi, Delegate, Node, Ops};
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) csi: Csi,
+    _ops: Option<Ops>,
     pub(crate) node: Node,
 }
 
@@ -34,7 +35,22 @@ impl Scene {
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let node = Node::trusted(Delegate::Runc, "");
         let csi = Csi::with(&node, arguments);
-        Self { csi, node }
+        Self {
+            csi,
+            _ops: None,
+            node,
+        }
+    }
+
+    /// With somebody to defer to.
+    #[track_caller]
+    pub(crate) fn deferring() -> Self {
+        let (node, ops, csi) = deferral(Delegate::Runc, &[]);
+        Self {
+            csi,
+            _ops: Some(ops),
+            node,
+        }
     }
 
     /// A volume that is staged.

@@ -1,19 +1,21 @@
 //! Each call, and what comes before it.
 
+mod deferred;
+
 use std::path::PathBuf;
 
 use crust_proto::csi::v1::VolumeCapability;
 use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, create_request, filesystem};
 use tonic::Status;
 
-use super::{Row, at_each_moment};
+use super::{Row, at_each_moment, nothing};
 use crate::scene::Scene;
 
-fn ext4() -> VolumeCapability {
+pub(super) fn ext4() -> VolumeCapability {
     filesystem("ext4")
 }
 
-fn called<C: Call>(client: &CsiClient, call: C) -> Result<(), Status> {
+pub(super) fn called<C: Call>(client: &CsiClient, call: C) -> Result<(), Status> {
     client.call(call).map(drop)
 }
 
@@ -28,6 +30,7 @@ fn creating() {
         before: delete,
         call: |client, _| called(client, create_request("pv", ext4())),
         has_data: false,
+        after: nothing,
     });
 }
 
@@ -38,6 +41,7 @@ fn deleting() {
         before: |_, _, _| {},
         call: |client, life| called(client, life.volume.delete()),
         has_data: true,
+        after: nothing,
     });
 }
 
@@ -47,6 +51,7 @@ fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
         before: |_, _, _| {},
         call: |client, life| called(client, life.volume.stage()),
         has_data: false,
+        after: nothing,
     });
 }
 
@@ -77,14 +82,15 @@ fn staging_what_holds_data() {
         before: |_, _, _| {},
         call: |client, life| called(client, life.volume.stage()),
         has_data: true,
+        after: nothing,
     });
 }
 
-fn stage(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
+pub(super) fn stage(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
     scene.call(volume.stage()).expect("NodeStageVolume");
 }
 
-fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
+pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
     stage(scene, volume, target);
     scene
         .call(volume.publish(target))
@@ -98,6 +104,7 @@ fn publishing() {
         before: stage,
         call: |client, life| called(client, life.volume.publish(&life.target)),
         has_data: true,
+        after: nothing,
     });
 }
 
@@ -108,6 +115,7 @@ fn publishing_a_block_volume() {
         before: stage,
         call: |client, life| called(client, life.volume.publish(&life.target)),
         has_data: false,
+        after: nothing,
     });
 }
 
@@ -118,6 +126,18 @@ fn unpublishing() {
         before: publish,
         call: |client, life| called(client, life.volume.unpublish(&life.target)),
         has_data: true,
+        after: nothing,
+    });
+}
+
+#[test]
+fn unpublishing_a_block_volume() {
+    at_each_moment(&Row {
+        capability: block,
+        before: publish,
+        call: |client, life| called(client, life.volume.unpublish(&life.target)),
+        has_data: false,
+        after: |_, life| assert!(!life.target.exists()),
     });
 }
 
@@ -128,6 +148,7 @@ fn unstaging() {
         before: stage,
         call: |client, life| called(client, life.volume.unstage()),
         has_data: true,
+        after: nothing,
     });
 }
 
@@ -138,6 +159,7 @@ fn growing() {
         before: publish,
         call: |client, life| called(client, life.volume.grow(life.volume.capacity * 2)),
         has_data: true,
+        after: nothing,
     });
 }
 
@@ -157,5 +179,6 @@ fn growing_on_the_node() {
             called(client, expand)
         },
         has_data: true,
+        after: nothing,
     });
 }
