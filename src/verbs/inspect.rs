@@ -109,6 +109,7 @@ fn block(device: &BlockDevice) -> Value {
     json!({
         "path": shown(&device.path),
         "number": device.number.to_string(),
+        "disk_seq": device.disk_seq.map(|seq| seq.to_string()),
         "size": device.size,
         "read_only": device.is_read_only,
         "owners": owners,

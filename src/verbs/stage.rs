@@ -65,6 +65,8 @@ impl VolumeArguments {
             read_only: self.read_only,
             access_mode: self.access_mode,
             device_node: self.device_node,
+            // The stage looks which it is.
+            disk_seq: None,
         }
     }
 }

@@ -86,6 +86,23 @@ impl LoopDevice {
         }
     }
 
+    /// Detaches it and attaches another file to its number; `None` where another test was quicker.
+    #[must_use]
+    pub fn replaced_by(self, file: &Path) -> Option<Self> {
+        let path = self.path.clone();
+        drop(self);
+        let _working = Working::begin();
+        let run = Run::of(Command::new("losetup").arg(&path).arg(file));
+        run.status.success().then(|| Self::adopted(path, file))
+    }
+
+    /// Which disk it is among all that the kernel ever made.
+    pub fn disk_seq(&self) -> String {
+        let file = format!("/sys/dev/block/{}/diskseq", self.number);
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        text.trim_end().to_owned()
+    }
+
     /// Gives the file and the device another size, as expanding a volume on the storage side does.
     ///
     /// # Panics

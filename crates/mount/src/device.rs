@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
 pub use aliases::{Aliases, Identity};
-pub use crust_state::DeviceNumber;
+pub use crust_state::{DeviceNumber, DiskSeq};
 
 use crate::errno::{self, Name};
 use crate::patience::Unasked;
@@ -207,6 +207,12 @@ impl Device {
     /// How many bytes it has now, as far as the kernel knows.
     pub fn size(&self) -> Result<u64, DeviceError> {
         aliases::size(Path::new(SYSFS), self.number)
+    }
+
+    /// Which disk it is among all that the kernel ever made; `None` where it doesn't tell (before Linux
+    /// 5.15). A partition is its disk's.
+    pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
+        aliases::disk_seq(Path::new(SYSFS), self.number)
     }
 
     /// Whether somebody has the device for itself: a mount in whatever namespace, device mapper,

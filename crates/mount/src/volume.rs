@@ -5,6 +5,7 @@
 
 mod acquire;
 mod context;
+mod disk;
 mod ensure;
 mod error;
 mod find;

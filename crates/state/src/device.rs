@@ -1,4 +1,4 @@
-//! The name that the kernel knows a block device by.
+//! What the kernel knows a block device by: its number, and that of its disk among all there were.
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,13 +48,8 @@ impl FromStr for DeviceNumber {
     type Err = NotADeviceNumber;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // u32's own parser takes "+7".
-        let number = |digits: &str| {
-            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse().ok().filter(|_| plain)
-        };
         text.split_once(':')
-            .and_then(|(major, minor)| Some(Self::new(number(major)?, number(minor)?)))
+            .and_then(|(major, minor)| Some(Self::new(decimal(major)?, decimal(minor)?)))
             .ok_or_else(|| NotADeviceNumber(text.to_owned()))
     }
 }
@@ -71,6 +66,39 @@ impl TryFrom<String> for DeviceNumber {
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
+}
+
+/// The number of a disk among all that the kernel ever made since its boot
+/// (`/sys/block/<disk>/diskseq`, Linux 5.15). A device number is given anew when a disk goes; this one
+/// never is. A loop device has another each time that a file is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSeq(u64);
+
+/// A text that should have been a disk's number.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} isn't a disk's number (decimal, of 64 bits)")]
+pub struct NotADiskSeq(String);
+
+impl fmt::Display for DiskSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for DiskSeq {
+    type Err = NotADiskSeq;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        decimal(text)
+            .map(Self)
+            .ok_or_else(|| NotADiskSeq(text.to_owned()))
+    }
+}
+
+/// Digits and nothing else: the numbers' own parsers take "+7".
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
 }
 
 #[cfg(test)]
@@ -101,6 +129,18 @@ mod tests {
                 text.parse::<DeviceNumber>(),
                 Err(NotADeviceNumber(text.to_owned()))
             );
+        }
+    }
+
+    #[test]
+    fn a_disks_number_has_digits_alone() {
+        let last = u64::MAX.to_string();
+        for text in ["0", "50058", &last] {
+            let number: DiskSeq = text.parse().expect(text);
+            assert_eq!(number.to_string(), text);
+        }
+        for text in ["", "+7", "-1", " 7", "7\n", "0x7", "18446744073709551616"] {
+            assert_eq!(text.parse::<DiskSeq>(), Err(NotADiskSeq(text.to_owned())));
         }
     }
 }

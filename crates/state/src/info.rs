@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use crate::device::DiskSeq;
 use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
 
@@ -158,6 +159,8 @@ pub struct MountInfo {
     pub access_mode: Option<AccessMode>,
     /// `metadata.deviceNode`, ours: the workload gets the raw device as well.
     pub device_node: bool,
+    /// `metadata.diskSeq`, ours: which disk the device was when it was staged; `None` where nobody said.
+    pub disk_seq: Option<DiskSeq>,
 }
 
 /// What is wrong with a `mountInfo.json`: the field, and why.
@@ -235,6 +238,8 @@ impl MountInfo {
             self.access_mode.map(|mode| json!(mode.as_str())),
         );
         set("deviceNode", self.device_node.then_some(Value::Bool(true)));
+        // 64 bits are more than what readers of JSON keep of a number (RFC 8259, section 6).
+        set("diskSeq", self.disk_seq.map(|seq| json!(seq.to_string())));
         let volume_type = match self.volume_type {
             VolumeType::Block => "block",
             VolumeType::Network => "network",
@@ -279,6 +284,18 @@ impl MountInfo {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access_mode.map_or(Access::Shared, AccessMode::access)
+    }
+
+    /// Whether another one says the same but for which disk the device was: who stages again doesn't
+    /// know that either.
+    #[must_use]
+    pub fn is_again(&self, other: &Self) -> bool {
+        let disk_seq = other.disk_seq;
+        let own = Self {
+            disk_seq,
+            ..self.clone()
+        };
+        own == *other
     }
 
     fn target(&self) -> Option<&Path> {

@@ -52,7 +52,7 @@ pub mod trust;
 pub use config::Config;
 pub use crust::{CrustDirectory, Volume};
 pub use deadline::Deadline;
-pub use device::DeviceNumber;
+pub use device::{DeviceNumber, DiskSeq};
 pub use info::{FsGroupChangePolicy, MountInfo};
 pub use process::{End, Life, Process};
 pub use sentence::sentence;

@@ -88,6 +88,7 @@ on_each_delegate! {
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "targetPath": target,
                 "accessMode": "SINGLE_NODE_SINGLE_WRITER",
+                "diskSeq": device.disk_seq(),
             },
         });
         assert_eq!(seen.last(), Some(&expected));

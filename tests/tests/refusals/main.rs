@@ -5,6 +5,7 @@ mod configuration;
 mod entries;
 mod lost;
 mod mount_info;
+mod other_disk;
 mod sentences;
 mod strangers;
 

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use crust_state::bounded::{self, KERNELS_WORD};
 use rustix::fs::{major, minor};
 
-use super::{DeviceError, DeviceNumber};
+use super::{DeviceError, DeviceNumber, DiskSeq};
 use crate::sys::loops::{LoopFile, encoded};
 
 /// One name for some bytes.
@@ -196,6 +196,25 @@ pub(super) fn is_read_only(sysfs: &Path, number: DeviceNumber) -> Result<bool, D
 pub(super) fn size(sysfs: &Path, number: DeviceNumber) -> Result<u64, DeviceError> {
     let sectors = decimal(number, &directory(sysfs, number).join("size"))?;
     Ok(sectors.saturating_mul(512))
+}
+
+/// `/sys/dev/block/<n>/diskseq`, which a partition doesn't have.
+///
+/// Growth leaves it as it is. Device mapper's is its device's as long as that lives, also where a new
+/// table is loaded (`lvextend`, a path of multipath's that comes or goes): that sets the disk's size
+/// (`__bind` in drivers/md/dm.c), and only `disk_force_media_change`, which loop and nbd call and device
+/// mapper doesn't, has a driver's disk counted anew (block/disk-events.c).
+pub(super) fn disk_seq(sysfs: &Path, number: DeviceNumber) -> Result<Option<DiskSeq>, DeviceError> {
+    let directory = directory(sysfs, number);
+    let mut file = directory.join("diskseq");
+    let mut contents = optional(number, &file)?;
+    if contents.is_none() && directory.join("partition").exists() {
+        file = directory.join("..").join("diskseq");
+        contents = optional(number, &file)?;
+    }
+    contents
+        .map(|contents| parsed(number, &file, &contents))
+        .transpose()
 }
 
 /// `/sys/dev/block/<n>/holders`, which a partition has too.

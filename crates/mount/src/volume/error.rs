@@ -8,7 +8,7 @@ use crust_state::info::InfoError;
 use crust_state::lock::LockError;
 use crust_state::ownership::Conflict;
 use crust_state::state_directory::StateError;
-use crust_state::{DeviceNumber, TargetPath};
+use crust_state::{DeviceNumber, DiskSeq, TargetPath};
 
 use crate::device::DeviceError;
 use crate::filesystem::MountError;
@@ -85,6 +85,7 @@ impl VolumeError {
             | Cause::OnlyReadOnlyViews
             | Cause::DeviceGone(_)
             | Cause::Moved { .. }
+            | Cause::OtherDisk { .. }
             | Cause::Unrecorded { .. }
             | Cause::DeviceBusy { .. }
             | Cause::RivalBusy { .. }
@@ -143,6 +144,16 @@ pub(super) enum Cause {
         now: DeviceNumber,
         then: DeviceNumber,
         user: String,
+    },
+    #[error(
+        "device {device} isn't the disk that was staged: that was the kernel's {staged}, and this is its \
+         {now}; hint: the device was detached, and another one has its name; the CSI driver has to \
+         publish the volume again"
+    )]
+    OtherDisk {
+        device: String,
+        staged: DiskSeq,
+        now: DiskSeq,
     },
     #[error(
         "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host, or does a process of an ended container still run? findmnt and lsblk show who holds it"
@@ -228,7 +239,12 @@ mod tests {
             shown: "ext4 (rw)".into(),
             staged: "ext4 (ro)".into(),
         };
-        for cause in [moved, unrecorded] {
+        let other = Cause::OtherDisk {
+            device: "/dev/a".into(),
+            staged: "7".parse().unwrap(),
+            now: "8".parse().unwrap(),
+        };
+        for cause in [moved, other, unrecorded] {
             let error = VolumeError::new(&TargetPath::new("/t").unwrap(), cause);
             assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         }

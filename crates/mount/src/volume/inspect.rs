@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crust_state::lock::{LockError, LockName};
 use crust_state::record::{User, VolumeRecord};
 use crust_state::resize::Limits;
-use crust_state::{DeviceNumber, Life, TargetPath};
+use crust_state::{DeviceNumber, DiskSeq, Life, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
@@ -54,6 +54,8 @@ pub struct BlockDevice {
     pub number: DeviceNumber,
     /// The kernel's own path to it.
     pub path: PathBuf,
+    /// Which disk it is among all that the kernel ever made; `None` where it doesn't tell.
+    pub disk_seq: Option<DiskSeq>,
     /// In bytes.
     pub size: u64,
     /// It refuses writes.
@@ -120,6 +122,7 @@ fn block(context: &Context<'_>, overview: &Overview) -> Result<BlockDevice, Stri
         Ok(BlockDevice {
             number: device.number(),
             path: device.resolved_path().to_owned(),
+            disk_seq: device.disk_seq()?,
             size: device.size()?,
             is_read_only: device.is_read_only()?,
             owners: owners(context, &device)?,

@@ -8,6 +8,7 @@ use crust_state::ownership::Admission;
 use crust_state::record::VolumeRecord;
 
 use super::context::Context;
+use super::disk;
 use super::error::Cause;
 use super::plan::MountPlan;
 use super::resize;
@@ -35,6 +36,8 @@ pub(super) fn make(
     record: &mut VolumeRecord,
 ) -> Result<OwnedFd, Cause> {
     let plan = wanted.plan;
+    // Until the superblock holds it.
+    let _held = disk::hold(wanted.volume.info(), &plan.device)?;
     let exclusive = wanted.admission == Admission::First;
     if exclusive {
         unheld(context, plan)?;

@@ -2,12 +2,13 @@
 
 use crust_state::crust::Staging;
 use crust_state::lock::LockName;
-use crust_state::{MountInfo, Process, TargetPath};
+use crust_state::{MountInfo, TargetPath};
 
 use super::context::{Context, Locked};
 use super::ensure::{Host, ensure_mounted};
 use super::error::{Cause, VolumeError};
 use super::stage::{checked, try_stage};
+use super::users::has_users;
 
 /// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
 /// is again, with the growth that waits for its mount.
@@ -38,7 +39,7 @@ pub fn stage_mounted(
         };
         if let Err(cause) = ensure_mounted(context, &locked, host) {
             // Mounted all the same, and not written down: what is staged is what it has.
-            if !has_users(&locked) {
+            if !has_users(&locked.volume) {
                 take_back(&staging, target);
             }
             return Err(cause);
@@ -52,16 +53,5 @@ pub fn stage_mounted(
 fn take_back(staging: &Staging<'_>, target: &TargetPath) {
     if let Err(error) = staging.take_back() {
         tracing::warn!(volume = %target, "what was staged before isn't again: {error}");
-    }
-}
-
-fn has_users(locked: &Locked) -> bool {
-    match locked.volume.record() {
-        Ok(Some(record)) => {
-            let mut users = record.users.iter();
-            users.any(|user| Process::is_alive(&user.process))
-        }
-        Ok(None) => false,
-        Err(_) => true,
     }
 }

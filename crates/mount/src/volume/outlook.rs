@@ -7,6 +7,7 @@ use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath, Volume};
 
 use super::acquire::live_record;
 use super::context::Context;
+use super::disk;
 use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
 use super::owners;
@@ -105,6 +106,9 @@ fn access(
         }
         None => (live_record(volume, plan)?, false),
     };
+    if !mounted {
+        disk::check(volume.info(), &plan.device)?;
+    }
     let admission = owners::preview(context, volume.target(), plan, pod.uid, &before)?;
     if mounted {
         return Ok(Access::Mounted);

@@ -6,6 +6,7 @@ use crust_state::record::{User, VolumeRecord};
 use crust_state::{DeviceNumber, Life, MountInfo, TargetPath};
 
 use super::context::Context;
+use super::disk;
 use crate::device::Device;
 
 /// How a volume stands.
@@ -56,23 +57,34 @@ impl Overview {
             || state(record.as_ref().map(Option::is_some), &lives, has_cli),
             State::Broken,
         );
-        let staged = || {
-            Some(
-                Device::open(&found.info.as_ref().ok()?.device)
-                    .ok()?
-                    .number(),
-            )
-        };
         let users: Vec<User> = users
             .into_iter()
             .filter(may_live)
             .map(|(user, _)| user)
             .collect();
-        Self {
-            device: device.filter(|_| !users.is_empty()).or_else(staged),
+        let mut overview = Self {
+            device: device.filter(|_| !users.is_empty()),
             users,
             state,
             found,
+        };
+        if overview.device.is_none() {
+            overview.look_at_staged();
+        }
+        overview
+    }
+
+    /// The device that nobody has.
+    fn look_at_staged(&mut self) {
+        let Ok(info) = &self.found.info else { return };
+        let Ok(device) = Device::open(&info.device) else {
+            return;
+        };
+        self.device = Some(device.number());
+        if self.state == State::Staged
+            && let Err(cause) = disk::check(info, &device)
+        {
+            self.state = State::Broken(cause.to_string());
         }
     }
 

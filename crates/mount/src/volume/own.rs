@@ -9,6 +9,7 @@ use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
 use super::acquire::{acquire, anew_if_unused, live_record};
 use super::context::{Context, Locked};
+use super::disk;
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
 use super::plan::MountPlan;
@@ -39,16 +40,13 @@ pub fn reserve(
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
-    enter(
-        context,
-        locked,
-        container,
-        mounts,
-        |wanted, _| match wanted.admission {
+    enter(context, locked, container, mounts, |wanted, _| {
+        disk::check(wanted.volume.info(), &wanted.plan.device)?;
+        match wanted.admission {
             Admission::First => instance::unheld(context, wanted.plan),
             Admission::Joins => Ok(()),
-        },
-    )
+        }
+    })
 }
 
 /// Mounts a volume for a container that it was [`reserve`]d for, once.

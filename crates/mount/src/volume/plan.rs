@@ -7,7 +7,9 @@ use crust_state::{
     Config, CrustDirectory, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath, Volume,
 };
 
+use super::disk;
 use super::error::{Cause, VolumeError};
+use super::users::has_users;
 use crate::device::Device;
 use crate::options::{self, MountOptions};
 use crate::selinux;
@@ -127,6 +129,11 @@ pub fn needs(
     let planned = || -> Result<_, Cause> {
         let volume = staged(crust, target)?;
         let plan = MountPlan::new(config, volume.info())?;
+        match disk::check(volume.info(), &plan.device) {
+            // What somebody has mounted can't be detached.
+            Err(cause) if !has_users(&volume) => return Err(cause),
+            _ => {}
+        }
         Ok(Need::of(config, volume.info(), &plan))
     };
     planned().map_err(|cause| VolumeError::new(target, cause))

@@ -9,6 +9,7 @@ use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::plan::MountPlan;
+use super::users::has_users;
 use crate::device::Device;
 
 /// Stages a volume at a target path. The same content again changes nothing, even when the volume
@@ -32,7 +33,8 @@ pub fn stage(
     staged().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// What is to be staged, with everything about it checked that can be without mounting.
+/// What is to be staged, with everything about it checked that can be without mounting, and which disk
+/// the device is.
 pub(super) fn checked(
     context: &Context<'_>,
     target: &TargetPath,
@@ -43,8 +45,11 @@ pub(super) fn checked(
         ..info.clone()
     };
     info.validate()?;
-    MountPlan::new(context.config, &info)?;
-    Ok(info)
+    let plan = MountPlan::new(context.config, &info)?;
+    Ok(MountInfo {
+        disk_seq: plan.device.disk_seq()?,
+        ..info
+    })
 }
 
 /// Stages it, to be kept or taken back, unless somebody uses what it would replace. Under the
@@ -56,13 +61,19 @@ pub(super) fn try_stage<'a>(
 ) -> Result<Staging<'a>, Cause> {
     // An entry that can't be read has no content that a user could rely on.
     // Nor is what a driver staged for Kata the same: users of that have their record there.
-    let same = matches!(
-        context.crust.volume(target),
-        Ok(Some(there)) if !there.is_katas() && there.info() == info
-    );
-    if !same && let Some(record) = context.crust.record(target)? {
-        in_use(record)?;
-    }
+    let there = context.crust.volume(target).ok().flatten();
+    let there = there.filter(|there| !there.is_katas() && there.info().is_again(info));
+    let info = match &there {
+        // Its users have the disk that it was staged on; without any, it is the one that is named now.
+        Some(there) if has_users(there) => there.info(),
+        Some(_) => info,
+        None => {
+            if let Some(record) = context.crust.record(target)? {
+                in_use(record)?;
+            }
+            info
+        }
+    };
     Ok(context.crust.try_stage(target, info)?)
 }
 

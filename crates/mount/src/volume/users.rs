@@ -1,7 +1,7 @@
 //! Containers as users of a volume: announced before the delegate runs, real once they exist.
 
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
-use crust_state::{DeviceNumber, Process, TargetPath};
+use crust_state::{DeviceNumber, Process, TargetPath, Volume};
 
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
@@ -131,6 +131,15 @@ pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<
         Ok(locked.volume.write_record(&record)?)
     };
     withdrawn().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Whether somebody who lives has a volume, or may.
+pub(super) fn has_users(volume: &Volume) -> bool {
+    match volume.record() {
+        Ok(Some(record)) => record.users.iter().any(|user| user.process.is_alive()),
+        Ok(None) => false,
+        Err(_) => true,
+    }
 }
 
 /// Whether a live container has a volume of a device.

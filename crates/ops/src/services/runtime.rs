@@ -188,6 +188,8 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
         read_only: request.readonly,
         access_mode,
         device_node: request.device_node,
+        // The stage looks which it is.
+        disk_seq: None,
     };
     Ok((target, info))
 }

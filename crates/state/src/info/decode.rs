@@ -66,6 +66,7 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         read_only: metadata.flag("metadata.readOnly")?,
         access_mode: metadata.parsed("metadata.accessMode")?,
         device_node: metadata.flag("metadata.deviceNode")?,
+        disk_seq: metadata.parsed("metadata.diskSeq")?,
     })
 }
 

@@ -34,6 +34,7 @@ impl MountInfo {
             read_only: false,
             access_mode: None,
             device_node: false,
+            disk_seq: None,
             ..self.clone()
         }
     }

@@ -72,6 +72,7 @@ fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
     let attributes = json!({
         "fsGroup": "7", "deviceNode": "true", "readOnly": "true", "accessMode": "RWO",
         "targetPath": "/elsewhere", "csi.storage.k8s.io/pod.uid": "u", "size": 5,
+        "diskSeq": "none",
     });
     let info = katas(&attributes).unwrap();
     let expected = MountInfo {
@@ -126,6 +127,7 @@ fn two_files_agree_by_what_katas_can_say() {
     let ours = MountInfo {
         target_path: Some(TargetPath::new("/k").unwrap()),
         access_mode: Some(AccessMode::SingleNodeWriter),
+        disk_seq: "7".parse().ok(),
         ..one.clone()
     };
     assert!(ours.agrees_with(&one));
@@ -137,6 +139,22 @@ fn two_files_agree_by_what_katas_can_say() {
     );
     let both = katas(&json!({"fsGroup": "7", "fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
     assert!(!gid.agrees_with(&both));
+}
+
+#[test]
+fn staged_again_is_the_same_whichever_disk_the_device_is() {
+    let on = |seq: &str| parse(&with("metadata.diskSeq", &json!(seq))).unwrap();
+    let (one, two, unknown) = (on("7"), on("8"), parse(GOOD).unwrap());
+    assert_eq!(one.disk_seq.unwrap().to_string(), "7");
+    for (earlier, later) in [(&one, &two), (&unknown, &one), (&one, &unknown)] {
+        assert_ne!(earlier, later);
+        assert!(earlier.is_again(later));
+    }
+    let other = MountInfo {
+        read_only: true,
+        ..two.clone()
+    };
+    assert!(!one.is_again(&other) && !two.is_again(&other));
 }
 
 #[test]
@@ -250,6 +268,14 @@ fn every_bad_file_is_refused_with_its_field_and_reason() {
             "field `metadata.deviceNode`: expected true or",
         ),
         (
+            with("metadata.diskSeq", &json!(7)),
+            "field `metadata.diskSeq`: expected a string, found 7",
+        ),
+        (
+            with("metadata.diskSeq", &json!("-7")),
+            "field `metadata.diskSeq`: \"-7\" isn't a disk's number",
+        ),
+        (
             with("metadata.accessMode", &json!("RWOP")),
             "field `metadata.accessMode`: \"RWOP\" isn't a CSI access mode",
         ),
@@ -303,6 +329,7 @@ proptest! {
             AccessMode::SingleNodeSingleWriter, AccessMode::SingleNodeMultiWriter,
         ])),
         device in "/dev/[a-z\"\\\\ é]{1,20}",
+        disk_seq: Option<u64>,
     ) {
         let policy = if mismatch { FsGroupChangePolicy::OnRootMismatch } else { FsGroupChangePolicy::Always };
         let info = MountInfo {
@@ -317,6 +344,7 @@ proptest! {
             read_only,
             access_mode: mode,
             device_node,
+            disk_seq: disk_seq.map(|seq| seq.to_string().parse().unwrap()),
         };
         info.validate().unwrap();
         prop_assert_eq!(MountInfo::parse(&info.to_json()).unwrap(), info);

@@ -281,3 +281,29 @@ fn a_loop_device_is_found_by_its_files_name_wherever_that_is() {
     found.sort();
     assert_eq!(found, [0, 1, 2].map(|number| DeviceNumber::new(7, number)));
 }
+
+#[test]
+fn a_disk_says_which_it_is_and_a_partition_is_its_disks() {
+    let sysfs = Sysfs::new();
+    let disk = sysfs.device("sda", "8:0");
+    sysfs.device("sda/sda1", "8:1");
+    // As before Linux 5.15, and one that is gone.
+    sysfs.device("sdb", "8:16");
+    sysfs.device("sdb/sdb1", "8:17");
+    let seq = |number: &str| disk_seq(sysfs.0.path(), number.parse().expect("a number"));
+    Sysfs::write(&disk, "diskseq", "50058\n");
+    for (number, expected) in [
+        ("8:0", Some("50058")),
+        ("8:1", Some("50058")),
+        ("8:16", None),
+        ("8:17", None),
+        ("8:32", None),
+    ] {
+        let found = seq(number).expect("sysfs can be read");
+        let found = found.map(|found| found.to_string());
+        assert_eq!(found.as_deref(), expected, "{number}");
+    }
+    Sysfs::write(&disk, "diskseq", "many\n");
+    let error = seq("8:1").expect_err("no number").to_string();
+    assert!(error.contains("8:1/../diskseq"), "{error}");
+}

@@ -1,0 +1,185 @@
+//! A device that was detached between its stage and its mount, and another disk that has its name and
+//! its number by then: another volume's data.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::utf8;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, refusal};
+use serde_json::Value;
+
+const POD: &str = "11111111-2222-3333-4444-555555555555";
+const HOOK: &str = "mount_mode = \"hook\"";
+const SENTENCE: &str = " isn't the disk that was staged: ";
+const HINT: &str = "the CSI driver has to publish the volume again";
+
+/// The image of somebody else's volume.
+fn anothers(node: &Node) -> PathBuf {
+    let device = node.ext4();
+    with_mounted(device.path(), |root| {
+        fs::write(root.join("file"), "another's").unwrap();
+    });
+    device.file().to_owned()
+}
+
+/// Until no other test takes the device's number between the two images.
+fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
+    (0..20)
+        .find_map(|_| attempt())
+        .expect("a number of its own")
+}
+
+/// A staged volume, and the device of its name that is another.
+struct Replaced {
+    other: LoopDevice,
+    image: Vec<u8>,
+    target: PathBuf,
+    node: Node,
+}
+
+impl Replaced {
+    fn new(delegate: Delegate, extra: &str) -> Self {
+        undisturbed(|| Self::on(Node::with(delegate, extra)))
+    }
+
+    fn on(node: Node) -> Option<Self> {
+        let image = anothers(&node);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let was = (device.path().to_owned(), device.number().to_owned());
+        let other = device.replaced_by(&image)?;
+        assert_eq!((other.path(), other.number()), (&*was.0, &*was.1));
+        Some(Self {
+            image: fs::read(&image).unwrap(),
+            other,
+            target,
+            node,
+        })
+    }
+
+    /// With the volume at `/data`.
+    fn plain(&self) -> Bundle {
+        let bundle = Bundle::plain(self.node.dir());
+        let bundle = bundle.bind(&self.target, "/data", &[]).write();
+        // A hook that mounts doesn't make it.
+        fs::create_dir(bundle.rootfs().join("data")).unwrap();
+        bundle
+    }
+
+    #[track_caller]
+    fn refuses(&self, bundle: &Bundle) -> String {
+        let refusal = refusal::create(&self.node, bundle).of_volume("pv-1");
+        let named = [utf8(self.other.path()), SENTENCE, HINT];
+        refusal.naming(&named).sentence()
+    }
+
+    /// Nobody had the other image.
+    #[track_caller]
+    fn assert_untouched(&self) {
+        assert!(self.other.is_free());
+        assert!(fs::read(self.other.file()).unwrap() == self.image);
+    }
+}
+
+fn entry(node: &Node, target: &Path) -> PathBuf {
+    node.entry(target).join("mountInfo.json")
+}
+
+/// Has the entry say something else of which disk the device was, and be the same byte for byte otherwise.
+fn rewrite(node: &Node, target: &Path, instead: &str) {
+    let file = entry(node, target);
+    let text = fs::read_to_string(&file).unwrap();
+    let info: Value = serde_json::from_str(&text).unwrap();
+    let written = format!(",\"diskSeq\":{}", info["metadata"]["diskSeq"]);
+    assert!(text.contains(&written), "{text}");
+    fs::write(&file, text.replace(&written, instead)).unwrap();
+}
+
+#[track_caller]
+fn json_of(run: Run) -> Value {
+    serde_json::from_str(&run.success().stdout).unwrap()
+}
+
+on_each_delegate! {
+    fn another_disk_of_the_name_is_not_the_volume(delegate: Delegate) {
+        for extra in ["", "device_node = \"always\"", HOOK] {
+            let replaced = Replaced::new(delegate, extra);
+            let Replaced { node, target, other, .. } = &replaced;
+            let plain = replaced.plain();
+            let sentence = replaced.refuses(&plain);
+            // There a sandbox has no volumes.
+            if extra != HOOK {
+                let _ = replaced.refuses(&node.sandbox_bundle(POD).write());
+            }
+            replaced.assert_untouched();
+
+            let crust = |arguments: &[&str]| json_of(node.handler().crust(arguments));
+            let told = crust(&["explain", utf8(plain.path()), "--json"]);
+            assert_eq!(told["refusals"][0], sentence, "{told:#}");
+            assert_eq!(told["volumes"][0]["problem"], sentence, "{told:#}");
+            let listed = crust(&["list", "--json"]);
+            assert_eq!(listed["volumes"][0]["state"], "broken");
+            let why = listed["volumes"][0]["why"].as_str().unwrap();
+            assert!(sentence.ends_with(why), "{why}");
+            let inspected = crust(&["inspect", utf8(target), "--json"]);
+            assert_eq!(inspected["block_device"]["disk_seq"], other.disk_seq());
+            assert_ne!(inspected["mount_info"]["metadata"]["diskSeq"], other.disk_seq());
+
+            // The driver says that this is the volume's now.
+            let _ = node.stage(POD, "pv-1", other, &[]);
+            let app = node.run(&replaced.plain());
+            assert_eq!(app.sh("cat /data/file"), "another's");
+            end([app]);
+        }
+    }
+
+    fn nor_is_it_where_the_sandbox_runs(delegate: Delegate) {
+        // What is staged by then the sandbox has mounted.
+        let extra = "sandbox = \"always\"";
+        let (replaced, sandbox) = undisturbed(|| {
+            let node = Node::with(delegate, extra);
+            let sandbox = node.sandbox(POD);
+            Some((Replaced::on(node)?, sandbox))
+        });
+        let bundle = replaced.node.app_bundle(&sandbox).bind(&replaced.target, "/data", &[]);
+        let _ = replaced.refuses(&bundle.write());
+        replaced.assert_untouched();
+        end([sandbox]);
+    }
+
+    /// It can't have been detached, whatever the entry says; and where it is mounted anew, it can.
+    fn what_is_mounted_is_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let pod = Pod::new(&node, POD, &device, &[]);
+        let first = pod.app();
+        rewrite(&node, &pod.target, ",\"diskSeq\":\"18446744073709551615\"");
+        let written = fs::metadata(entry(&node, &pod.target)).unwrap();
+        let second = pod.app();
+        let _ = node.stage(POD, "pv-1", &device, &[]);
+        let now = fs::metadata(entry(&node, &pod.target)).unwrap();
+        assert_eq!((now.ino(), now.ctime_nsec()), (written.ino(), written.ctime_nsec()));
+        assert_eq!(first.sh("echo on > /data/file; cat /data/file"), "on");
+        let alone = Bundle::plain(node.dir()).bind(&pod.target, "/data", &[]).write();
+        let alone = refusal::create(&node, &alone).sentence();
+        assert!(alone.contains(SENTENCE), "it would mount it once more: {alone}");
+        assert_eq!(second.sh("cat /data/file"), "on");
+        pod.end([first, second]);
+        let _ = node.stage(POD, "pv-1", &device, &[]);
+        let pod = Pod::of(&node, POD, pod.target.clone());
+        let app = pod.app();
+        assert_eq!(app.sh("cat /data/file"), "on", "staged again, it is this disk");
+        pod.end([app]);
+    }
+
+    fn where_nobody_wrote_which_disk_it_was_nothing_is_compared(delegate: Delegate) {
+        let replaced = Replaced::new(delegate, "");
+        rewrite(&replaced.node, &replaced.target, "");
+        let app = replaced.node.run(&replaced.plain());
+        assert_eq!(app.sh("cat /data/file"), "another's");
+        end([app]);
+    }
+}
