@@ -65,7 +65,7 @@ pub use disk::Disk;
 pub use handler::{Handler, Version, binary};
 pub use hung::Hung;
 pub use installed::Installed;
-pub use loopdev::LoopDevice;
+pub use loopdev::{LoopDevice, undisturbed};
 pub use node::Node;
 pub use ops::Ops;
 pub use pod::Pod;

@@ -86,7 +86,8 @@ impl LoopDevice {
         }
     }
 
-    /// Detaches it and attaches another file to its number; `None` where another test was quicker.
+    /// Detaches it and attaches another file to its number; `None` where another test was quicker:
+    /// [`undisturbed`].
     #[must_use]
     pub fn replaced_by(self, file: &Path) -> Option<Self> {
         let path = self.path.clone();
@@ -188,6 +189,17 @@ impl LoopDevice {
         );
         start.elapsed()
     }
+}
+
+/// Tries until no other test takes a device's number between two files.
+///
+/// # Panics
+///
+/// When one always does.
+#[track_caller]
+pub fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
+    let mut attempts = (0..20).filter_map(|_| attempt());
+    attempts.next().expect("a number of its own")
 }
 
 /// Between finding a free number and taking it, another process may take it.

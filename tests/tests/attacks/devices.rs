@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{LoopDevice, Node, Pod, Run, on_each_delegate};
+use runcrust_tests::{LoopDevice, Node, Pod, Run, on_each_delegate, refusal};
 
 use super::{OTHER_POD, POD};
 
@@ -29,18 +29,17 @@ fn names(node: &Node, device: &LoopDevice) -> Vec<PathBuf> {
 
 /// A device mapper device over another device, as it is there.
 struct Linear {
+    name: String,
     path: PathBuf,
     _cleanup: Cleanup,
 }
 
 impl Linear {
     fn over(device: &LoopDevice, name: &str) -> Self {
-        let size = Run::of(Command::new("blockdev").arg("--getsz").arg(device.path())).success();
-        let table = format!("0 {} linear {} 0", size.stdout.trim(), utf8(device.path()));
         let name = format!("{name}-{}", std::process::id());
-        let _ =
-            Run::of(Command::new("dmsetup").args(["create", &name, "--table", &table])).success();
+        dmsetup(&["create", &name, "--table", &table(device)]);
         Self {
+            name: name.clone(),
             path: Path::new("/dev/mapper").join(&name),
             _cleanup: Cleanup::register(move || {
                 let removed = Run::of(Command::new("dmsetup").args(["remove", "--retry", &name]));
@@ -52,6 +51,22 @@ impl Linear {
             }),
         }
     }
+
+    /// Has it show what the device has by now, as an `lvextend` does.
+    fn reload(&self, device: &LoopDevice) {
+        dmsetup(&["suspend", &self.name]);
+        dmsetup(&["reload", &self.name, "--table", &table(device)]);
+        dmsetup(&["resume", &self.name]);
+    }
+}
+
+fn table(device: &LoopDevice) -> String {
+    let size = Run::of(Command::new("blockdev").arg("--getsz").arg(device.path())).success();
+    format!("0 {} linear {} 0", size.stdout.trim(), utf8(device.path()))
+}
+
+fn dmsetup(arguments: &[&str]) {
+    let _ = Run::of(Command::new("dmsetup").args(arguments)).success();
 }
 
 /// A pod whose volume is staged by a path of the device.
@@ -123,5 +138,25 @@ on_each_delegate! {
         drop(again);
         drop(mapped);
         device.wait_until_free(PATIENCE);
+    }
+
+    #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
+    fn device_mapper_that_grew_is_what_was_staged_and_made_anew_it_is_not(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        let mapped = Linear::over(&device, "grown");
+        let target = node.target(POD, "pv-1");
+        let _ = node.try_stage(&target, &mapped.path, &[]).success();
+        device.set_size(48 << 20);
+        mapped.reload(&device);
+        let grown = Pod::of(&node, POD, target);
+        let app = grown.app();
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        grown.end([app]);
+        drop(mapped);
+        let _anew = Linear::over(&other, "grown");
+        let sandbox = node.sandbox_bundle(POD).write();
+        let refusal = refusal::create(&node, &sandbox).of_volume("pv-1");
+        let _ = refusal.naming(&["isn't the disk that was staged"]).sentence();
     }
 }

@@ -12,7 +12,7 @@ use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{LoopDevice, Node, Ops, on_each_delegate};
+use runcrust_tests::{LoopDevice, Node, Ops, on_each_delegate, undisturbed};
 use serde_json::json;
 use tonic::Code::FailedPrecondition;
 
@@ -118,6 +118,33 @@ on_each_delegate! {
         assert_eq!(device, json!(utf8(other.path())));
         ops.unstage(&target).unwrap();
         assert!(!entry.exists());
+    }
+
+    /// As a driver does that attaches what somebody detached, and publishes again.
+    fn a_device_that_was_attached_anew_is_staged_again(delegate: Delegate) {
+        undisturbed(|| {
+            let node = Node::trusted(delegate, "");
+            let ops = Ops::start(&node);
+            let device = node.ext4();
+            let (file, before) = (device.file().to_owned(), device.disk_seq());
+            let target = node.target(POD, "pv-1");
+            let request = full(&target, &device);
+            ops.stage(request.clone()).unwrap();
+            let first = staged(&node, &target).unwrap();
+            let device = device.replaced_by(&file)?;
+            let now = device.disk_seq();
+            assert_ne!(before, now, "a kernel that counts files of loop devices");
+            ops.stage(request).expect("the same again");
+            let mut second = staged(&node, &target).unwrap();
+            assert_eq!(second["metadata"]["diskSeq"], now);
+            second["metadata"]["diskSeq"] = before.into();
+            assert_eq!(second, first, "nothing else is another");
+            let sandbox = node.sandbox(POD);
+            let app = node.app(&sandbox, &target, "/data");
+            assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+            end([app, sandbox]);
+            Some(())
+        });
     }
 
     /// Nobody ran a hook, so nobody but the unstage can.

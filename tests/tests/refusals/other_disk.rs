@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, refusal};
+use runcrust_tests::{
+    Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, refusal, undisturbed,
+};
 use serde_json::Value;
 
 const POD: &str = "11111111-2222-3333-4444-555555555555";
@@ -23,13 +25,6 @@ fn anothers(node: &Node) -> PathBuf {
         fs::write(root.join("file"), "another's").unwrap();
     });
     device.file().to_owned()
-}
-
-/// Until no other test takes the device's number between the two images.
-fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
-    (0..20)
-        .find_map(|_| attempt())
-        .expect("a number of its own")
 }
 
 /// A staged volume, and the device of its name that is another.
