@@ -15,7 +15,7 @@ pub fn mount_info(bytes: &[u8]) {
     if let Ok(info) = &katas {
         survives(info);
         assert!(info.target_path.is_none() && !info.device_node && !info.read_only);
-        assert_eq!(info.access_mode, None);
+        assert_eq!((info.access_mode, info.disk_seq), (None, None));
     }
     match (&ours, &katas) {
         (Ok(ours), Ok(katas)) => assert!(ours.agrees_with(katas), "{ours:?} {katas:?}"),
@@ -62,6 +62,9 @@ fn agrees_with_the_text(info: &MountInfo, bytes: &[u8]) {
     let path = metadata("targetPath");
     assert_eq!(path.is_some(), info.target_path.is_some());
     assert_eq!(metadata("accessMode").is_some(), info.access_mode.is_some());
+    let seq = metadata("diskSeq").and_then(Value::as_str);
+    let number = seq.map(|seq| seq.parse::<u64>().expect("a number").to_string());
+    assert_eq!(number, info.disk_seq.map(|seq| seq.to_string()));
     for (key, flag) in [
         ("readOnly", info.read_only),
         ("deviceNode", info.device_node),
