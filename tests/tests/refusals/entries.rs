@@ -165,7 +165,12 @@ cases! {
     Mounted "another file system" ["/dev/loop", "holds ext", "not xfs"],
         e => e.set("fstype", json!("xfs"));
     Mounted "no file system" ["/dev/loop", "ext4", "no file system"],
-        e => e.set("device", json!(e.blank));
+        e => {
+            e.set("device", json!(e.blank));
+            e.set("metadata.diskSeq", Value::Null);
+        };
+    Read "a disk's number that is none" ["{info}", "`metadata.diskSeq`", "\"-1\""],
+        e => e.set("metadata.diskSeq", json!("-1"));
     Mounted "an unknown option" ["fsconfig", "no_such_option"],
         e => e.set("options", json!(["no_such_option"]));
     Mounted "a bad value of an option" ["fsconfig", "commit=soon"],

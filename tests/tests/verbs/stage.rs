@@ -63,6 +63,7 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
             "targetPath": target,
             "readOnly": true,
             "accessMode": "SINGLE_NODE_SINGLE_WRITER",
+            "diskSeq": device.disk_seq(),
         },
     });
     assert_eq!(info(&node, &target), expected);
@@ -107,7 +108,7 @@ fn what_was_not_asked_for_is_not_written() {
         "volume-type": "block",
         "device": device.path(),
         "fstype": "ext4",
-        "metadata": {"targetPath": target},
+        "metadata": {"targetPath": target, "diskSeq": device.disk_seq()},
     });
     assert_eq!(info(&node, &target), expected);
     let target = node.stage("pod-a", "pv-2", &device, &["--fs-group", "4294967294"]);
@@ -172,7 +173,7 @@ fn other_content_of_an_unused_volume_replaces_what_was_there() {
         "volume-type": "block",
         "device": new.path(),
         "fstype": "ext4",
-        "metadata": {"targetPath": target, "readOnly": true},
+        "metadata": {"targetPath": target, "readOnly": true, "diskSeq": new.disk_seq()},
     });
     assert_eq!(info(&node, &target), expected);
     // A request that is refused replaces nothing.
