@@ -92,9 +92,27 @@ impl LoopDevice {
     pub fn replaced_by(self, file: &Path) -> Option<Self> {
         let path = self.path.clone();
         drop(self);
+        Self::at(&path, file)
+    }
+
+    /// Attaches a file to a number; `None` where that has one.
+    #[must_use]
+    pub fn at(path: &Path, file: &Path) -> Option<Self> {
         let _working = Working::begin();
-        let run = Run::of(Command::new("losetup").arg(&path).arg(file));
+        let run = Run::of(Command::new("losetup").arg(path).arg(file));
+        let path = path.to_owned();
         run.status.success().then(|| Self::adopted(path, file))
+    }
+
+    /// Whether a loop device shows nothing.
+    ///
+    /// # Panics
+    ///
+    /// When the path is none of one's.
+    pub fn is_idle(device: &Path) -> bool {
+        let name = device.file_name().expect("/dev/loopN");
+        let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
+        !shown.exists()
     }
 
     /// Which disk it is among all that the kernel ever made.

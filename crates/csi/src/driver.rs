@@ -195,8 +195,14 @@ impl Driver {
         id: &str,
         target: &TargetPath,
     ) -> Result<Held<TargetPath>, Refusal> {
-        let turn = self.targets.try_turn(target);
-        turn.ok_or_else(|| Refusal::Pending(id.to_owned()))
+        // One by whatever name.
+        let turn = self
+            .targets
+            .try_turn(&target.resolved().unwrap_or_else(|_| target.clone()));
+        turn.ok_or_else(|| Refusal::TargetPending {
+            volume: id.to_owned(),
+            path: target.as_path().to_owned(),
+        })
     }
 
     /// Where files go that are found in a target path.

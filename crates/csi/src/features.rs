@@ -61,9 +61,19 @@ impl Features {
         self.0.contains(&feature)
     }
 
-    /// By their names, for a record.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let values = self.0.iter().filter_map(ValueEnum::to_possible_value);
+    /// Those by which a publication's request is read, by their names, for a record.
+    pub(crate) fn of_a_publication(&self) -> Vec<String> {
+        let is_read = |feature: &&Feature| {
+            matches!(
+                feature,
+                Feature::VolumeMountGroup
+                    | Feature::DeferFsOps
+                    | Feature::DeferFsOpsWithSupplementalGroup
+                    | Feature::DeferFsOpsWithSupplementalGroupChangePolicy
+            )
+        };
+        let read = self.0.iter().filter(is_read);
+        let values = read.filter_map(ValueEnum::to_possible_value);
         values.map(|value| value.get_name().to_owned()).collect()
     }
 

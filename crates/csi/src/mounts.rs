@@ -272,7 +272,7 @@ pub(crate) fn is_left(publication: &Publication, target: &Path) -> Result<bool, 
 }
 
 /// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
-/// else's, and an error.
+/// else's, and an error; but at a block volume's the node of a loop device is what it was given.
 pub(crate) fn unmount(
     devices: &[Device],
     recorded: Option<&Publication>,
@@ -282,7 +282,10 @@ pub(crate) fn unmount(
         match (has(devices, path), recorded) {
             (Ok(true), _) => {}
             (Ok(false), _) => return Ok(()),
-            (Err(MountsError::Occupied { .. }), Some(recorded)) if is_left(recorded, path)? => {}
+            // Whatever the device shows by now: nobody else has that path, and a pod mustn't have it.
+            (Err(MountsError::Occupied { .. }), Some(recorded))
+                if recorded.usage.mount.is_none()
+                    && device_node(path).is_some_and(loops::is_loop) => {}
             (Err(error), _) => return Err(error),
         }
         // Whoever asks for the volume's stats has its root open for a moment.

@@ -42,6 +42,14 @@ pub(crate) enum Refusal {
     /// Another call for the volume is under way.
     #[error("volume {0}: another call for it is under way; hint: try again")]
     Pending(String),
+    /// Another volume's call for the target path is.
+    #[error("volume {volume}: another call for {} is under way; hint: try again", path.display())]
+    TargetPending {
+        /// The volume.
+        volume: String,
+        /// The target path.
+        path: PathBuf,
+    },
     /// What is asked for is there, and is another.
     #[error("volume {volume}: {what}")]
     Exists {
@@ -188,7 +196,7 @@ impl Refusal {
             Self::Field(_) => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::NoVolume(_) => (Code::NotFound, "NO_VOLUME"),
             Self::NotThere { .. } => (Code::NotFound, "NOT_THERE"),
-            Self::Pending(_) => (Code::Aborted, "PENDING"),
+            Self::Pending(_) | Self::TargetPending { .. } => (Code::Aborted, "PENDING"),
             Self::Exists { .. } => (Code::AlreadyExists, "OTHER_EXISTS"),
             Self::State { .. } => (Code::FailedPrecondition, "VOLUME_STATE"),
             Self::Range(_) => (Code::OutOfRange, "CAPACITY_RANGE"),
@@ -209,6 +217,7 @@ impl Refusal {
         match self {
             Self::NoVolume(volume)
             | Self::Pending(volume)
+            | Self::TargetPending { volume, .. }
             | Self::NotThere { volume, .. }
             | Self::Exists { volume, .. }
             | Self::State { volume, .. }

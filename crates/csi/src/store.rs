@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use crust_state::files::{Directory, FileError};
 use crust_state::record::Version;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::format::Fstype;
 use crate::usage::{Parameters, Usage};
@@ -140,6 +142,8 @@ const ROOM: usize = 64 * 1024;
 pub(crate) struct Store {
     records: Directory,
     data: Directory,
+    /// One record at a time takes the room that was put aside.
+    making_room: Mutex<()>,
 }
 
 impl Store {
@@ -149,6 +153,7 @@ impl Store {
         let store = Self {
             records: data.create_directory(VOLUMES)?,
             data,
+            making_room: Mutex::new(()),
         };
         if let Err(error) = store.put_aside() {
             tracing::warn!("{}", crust_state::sentence(&error));
@@ -157,13 +162,24 @@ impl Store {
     }
 
     fn put_aside(&self) -> Result<(), FileError> {
-        self.data.write(SPARE, &vec![0; ROOM])
+        let there = self.data.read_record(SPARE)?;
+        if there.is_some_and(|it| it.len() == ROOM) {
+            return Ok(());
+        }
+        // Zeroes would take no room where a file system compresses.
+        let digests = (0_u64..).flat_map(|number| Sha256::digest(number.to_le_bytes()));
+        self.data
+            .write(SPARE, &digests.take(ROOM).collect::<Vec<u8>>())
     }
 
     /// Keeps a record that says less than before, on a full disk too.
     pub(crate) fn save_less(&self, id: &str, record: &Record) -> Result<(), StoreError> {
         match self.save(id, record) {
             Err(StoreError::File(error)) if error.is_full() => {
+                let _room = self
+                    .making_room
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 self.data.remove(SPARE)?;
                 let saved = self.save(id, record);
                 if let Err(error) = self.put_aside() {
@@ -192,12 +208,14 @@ impl Store {
     /// itself.
     pub(crate) fn sweep(&self) -> Result<(), FileError> {
         let mut swept = Ok(());
-        self.records.leftovers(&mut |found| {
-            let removed = found.and_then(|leftover| leftover.remove());
-            if swept.is_ok() {
-                swept = removed;
-            }
-        });
+        for directory in [&self.records, &self.data] {
+            directory.leftovers(&mut |found| {
+                let removed = found.and_then(|leftover| leftover.remove());
+                if swept.is_ok() {
+                    swept = removed;
+                }
+            });
+        }
         swept
     }
 
@@ -255,7 +273,7 @@ const DIGITS: usize = 32;
 
 /// A name's id. It is the same whenever it is asked for, so that a name is made once.
 pub(crate) fn id_of(name: &str) -> String {
-    let digest = <sha2::Sha256 as sha2::Digest>::digest(name.as_bytes());
+    let digest = Sha256::digest(name.as_bytes());
     let digits = hex::encode(digest);
     format!("{PREFIX}{}", &digits[..DIGITS])
 }

@@ -52,13 +52,19 @@ pub fn named(image: &Path) -> Result<Vec<Device>, LoopError> {
     Ok(Device::loops_named(image.file_name().unwrap_or_default())?)
 }
 
+/// Whether a device is one of loop(4)'s, whatever it shows.
+#[must_use]
+pub fn is_loop(device: DeviceNumber) -> bool {
+    /// `LOOP_MAJOR`
+    const MAJOR: u32 = 7;
+    device.major() == MAJOR
+}
+
 /// Whether at a path there is a loop device that shows nothing (any more): somebody has detached it, maybe
 /// with its node.
 pub fn is_idle(device: &Path) -> Result<bool, LoopError> {
-    /// `LOOP_MAJOR`
-    const MAJOR: u32 = 7;
     match Device::open(device) {
-        Ok(device) => Ok(device.number().major() == MAJOR && device.backing_file()?.is_none()),
+        Ok(device) => Ok(is_loop(device.number()) && device.backing_file()?.is_none()),
         Err(DeviceError::Missing { .. }) => Ok(true),
         Err(DeviceError::NotBlock { .. }) => Ok(false),
         Err(error) => Err(error.into()),

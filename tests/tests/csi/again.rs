@@ -13,6 +13,7 @@ use crate::scene::deferral;
 use crate::{deferring, refused};
 
 const POD: &str = "45454545-1111-2222-3333-000000000000";
+const OTHER_POD: &str = "45454545-1111-2222-3333-000000000001";
 const DEFER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 const GROUP: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
 const POLICY: [&str; 2] = [
@@ -77,6 +78,52 @@ fn a_group_that_the_driver_of_before_did_not_know_is_no_other_request() {
     }
     for (first, then) in [(&POLICY[..], &[][..]), (&[], &POLICY)] {
         of_both(first, then, grouped, true);
+    }
+}
+
+/// Two pods of the node have it: each of them is asked for again.
+#[test]
+fn a_second_pod_changes_nothing_of_that() {
+    for (first, then) in [(&DEFER[..], &[][..]), (&[], &DEFER)] {
+        let (_node, _ops, csi) = deferral(Delegate::Runc, first);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        csi.call(volume.stage()).unwrap();
+        let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
+        for target in &targets {
+            csi.call(deferring(&volume, target)).unwrap();
+        }
+        csi.restart(then);
+        for target in &targets {
+            csi.call(deferring(&volume, target)).expect("again");
+        }
+        for target in &targets {
+            csi.call(volume.unpublish(target)).unwrap();
+        }
+        csi.call(volume.unstage()).unwrap();
+    }
+}
+
+/// Or of a driver whose record is an older copy.
+#[test]
+fn what_is_there_and_not_on_record_is_taken_for_what_it_is() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    for (name, capability) in [("raw", block()), ("plain", filesystem("ext4"))] {
+        let volume = csi.volume(name, capability);
+        csi.call(volume.stage()).unwrap();
+        let record = csi
+            .data()
+            .join("volumes")
+            .join(format!("{}.json", volume.id));
+        let older = fs::read(&record).unwrap();
+        let target = node.dir().join(name);
+        csi.call(volume.publish(&target)).unwrap();
+        fs::write(&record, older).unwrap();
+        csi.call(volume.publish(&target)).expect("again");
+        assert_eq!(host::mounts_below(&target).len(), 1);
+        csi.call(volume.unpublish(&target)).unwrap();
+        assert_eq!(host::mounts_below(&target).len(), 0);
+        csi.call(volume.unstage()).unwrap();
     }
 }
 

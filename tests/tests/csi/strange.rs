@@ -7,7 +7,7 @@ use std::process::Command;
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, host, mounts};
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, host, mounts, undisturbed};
 use tonic::Code;
 
 use crate::scene::deferral;
@@ -181,9 +181,14 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(deferred.stage()).unwrap();
     let target = csi.target(POD, "pv-1");
     csi.call(deferring(&deferred, &target)).unwrap();
-    losetup(&csi.device(&deferred.id));
-    let error = refused(csi.call(deferred.unstage()), Code::FailedPrecondition);
-    assert!(error.contains("it is published"), "{error}");
+    let device = csi.device(&deferred.id);
+    losetup(&device);
+    let unstaged = csi.call(deferred.unstage());
+    // Or another test has the number by now.
+    if LoopDevice::is_idle(&device) {
+        let error = refused(unstaged, Code::FailedPrecondition);
+        assert!(error.contains("it is published"), "{error}");
+    }
     csi.call(deferred.unpublish(&target)).unwrap();
     csi.call(deferred.unstage()).unwrap();
 
@@ -208,6 +213,33 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(plain.delete()).unwrap();
     // Nothing by its name is attached any more, so that is the administrator's.
     losetup(&device);
+}
+
+/// The node of a device is what a pod has, and no data: whatever is attached there by now, it goes.
+#[test]
+fn a_block_volume_whose_devices_number_is_anothers_by_now_can_be_given_back() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let raw = csi.volume("pv-1", block());
+    let target = csi.target(POD, "pv-1");
+    let other = node.dir().join("other.img");
+    fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
+    let _other = undisturbed(|| {
+        csi.call(raw.stage()).unwrap();
+        csi.call(raw.publish(&target)).unwrap();
+        let device = csi.device(&raw.id);
+        let mut losetup = Command::new("losetup");
+        let _ = Run::of(losetup.arg("--detach").arg(&device)).success();
+        let taken = LoopDevice::at(&device, &other);
+        if taken.is_none() {
+            csi.call(raw.unpublish(&target)).unwrap();
+        }
+        taken
+    });
+    csi.call(raw.unpublish(&target)).unwrap();
+    assert!(!target.exists());
+    csi.call(raw.unstage()).unwrap();
+    csi.call(raw.delete()).unwrap();
 }
 
 /// A backup, say.

@@ -188,7 +188,7 @@ fn files_in_the_directory_are_kept_and_told() {
 
 /// A boot has taken what was staged, and mounts: there is nobody to ask.
 #[test]
-fn where_nothing_is_staged_nobody_is_asked() {
+fn where_nothing_is_staged_nobody_has_to_answer() {
     let (node, ops, csi) = deferral(Delegate::Runc, &[]);
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();

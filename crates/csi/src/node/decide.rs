@@ -26,19 +26,15 @@ pub(super) fn decide<'p>(
     wanted: &Publication,
     live: &[(&str, &'p Publication)],
 ) -> Result<Step<'p>, Refusal> {
-    let mut step = Step::New;
-    for &(path, publication) in live {
-        if path == target {
-            if !is_same(publication, wanted) {
-                let what = format!(
-                    "it is published at {target}, {}",
-                    difference(publication, wanted)
-                );
-                return Err(Refusal::exists(volume, what));
-            }
-            step = Step::Again(publication);
-            continue;
+    // What is there stays, whoever else has the volume.
+    if let Some((_, there)) = live.iter().find(|(path, _)| *path == target) {
+        if is_same(there, wanted) {
+            return Ok(Step::Again(there));
         }
+        let what = format!("it is published at {target}, {}", difference(there, wanted));
+        return Err(Refusal::exists(volume, what));
+    }
+    for &(path, publication) in live {
         let modes = [publication.usage.mode, wanted.usage.mode];
         if let Some(mode) = modes
             .into_iter()
@@ -69,7 +65,7 @@ pub(super) fn decide<'p>(
             return Err(Refusal::state(volume, what));
         }
     }
-    Ok(step)
+    Ok(Step::New)
 }
 
 /// Whether a request asks for what is there. What a driver of other features has understood of the same request
@@ -218,6 +214,9 @@ mod tests {
         wanted.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
         let step = of(&wanted, &[("/here", &there)]);
         assert_eq!(step, Ok(Step::Again(&there)), "what is there stays");
+        let other = there.clone();
+        let step = of(&wanted, &[("/here", &there), ("/there", &other)]);
+        assert_eq!(step, Ok(Step::Again(&there)), "beside a second pod, too");
         wanted.read_only = true;
         assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
     }

@@ -115,7 +115,7 @@ impl Driver {
             usage,
             read_only: request.readonly,
             by,
-            features: self.features.names(),
+            features: self.features.of_a_publication(),
         })
     }
 
@@ -165,9 +165,13 @@ impl Driver {
         wanted: &Publication,
     ) -> Result<(), Refusal> {
         let path = target.as_path();
-        if wanted.by == By::Runtime
-            && self.is_another_staged(id, slice::from_ref(device), target)?
-        {
+        let devices = slice::from_ref(device);
+        let is_anothers = match self.is_another_staged(id, devices, target) {
+            // Whoever doesn't defer has no need of the crust directory.
+            Err(_) if wanted.by != By::Runtime => false,
+            other => other?,
+        };
+        if is_anothers {
             let what = format!(
                 "{}: another volume is staged there for a container runtime; hint: `runcrust crust list` tells which",
                 path.display()
@@ -177,6 +181,10 @@ impl Driver {
         // A subPath's directory of kubelet's is one in kubelet's place; what a pod wrote there is kept at the end.
         let is_block = wanted.usage.mount.is_none();
         if (is_kubelets(target) && !is_block) || is_vacant(path, is_block) {
+            return Ok(());
+        }
+        // The volume itself, of which the record is an older copy.
+        if mounts::has(devices, path).is_ok_and(|has| has) {
             return Ok(());
         }
         let what = format!(

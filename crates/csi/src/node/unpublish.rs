@@ -3,6 +3,7 @@
 use crust_mount::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
 use crust_state::TargetPath;
+use tonic::Code;
 
 use crate::clear::{clear, is_kubelets};
 use crate::driver::{Driver, key, path, required};
@@ -44,12 +45,10 @@ impl Driver {
             self.forget_less(id, &record, by)?;
             return Ok(NodeUnpublishVolumeResponse {});
         }
-        // The runtime goes first: until then a pod may still use it. kubelets that don't know of deferral don't say
-        // that it was deferred, and others say so after a boot too: the crust directory tells.
-        let can_defer = by != Some(By::Driver) && self.features.has(Feature::DeferFsOps);
-        if can_defer && self.is_staged_for_a_runtime(id, &target)? {
-            let unstaged = self.ops.unstage(&target);
-            unstaged.map_err(|status| Refusal::ops(id, status))?;
+        // The runtime goes first: until then a pod may still use it.
+        if by != Some(By::Driver) && self.features.has(Feature::DeferFsOps) {
+            let is_said = request.defer_fs_ops || by == Some(By::Runtime);
+            self.unstage_for_the_runtime(id, &target, is_said)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
         let quarantine = self.quarantine(&target);
@@ -64,6 +63,25 @@ impl Driver {
             self.forget_less(id, &record, by)?;
         }
         Ok(NodeUnpublishVolumeResponse {})
+    }
+
+    /// kubelets that don't know of deferral don't say that it was deferred: the crust directory does. Where nothing
+    /// is to be seen there, a stage may still be under way, and `crust_ops` ends it; unless that isn't there either,
+    /// as after a boot.
+    fn unstage_for_the_runtime(
+        &self,
+        id: &str,
+        target: &TargetPath,
+        is_said: bool,
+    ) -> Result<(), Refusal> {
+        let is_staged = self.is_staged_for_a_runtime(id, target)?;
+        if !is_said && !is_staged {
+            return Ok(());
+        }
+        match self.ops.unstage(target) {
+            Err(status) if status.code() == Code::Unavailable && !is_staged => Ok(()),
+            unstaged => unstaged.map_err(|status| Refusal::ops(id, status)),
+        }
     }
 
     /// Of what is left to kubelet the record alone is believed; elsewhere it may say too much.

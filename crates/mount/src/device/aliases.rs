@@ -202,8 +202,8 @@ pub(super) fn size(sysfs: &Path, number: DeviceNumber) -> Result<u64, DeviceErro
 ///
 /// Growth leaves it as it is. Device mapper's is its device's as long as that lives, also where a new
 /// table is loaded (`lvextend`, a path of multipath's that comes or goes): that sets the disk's size
-/// (`__bind` in drivers/md/dm.c), and only `disk_force_media_change`, which loop and nbd call and device
-/// mapper doesn't, has a driver's disk counted anew (block/disk-events.c).
+/// (`__bind` in drivers/md/dm.c). Anew are counted those with a new medium: loop and nbd say so
+/// themselves (`disk_force_media_change`), removable disks when they are asked (block/disk-events.c).
 pub(super) fn disk_seq(sysfs: &Path, number: DeviceNumber) -> Result<Option<DiskSeq>, DeviceError> {
     let directory = directory(sysfs, number);
     let mut file = directory.join("diskseq");
