@@ -30,6 +30,9 @@ pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
 
 /// The same, and the device can't be detached while the descriptor is open: a mount takes it by its name.
 pub(super) fn hold(info: &MountInfo, device: &Device) -> Result<Option<OwnedFd>, Cause> {
+    if info.disk_seq.is_none() {
+        return Ok(None);
+    }
     // What can't be opened can't be mounted either, and the mount says why.
     let held = device.open_for_reading(OFlags::empty()).ok();
     check(info, device)?;
