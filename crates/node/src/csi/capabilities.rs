@@ -1,0 +1,34 @@
+//! What a driver can do on a node.
+
+use crust_proto::csi::v1::NodeGetCapabilitiesResponse;
+use crust_proto::csi::v1::node_service_capability::Type;
+use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
+
+/// As the driver tells it, each time it is asked: it may have been replaced meanwhile.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities(Vec<Rpc>);
+
+impl Capabilities {
+    /// Whether it has told so.
+    #[must_use]
+    pub fn has(&self, capability: Rpc) -> bool {
+        self.0.contains(&capability)
+    }
+}
+
+impl FromIterator<Rpc> for Capabilities {
+    fn from_iter<T: IntoIterator<Item = Rpc>>(capabilities: T) -> Self {
+        Self(capabilities.into_iter().collect())
+    }
+}
+
+/// Those that nobody here knows are left out.
+impl From<NodeGetCapabilitiesResponse> for Capabilities {
+    fn from(response: NodeGetCapabilitiesResponse) -> Self {
+        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
+        let rpcs = types.filter_map(|it| match it {
+            Type::Rpc(rpc) => Rpc::try_from(rpc.r#type).ok(),
+        });
+        rpcs.collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! How objects are told apart.
+
+use std::fmt;
+
+/// What objects are of. The names are those that people type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// What runs.
+    Pod,
+    /// A request for storage.
+    PersistentVolumeClaim,
+    /// Storage.
+    PersistentVolume,
+    /// How storage is made.
+    StorageClass,
+    /// Which handler of the runtime's runs a pod.
+    RuntimeClass,
+    /// What kubelet has to know of a CSI driver.
+    CSIDriver,
+    /// What CSI calls are given besides.
+    Secret,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pod,
+        Self::PersistentVolumeClaim,
+        Self::PersistentVolume,
+        Self::StorageClass,
+        Self::RuntimeClass,
+        Self::CSIDriver,
+        Self::Secret,
+    ];
+
+    /// `kind` in a manifest.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::StorageClass => "StorageClass",
+            Self::RuntimeClass => "RuntimeClass",
+            Self::CSIDriver => "CSIDriver",
+            Self::Secret => "Secret",
+        }
+    }
+
+    /// `apiVersion` in a manifest.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Pod | Self::PersistentVolumeClaim | Self::PersistentVolume | Self::Secret => "v1",
+            Self::StorageClass | Self::CSIDriver => "storage.k8s.io/v1",
+            Self::RuntimeClass => "node.k8s.io/v1",
+        }
+    }
+
+    /// Whether its objects are in namespaces.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        matches!(self, Self::Pod | Self::PersistentVolumeClaim | Self::Secret)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An object's name, and its namespace; that is empty for kinds without.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Empty for kinds without.
+    pub namespace: String,
+    /// The name in it.
+    pub name: String,
+}
+
+impl Name {
+    /// In a namespace, or in none.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// `default/web`, or the name alone where there is no namespace.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}

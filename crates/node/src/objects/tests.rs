@@ -1,0 +1,164 @@
+//! Manifests as people write them, and as they shouldn't.
+
+use super::manifest::{Object, read};
+use super::{Kind, Name, Objects, Pod};
+
+fn pod(rest: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  containers: [{{name: app, image: app}}]\n{rest}"
+    )
+}
+
+fn one(text: &str) -> Object {
+    let mut manifests = read(text).expect("a manifest");
+    assert_eq!(manifests.len(), 1);
+    manifests.remove(0).object
+}
+
+fn one_pod(text: &str) -> Pod {
+    match one(text) {
+        Object::Pod(pod) => *pod,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(text: &str) -> String {
+    read(text).expect_err(text).to_string()
+}
+
+#[test]
+fn a_file_may_have_several_and_empty_documents() {
+    let text = "
+---
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: csi.example
+allowRuntimeAssistedMount: true
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: crust}
+handler: crust
+fsMgmtSocket: /run/runcrust/crust.sock
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: shop}
+spec: {}
+";
+    let mut objects = Objects::default();
+    for manifest in read(text).expect("manifests") {
+        objects.insert(manifest);
+    }
+    assert!(objects.storage_classes["fast"].allow_runtime_assisted_mount);
+    let socket = objects.runtime_classes["crust"].fs_mgmt_socket.as_deref();
+    assert_eq!(socket, Some("/run/runcrust/crust.sock".as_ref()));
+    let claim = Name::new("shop", "data");
+    assert!(objects.claims.contains_key(&claim));
+    let document = &objects.documents[&(Kind::StorageClass, Name::new("", "fast"))];
+    assert_eq!(
+        document["allowRuntimeAssistedMount"], true,
+        "as it was written"
+    );
+}
+
+#[test]
+fn a_volume_is_deferred_by_whichever_source_says_so() {
+    let pod = one_pod(&pod("
+  volumes:
+  - {name: a, persistentVolumeClaim: {claimName: a, deferFSMount: true}}
+  - {name: b, ephemeral: {deferFSMount: true, volumeClaimTemplate: {spec: {}}}}
+  - {name: c, csi: {driver: csi.example, deferFSMount: true}}
+  - {name: d, persistentVolumeClaim: {claimName: d, deferFSMount: false}}
+  - {name: e, persistentVolumeClaim: {claimName: e}}
+  - {name: f, emptyDir: {}}
+"));
+    assert_eq!(pod.deferred.iter().collect::<Vec<_>>(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_pod_without_a_uid_has_one_of_its_name() {
+    let uid = one_pod(&pod("")).uid();
+    assert_eq!(uid, one_pod(&pod("  hostNetwork: true\n")).uid());
+    assert_eq!(uid.len(), 36);
+    let other = pod("").replace("name: web", "name: web, namespace: shop");
+    assert_ne!(uid, one_pod(&other).uid());
+    let given = pod("").replace("name: web", "name: web, uid: given");
+    assert_eq!(one_pod(&given).uid(), "given");
+}
+
+#[test]
+fn the_grace_of_the_deletion_counts_then_the_pods() {
+    assert_eq!(one_pod(&pod("")).grace(), 30);
+    let own = pod("  terminationGracePeriodSeconds: 5\n");
+    assert_eq!(one_pod(&own).grace(), 5);
+    let deletion =
+        "name: web, deletionTimestamp: \"2026-01-01T00:00:00Z\", deletionGracePeriodSeconds: 0";
+    let deleted = one_pod(&own.replace("name: web", deletion));
+    assert!(deleted.is_deleted());
+    assert_eq!(deleted.grace(), 0);
+}
+
+#[test]
+fn what_cannot_be_read_says_where_and_what_to_do() {
+    let cases = [
+        ("a: [", "line"),
+        (
+            "kind: Pod",
+            "every object has apiVersion, kind and metadata.name",
+        ),
+        (
+            "---\napiVersion: v1\nkind: Node\nmetadata: {name: x}",
+            "it reads v1 Pod, v1 PersistentVolumeClaim",
+        ),
+        ("apiVersion: v2\nkind: Pod\nmetadata: {name: x}", "v2 Pod"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}",
+            "it has no spec",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: 7}",
+            "Pod default/x",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = refused(text);
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+/// They become parts of paths.
+#[test]
+fn names_are_names() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: \"NAME\"}\nspec: {}";
+    for name in ["..", "a/b", "A", "-a", "a.", "a\\n", &"a".repeat(254)] {
+        let error = refused(&claim.replace("NAME", name));
+        assert!(
+            error.contains("is no name") || error.contains("is none"),
+            "{name}: {error}"
+        );
+    }
+    for wrong in ["name: web, uid: ../x", "name: web, namespace: ../x"] {
+        let error = refused(&pod("").replace("name: web", wrong));
+        assert!(error.contains("../x"), "{error}");
+    }
+    for (volumes, told) in [
+        ("[{name: a.b, emptyDir: {}}]", "spec.volumes: \"a.b\""),
+        (
+            "[{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]",
+            "\"a\" is there twice",
+        ),
+    ] {
+        let error = refused(&pod(&format!("  volumes: {volumes}\n")));
+        assert!(error.contains(told), "{error}");
+    }
+    let mounts = pod("").replace(
+        "image: app",
+        "image: app, volumeMounts: [{name: v, mountPath: /v}]",
+    );
+    assert!(refused(&mounts).contains("there is no volume \"v\""));
+    let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: c}\nhandler: c\nfsMgmtSocket: run/x";
+    assert!(refused(class).contains("run/x is no absolute path"));
+}

@@ -1,0 +1,19 @@
+//! Volumes, from what pods want of them to what there is.
+//!
+//! | room | what is there |
+//! |---|---|
+//! | `spec` | what a pod's volume comes to |
+//! | `desired`, `actual` | what is wanted, what there is (KEP-3756) |
+//! | `plan` | the next step of each volume |
+//! | `layout`, `data` | where things are on the disk, and what is written beside them |
+
+pub mod actual;
+pub mod backoff;
+pub mod data;
+pub mod desired;
+pub mod layout;
+pub mod plan;
+pub mod spec;
+
+#[cfg(test)]
+mod tests;

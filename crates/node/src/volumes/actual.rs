@@ -1,0 +1,91 @@
+//! What there is, as far as it is known (KEP-3756, "Introduction": `ActualStateOfWorld`).
+
+use std::collections::BTreeMap;
+
+use super::spec::{Lifecycle, VolumeId};
+
+/// Whether a call has told how it is, or ended without a word; after a restart nothing is certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// Something may be there.
+    Uncertain,
+    /// It is there.
+    Certain,
+}
+
+/// Who has a published volume's file system mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounter {
+    /// The CSI driver, on the host.
+    Driver,
+    /// The container runtime, which the driver has told (`defer_fs_ops`).
+    Deferred,
+    /// The container runtime, to be told by us (KEP-2857's earlier draft).
+    Runtime,
+}
+
+/// A volume at a pod's target path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Whether it is known to be there.
+    pub certainty: Certainty,
+    /// The volume's directory in the pod's.
+    pub directory: String,
+    /// Who has it mounted.
+    pub mounter: Mounter,
+}
+
+/// A volume that something was done to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActualVolume {
+    /// Whether there is a volume without a pod.
+    pub lifecycle: Lifecycle,
+    /// `None` where it isn't staged, or its driver stages none.
+    pub staged: Option<Certainty>,
+    /// By the pods' uids.
+    pub mounts: BTreeMap<String, Mount>,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Actual {
+    /// Those that something was done to.
+    pub volumes: BTreeMap<VolumeId, ActualVolume>,
+}
+
+impl Actual {
+    /// A volume's entry, which is made where there is none.
+    pub fn entry(&mut self, id: &VolumeId, lifecycle: Lifecycle) -> &mut ActualVolume {
+        self.volumes
+            .entry(id.clone())
+            .or_insert_with(|| ActualVolume {
+                lifecycle,
+                staged: None,
+                mounts: BTreeMap::new(),
+            })
+    }
+
+    /// Forgets volumes that nothing is left of.
+    pub fn tidy(&mut self) {
+        self.volumes
+            .retain(|_, volume| volume.staged.is_some() || !volume.mounts.is_empty());
+    }
+
+    /// Whether a pod surely has a volume.
+    #[must_use]
+    pub fn is_mounted(&self, id: &VolumeId, pod: &str) -> bool {
+        let mount = self
+            .volumes
+            .get(id)
+            .and_then(|volume| volume.mounts.get(pod));
+        mount.is_some_and(|mount| mount.certainty == Certainty::Certain)
+    }
+
+    /// Whether anything of a pod's volumes is there.
+    #[must_use]
+    pub fn has_mounts_of(&self, pod: &str) -> bool {
+        self.volumes
+            .values()
+            .any(|volume| volume.mounts.contains_key(pod))
+    }
+}

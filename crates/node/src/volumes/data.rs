@@ -1,0 +1,181 @@
+//! `vol_data.json`: what is needed to take a volume back, beside each that is staged or published. The keys are
+//! kubelet's, and KEP-2857's `deferFSMount`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crust_state::bounded;
+use serde::{Deserialize, Serialize};
+
+use super::layout::DATA;
+use super::spec::{Lifecycle, VolumeId};
+
+/// In bytes: kubelet's have some hundred.
+const LARGEST: u64 = 64 * 1024;
+
+/// A volume's record. Values are texts, as kubelet's are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeData {
+    #[serde(rename = "attachmentID", default)]
+    attachment_id: String,
+    driver_name: String,
+    #[serde(default)]
+    node_name: String,
+    #[serde(rename = "specVolID")]
+    directory: String,
+    volume_handle: String,
+    #[serde(default = "persistent")]
+    volume_lifecycle_mode: String,
+    /// KEP-2857, "Enhancements to Kubelet": absent is `false`.
+    #[serde(
+        rename = "deferFSMount",
+        default,
+        skip_serializing_if = "String::is_empty"
+    )]
+    deferred: String,
+}
+
+fn persistent() -> String {
+    Lifecycle::Persistent.as_str().to_owned()
+}
+
+/// A record that can't be written, read or used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// It can't be read.
+    #[error("read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It isn't what a kubelet writes.
+    #[error("{}: {source}", path.display())]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+impl VolumeData {
+    /// Of a volume that is staged, or published with or without `defer_fs_ops`.
+    #[must_use]
+    pub fn new(
+        id: &VolumeId,
+        directory: &str,
+        lifecycle: Lifecycle,
+        deferred: bool,
+        node: &str,
+    ) -> Self {
+        Self {
+            attachment_id: String::new(),
+            driver_name: id.driver.clone(),
+            node_name: node.to_owned(),
+            directory: directory.to_owned(),
+            volume_handle: id.handle.clone(),
+            volume_lifecycle_mode: lifecycle.as_str().to_owned(),
+            deferred: if deferred {
+                "true".to_owned()
+            } else {
+                String::new()
+            },
+        }
+    }
+
+    /// Which volume it is of.
+    #[must_use]
+    pub fn id(&self) -> VolumeId {
+        VolumeId {
+            driver: self.driver_name.clone(),
+            handle: self.volume_handle.clone(),
+        }
+    }
+
+    /// The name of the volume's directory in a pod's.
+    #[must_use]
+    pub fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    /// Whether there is a volume without the pod.
+    #[must_use]
+    pub fn lifecycle(&self) -> Lifecycle {
+        if self.volume_lifecycle_mode == Lifecycle::Ephemeral.as_str() {
+            Lifecycle::Ephemeral
+        } else {
+            Lifecycle::Persistent
+        }
+    }
+
+    /// Whether the volume is published with `defer_fs_ops`.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        self.deferred == "true"
+    }
+
+    /// The record in a volume's directory; `None` where there is none.
+    pub fn read(directory: &Path) -> Result<Option<Self>, DataError> {
+        let path = directory.join(DATA);
+        let bytes = match bounded::read(&path, LARGEST) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(DataError::Read { path, source }),
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| DataError::Contents { path, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn id() -> VolumeId {
+        VolumeId {
+            driver: "csi.example".to_owned(),
+            handle: "handle-1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_record_of_kubelets_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(VolumeData::read(place.path()).unwrap(), None);
+        let text = r#"{"attachmentID":"csi-1","driverName":"csi.example","nodeName":"n","seLinuxMountContext":"",
+            "specVolID":"pv-1","volumeHandle":"handle-1","volumeLifecycleMode":"Persistent"}"#;
+        fs::write(place.path().join(DATA), text).unwrap();
+        let data = VolumeData::read(place.path()).unwrap().expect("a record");
+        assert_eq!((data.id(), data.directory()), (id(), "pv-1"));
+        assert_eq!(data.lifecycle(), Lifecycle::Persistent);
+        assert!(!data.is_deferred());
+    }
+
+    #[test]
+    fn what_is_deferred_says_so() {
+        let data = VolumeData::new(&id(), "v", Lifecycle::Ephemeral, true, "n");
+        let value = serde_json::to_value(&data).unwrap();
+        assert_eq!(value["deferFSMount"], "true");
+        assert_eq!(value["volumeLifecycleMode"], "Ephemeral");
+        let again: VolumeData = serde_json::from_value(value).unwrap();
+        assert!(again.is_deferred());
+        assert_eq!(again, data);
+        let plain = VolumeData::new(&id(), "v", Lifecycle::Persistent, false, "n");
+        let value = serde_json::to_value(&plain).unwrap();
+        assert_eq!(value.get("deferFSMount"), None);
+    }
+
+    #[test]
+    fn what_is_no_record_is_an_error_that_names_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join(DATA), "{").unwrap();
+        let error = VolumeData::read(place.path()).unwrap_err().to_string();
+        assert!(error.contains(DATA), "{error}");
+    }
+}
