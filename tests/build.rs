@@ -1,8 +1,8 @@
 //! Compiles the CRI's messages and client; protox needs no protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=proto/cri.proto");
-    let files = protox::compile(["cri.proto"], ["proto"])?;
+    println!("cargo::rerun-if-changed=../crates/proto/kubernetes/cri.proto");
+    let files = protox::compile(["cri.proto"], ["../crates/proto/kubernetes"])?;
     tonic_prost_build::configure()
         .build_server(false)
         .compile_fds(files)?;

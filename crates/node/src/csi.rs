@@ -3,5 +3,5 @@
 mod capabilities;
 mod request;
 
-pub use capabilities::Capabilities;
-pub use request::{Lacks, Publish, access_mode, capability, context};
+pub(crate) use capabilities::Capabilities;
+pub(crate) use request::{Lacks, Publish, access_mode, capability, context};

@@ -1,15 +1,38 @@
-//! What a kubelet decides about deferred mounts (KEP-2857, 3756, 2485, 2317), on one node and without an API
-//! server. Nothing is done here: all of it is functions of what people wrote, and of what there is.
+//! `crustlet`: what a kubelet does about deferred mounts (KEP-2857, 3756, 2485, 2317), on one node and without an
+//! API server.
 //!
 //! | room | what is there |
 //! |---|---|
-//! | [`objects`] | what people write: pods, claims, volumes, classes, drivers |
-//! | [`volumes`] | what is wanted of volumes, what there is, and the next step from one to the other |
-//! | [`csi`] | what a driver is asked, by what it can do |
+//! | `cli`, `settings` | the command line |
+//! | `objects` | what people write: pods, claims, volumes, classes, drivers |
+//! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
+//! | `csi` | what a driver is asked, by what it can do |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod csi;
-pub mod objects;
-pub mod volumes;
+mod cli;
+mod csi;
+mod objects;
+mod settings;
+mod volumes;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+
+/// All that the program does; what it returns is the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// The command line, for manuals and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}

@@ -2,10 +2,10 @@
 //!
 //! The types are Kubernetes' own, with the fields that the KEPs add beside them.
 
-pub mod manifest;
+pub(crate) mod manifest;
 mod name;
 mod pod;
-pub mod quantity;
+pub(crate) mod quantity;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,51 +18,51 @@ use serde_json::Value;
 
 use manifest::{Manifest, Object};
 
-pub use name::{Kind, Name};
-pub use pod::Pod;
+pub(crate) use name::{Kind, Name};
+pub(crate) use pod::Pod;
 
 /// A storage class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StorageClass {
+pub(crate) struct StorageClass {
     /// As Kubernetes has it.
-    pub object: StorageClassObject,
+    pub(crate) object: StorageClassObject,
     /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
-    pub allow_runtime_assisted_mount: bool,
+    pub(crate) allow_runtime_assisted_mount: bool,
 }
 
 /// A runtime class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RuntimeClass {
+pub(crate) struct RuntimeClass {
     /// As Kubernetes has it.
-    pub object: RuntimeClassObject,
+    pub(crate) object: RuntimeClassObject,
     /// `fsMgmtSocket` (KEP-2857's earlier draft): where the handler answers.
-    pub fs_mgmt_socket: Option<PathBuf>,
+    pub(crate) fs_mgmt_socket: Option<PathBuf>,
 }
 
 /// All that is wanted, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// By their names, as all below.
-    pub pods: BTreeMap<Name, Arc<Pod>>,
+    pub(crate) pods: BTreeMap<Name, Arc<Pod>>,
     /// Requests for storage.
-    pub claims: BTreeMap<Name, Arc<PersistentVolumeClaim>>,
+    pub(crate) claims: BTreeMap<Name, Arc<PersistentVolumeClaim>>,
     /// Storage.
-    pub volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    pub(crate) volumes: BTreeMap<String, Arc<PersistentVolume>>,
     /// How storage is made.
-    pub storage_classes: BTreeMap<String, Arc<StorageClass>>,
+    pub(crate) storage_classes: BTreeMap<String, Arc<StorageClass>>,
     /// Which handler runs a pod.
-    pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
+    pub(crate) runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     /// What kubelet has to know of drivers.
-    pub drivers: BTreeMap<String, Arc<CSIDriver>>,
+    pub(crate) drivers: BTreeMap<String, Arc<CSIDriver>>,
     /// What drivers are given besides.
-    pub secrets: BTreeMap<Name, Arc<Secret>>,
+    pub(crate) secrets: BTreeMap<Name, Arc<Secret>>,
     /// Each as it was written.
-    pub documents: BTreeMap<(Kind, Name), Arc<Value>>,
+    pub(crate) documents: BTreeMap<(Kind, Name), Arc<Value>>,
 }
 
 impl Objects {
     /// Takes an object in; one that is there by its name is replaced.
-    pub fn insert(&mut self, manifest: Manifest) {
+    pub(crate) fn insert(&mut self, manifest: Manifest) {
         let Manifest {
             kind,
             name,

@@ -7,13 +7,13 @@
 //! | `plan` | the next step of each volume |
 //! | `layout`, `data` | where things are on the disk, and what is written beside them |
 
-pub mod actual;
-pub mod backoff;
-pub mod data;
-pub mod desired;
-pub mod layout;
-pub mod plan;
-pub mod spec;
+pub(crate) mod actual;
+pub(crate) mod backoff;
+pub(crate) mod data;
+pub(crate) mod desired;
+pub(crate) mod layout;
+pub(crate) mod plan;
+pub(crate) mod spec;
 
 #[cfg(test)]
 mod tests;

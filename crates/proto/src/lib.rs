@@ -1,6 +1,7 @@
-//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet, and [`csi`], which such
-//! plugins serve. What they mean stands in the .proto files, by which clients in other languages are made
-//! too.
+//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet, [`csi`], which such
+//! plugins serve, and [`crustlet`], a node agent's own. What they mean stands in the .proto files, by which
+//! clients in other languages are made too. [`cri`] and [`registration`] are the parts of Kubernetes' own
+//! that such an agent needs.
 
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,48 @@ pub mod csi {
 
     /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.bin"));
+}
+
+/// A node agent's own interface.
+pub mod crustlet {
+    /// `crustlet.v1`.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; the documentation is that of the .proto file"
+    )]
+    pub mod v1 {
+        tonic::include_proto!("crustlet.v1");
+    }
+
+    /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/crustlet.bin"));
+}
+
+/// Kubernetes' Container Runtime Interface: the client's side.
+pub mod cri {
+    /// `runtime.v1`.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; what a field means is the interface's documentation's to say"
+    )]
+    pub mod v1 {
+        tonic::include_proto!("runtime.v1");
+    }
+}
+
+/// Kubernetes' plugin registration: the client's side.
+pub mod registration {
+    /// `pluginregistration`.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; what a field means is the interface's documentation's to say"
+    )]
+    pub mod v1 {
+        tonic::include_proto!("pluginregistration");
+    }
 }
 
 /// The files of [`v1`] and [`runtime`] as a serialised `google.protobuf.FileDescriptorSet`, for server

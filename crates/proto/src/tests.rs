@@ -4,7 +4,11 @@ use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 fn files() -> Vec<FileDescriptorProto> {
-    let sets = [crate::DESCRIPTORS, crate::csi::DESCRIPTORS];
+    let sets = [
+        crate::DESCRIPTORS,
+        crate::csi::DESCRIPTORS,
+        crate::crustlet::DESCRIPTORS,
+    ];
     let sets = sets.map(|set| FileDescriptorSet::decode(set).unwrap());
     let files = sets.into_iter().flat_map(|set| set.file);
     files

@@ -6,12 +6,11 @@ use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 
 /// As the driver tells it, each time it is asked: it may have been replaced meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Capabilities(Vec<Rpc>);
+pub(crate) struct Capabilities(Vec<Rpc>);
 
 impl Capabilities {
     /// Whether it has told so.
-    #[must_use]
-    pub fn has(&self, capability: Rpc) -> bool {
+    pub(crate) fn has(&self, capability: Rpc) -> bool {
         self.0.contains(&capability)
     }
 }

@@ -12,8 +12,7 @@ use crate::volumes::spec::{MountSpec, VolumeSpec};
 
 /// KEP-2485, "CSI Specification Changes, Volume Capabilities": by Kubernetes' modes, and by whether the driver
 /// knows the newer ones of CSI.
-#[must_use]
-pub fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
+pub(crate) fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
     let has = |mode: &str| modes.iter().any(|it| it == mode);
     let knows = capabilities.has(Rpc::SingleNodeMultiWriter);
     // The one that allows most, as kubelet's choice is.
@@ -32,15 +31,15 @@ pub fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
 
 /// What a pod's publication comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Publish {
+pub(crate) struct Publish {
     /// `defer_fs_ops`
-    pub defer_fs_ops: bool,
+    pub(crate) defer_fs_ops: bool,
     /// `volume_mount_group` (KEP-2317).
-    pub mount_group: Option<i64>,
+    pub(crate) mount_group: Option<i64>,
     /// `volume_supplemental_group` (KEP-2857).
-    pub supplemental_group: Option<i64>,
+    pub(crate) supplemental_group: Option<i64>,
     /// `volume_supplemental_group_change_policy` (KEP-2857).
-    pub change_policy: Option<String>,
+    pub(crate) change_policy: Option<String>,
 }
 
 /// Why a volume can't be deferred: the driver lacks something (KEP-2857, "Enhancements to Kubelet").
@@ -48,7 +47,7 @@ pub struct Publish {
 #[error(
     "driver {driver} lacks the capability {capability}, and the pod asks for deferFSMount{with}; hint: upgrade the driver, or take deferFSMount out of the pod"
 )]
-pub struct Lacks {
+pub(crate) struct Lacks {
     driver: String,
     capability: &'static str,
     with: &'static str,
@@ -56,7 +55,7 @@ pub struct Lacks {
 
 impl Publish {
     /// Of a mount, by what its driver can do.
-    pub fn of(mount: &MountSpec, capabilities: &Capabilities) -> Result<Self, Lacks> {
+    pub(crate) fn of(mount: &MountSpec, capabilities: &Capabilities) -> Result<Self, Lacks> {
         let has = |capability| capabilities.has(capability);
         let lacks = |capability, with| Lacks {
             driver: mount.volume.id.driver.clone(),
@@ -96,8 +95,7 @@ impl Publish {
 }
 
 /// How a volume is used. At stage there is no pod yet.
-#[must_use]
-pub fn capability(
+pub(crate) fn capability(
     volume: &VolumeSpec,
     capabilities: &Capabilities,
     publish: &Publish,
@@ -118,8 +116,7 @@ pub fn capability(
 }
 
 /// What a driver is told of a volume again.
-#[must_use]
-pub fn context(volume: &VolumeSpec) -> HashMap<String, String> {
+pub(crate) fn context(volume: &VolumeSpec) -> HashMap<String, String> {
     let attributes = volume.attributes.iter();
     attributes
         .map(|(key, value)| (key.clone(), value.clone()))

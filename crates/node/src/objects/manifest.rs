@@ -14,11 +14,11 @@ use super::name::{Kind, Name};
 use super::{Pod, RuntimeClass, StorageClass};
 
 /// The namespace of objects that don't say.
-pub const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// A manifest can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
+pub(crate) enum ManifestError {
     /// It is no YAML.
     #[error("{0}")]
     Yaml(String),
@@ -34,7 +34,7 @@ pub enum ManifestError {
 
 /// What is wrong with a document.
 #[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
+pub(crate) enum DocumentError {
     /// It has no `kind`, or no name.
     #[error("{0}; hint: every object has apiVersion, kind and metadata.name")]
     Head(String),
@@ -68,7 +68,7 @@ fn known() -> String {
 
 /// An object, typed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Object {
+pub(crate) enum Object {
     /// What runs.
     Pod(Box<Pod>),
     /// A request for storage.
@@ -87,19 +87,19 @@ pub enum Object {
 
 /// An object as it was written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// What it is of.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Its name.
-    pub name: Name,
+    pub(crate) name: Name,
     /// All of it, with what nobody here knows.
-    pub document: Value,
+    pub(crate) document: Value,
     /// What is known of it.
-    pub object: Object,
+    pub(crate) object: Object,
 }
 
 /// Reads all documents of a text. Empty ones are none.
-pub fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
+pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| ManifestError::Yaml(error.to_string()))?;
     let documents = documents.into_iter().enumerate();
@@ -124,7 +124,7 @@ struct Head {
 }
 
 /// Reads one object.
-pub fn of(document: Value) -> Result<Manifest, DocumentError> {
+pub(crate) fn of(document: Value) -> Result<Manifest, DocumentError> {
     let head =
         Head::deserialize(&document).map_err(|error| DocumentError::Head(error.to_string()))?;
     let kind = Kind::ALL
@@ -159,7 +159,7 @@ pub fn of(document: Value) -> Result<Manifest, DocumentError> {
             "{part:?} is no name: lower-case letters, digits, `-` and `.`, 253 bytes at most"
         )));
     }
-    let object = typed(kind, &document).map_err(refused)?;
+    let object = typed(kind, &name, &document).map_err(refused)?;
     Ok(Manifest {
         kind,
         name,
@@ -168,9 +168,9 @@ pub fn of(document: Value) -> Result<Manifest, DocumentError> {
     })
 }
 
-fn typed(kind: Kind, document: &Value) -> Result<Object, String> {
+fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
     Ok(match kind {
-        Kind::Pod => Object::Pod(Box::new(Pod::read(document)?)),
+        Kind::Pod => Object::Pod(Box::new(Pod::read(document, name)?)),
         Kind::PersistentVolumeClaim => Object::Claim(Box::new(plain(document)?)),
         Kind::PersistentVolume => Object::Volume(Box::new(plain(document)?)),
         Kind::StorageClass => {
@@ -214,8 +214,7 @@ pub(super) fn plain<T: DeserializeOwned>(document: &Value) -> Result<T, String> 
 }
 
 /// RFC 1123's subdomains, which Kubernetes' names are: they become parts of paths here.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty()

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What objects are of. The names are those that people type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// What runs.
     Pod,
     /// A request for storage.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Pod,
         Self::PersistentVolumeClaim,
         Self::PersistentVolume,
@@ -34,8 +34,7 @@ impl Kind {
     ];
 
     /// `kind` in a manifest.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
@@ -48,8 +47,7 @@ impl Kind {
     }
 
     /// `apiVersion` in a manifest.
-    #[must_use]
-    pub const fn api_version(self) -> &'static str {
+    pub(crate) const fn api_version(self) -> &'static str {
         match self {
             Self::Pod | Self::PersistentVolumeClaim | Self::PersistentVolume | Self::Secret => "v1",
             Self::StorageClass | Self::CSIDriver => "storage.k8s.io/v1",
@@ -58,8 +56,7 @@ impl Kind {
     }
 
     /// Whether its objects are in namespaces.
-    #[must_use]
-    pub const fn is_namespaced(self) -> bool {
+    pub(crate) const fn is_namespaced(self) -> bool {
         matches!(self, Self::Pod | Self::PersistentVolumeClaim | Self::Secret)
     }
 }
@@ -72,17 +69,16 @@ impl fmt::Display for Kind {
 
 /// An object's name, and its namespace; that is empty for kinds without.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
+pub(crate) struct Name {
     /// Empty for kinds without.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The name in it.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl Name {
     /// In a namespace, or in none.
-    #[must_use]
-    pub fn new(namespace: &str, name: &str) -> Self {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

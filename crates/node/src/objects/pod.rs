@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Pod as Object, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod as Object, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,11 +12,18 @@ use super::name::Name;
 
 /// A pod as it is wanted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pod {
+pub(crate) struct Pod {
+    /// Its name.
+    pub(crate) name: Name,
+    /// `metadata.uid`. A pod that was written by hand mostly has none, and gets one of its name: as a static pod of
+    /// kubelet's it is the same one whenever it is read.
+    pub(crate) uid: String,
     /// As Kubernetes has it.
-    pub object: Object,
+    pub(crate) metadata: ObjectMeta,
+    /// As Kubernetes has it.
+    pub(crate) spec: PodSpec,
     /// Its volumes with `deferFSMount: true`, by their names.
-    pub deferred: BTreeSet<String>,
+    pub(crate) deferred: BTreeSet<String>,
 }
 
 /// What the types of Kubernetes don't have.
@@ -46,50 +54,43 @@ struct Source {
     defer: Option<bool>,
 }
 
+impl Volume {
+    fn is_deferred(&self) -> bool {
+        let sources = [&self.persistent_volume_claim, &self.ephemeral, &self.csi];
+        let mut there = sources.into_iter().flatten();
+        there.any(|source| source.defer == Some(true))
+    }
+}
+
 impl Pod {
     /// Reads a pod. What would be part of a path is looked at.
-    pub(super) fn read(document: &Value) -> Result<Self, String> {
+    pub(super) fn read(document: &Value, name: &Name) -> Result<Self, String> {
         let object: Object = plain(document)?;
         let ours: Ours = plain(document)?;
-        let of = |volume: &Volume| {
-            [
-                &volume.persistent_volume_claim,
-                &volume.ephemeral,
-                &volume.csi,
-            ]
-            .map(|source| {
-                source
-                    .as_ref()
-                    .is_some_and(|source| source.defer == Some(true))
-            })
+        let deferred = ours.spec.volumes.iter().filter(|it| it.is_deferred());
+        let metadata = object.metadata;
+        let uid = metadata.uid.clone().filter(|uid| !uid.is_empty());
+        let pod = Self {
+            name: name.clone(),
+            uid: uid.unwrap_or_else(|| uid_of(name)),
+            metadata,
+            spec: object.spec.ok_or("it has no spec")?,
+            deferred: deferred.map(|volume| volume.name.clone()).collect(),
         };
-        let deferred = ours.spec.volumes.iter().filter(|it| of(it).contains(&true));
-        let deferred = deferred.map(|volume| volume.name.clone()).collect();
-        let pod = Self { object, deferred };
         pod.check()?;
         Ok(pod)
     }
 
     fn check(&self) -> Result<(), String> {
-        let spec = self.object.spec.as_ref().ok_or("it has no spec")?;
-        if let Some(uid) = self
-            .object
-            .metadata
-            .uid
-            .as_deref()
-            .filter(|uid| !is_name(uid))
-        {
-            return Err(format!("metadata.uid: {uid:?} is none"));
+        let spec = &self.spec;
+        if !is_name(&self.uid) {
+            return Err(format!("metadata.uid: {:?} is none", self.uid));
         }
         if spec.containers.is_empty() {
             return Err("spec.containers: it has none".to_owned());
         }
         let volumes = || spec.volumes.iter().flatten().map(|it| it.name.as_str());
-        let containers = spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten());
-        let containers = || containers.clone().map(|it| it.name.as_str());
+        let containers = || self.containers().map(|it| it.name.as_str());
         for (what, name) in volumes()
             .map(|it| ("volumes", it))
             .chain(containers().map(|it| ("containers", it)))
@@ -104,11 +105,7 @@ impl Pod {
         if let Some(name) = twice(containers()) {
             return Err(format!("spec.containers: {name:?} is there twice"));
         }
-        for container in spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-        {
+        for container in self.containers() {
             for mount in container.volume_mounts.iter().flatten() {
                 if !volumes().any(|name| name == mount.name) {
                     return Err(format!(
@@ -121,55 +118,30 @@ impl Pod {
         Ok(())
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> Name {
-        let metadata = &self.object.metadata;
-        let namespace = metadata.namespace.as_deref().filter(|it| !it.is_empty());
-        Name::new(
-            namespace.unwrap_or(super::manifest::DEFAULT_NAMESPACE),
-            metadata.name.as_deref().unwrap_or_default(),
-        )
-    }
-
-    /// `metadata.uid`. A pod that was written by hand mostly has none, and gets one of its name: as a static pod of
-    /// kubelet's it is the same one whenever it is read.
-    #[must_use]
-    pub fn uid(&self) -> String {
-        self.object
-            .metadata
-            .uid
-            .clone()
-            .filter(|uid| !uid.is_empty())
-            .unwrap_or_else(|| {
-                let digest = <sha2::Sha256 as sha2::Digest>::digest(self.name().to_string());
-                let digits = hex::encode(&digest[..16]);
-                let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
-                parts.join("-")
-            })
-    }
-
-    /// What it consists of.
-    #[must_use]
-    pub fn spec(&self) -> &PodSpec {
-        // It was looked at when it was read.
-        static NONE: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
-        self.object.spec.as_ref().unwrap_or(&NONE)
+    /// Its containers, those that begin it first.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &Container> {
+        let first = self.spec.init_containers.iter().flatten();
+        first.chain(&self.spec.containers)
     }
 
     /// Whether it was asked to end.
-    #[must_use]
-    pub const fn is_deleted(&self) -> bool {
-        self.object.metadata.deletion_timestamp.is_some()
+    pub(crate) const fn is_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
     }
 
     /// In seconds: what its containers are given to end.
-    #[must_use]
-    pub fn grace(&self) -> i64 {
+    pub(crate) fn grace(&self) -> i64 {
         const DEFAULT: i64 = 30;
-        let said = self.object.metadata.deletion_grace_period_seconds;
-        said.or(self.spec().termination_grace_period_seconds)
+        let said = self.metadata.deletion_grace_period_seconds;
+        said.or(self.spec.termination_grace_period_seconds)
             .unwrap_or(DEFAULT)
             .max(0)
     }
+}
+
+fn uid_of(name: &Name) -> String {
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(name.to_string());
+    let digits = hex::encode(&digest[..16]);
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    parts.join("-")
 }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A text that is no amount of bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no amount of bytes, as 10Gi or 1500M is")]
-pub struct NotAQuantity(String);
+pub(crate) struct NotAQuantity(String);
 
 /// By what a suffix multiplies.
 const SUFFIXES: [(&str, u128); 13] = [
@@ -25,7 +25,7 @@ const SUFFIXES: [(&str, u128); 13] = [
 ];
 
 /// So many bytes, rounded up as Kubernetes does; `1500m` are two.
-pub fn bytes(text: &str) -> Result<i64, NotAQuantity> {
+pub(crate) fn bytes(text: &str) -> Result<i64, NotAQuantity> {
     read(text).ok_or_else(|| NotAQuantity(text.to_owned()))
 }
 
@@ -58,7 +58,7 @@ fn multiplier(suffix: &str) -> Option<u128> {
 }
 
 /// Bytes as Kubernetes writes them: by the largest binary suffix that leaves none over.
-pub struct Bytes(pub i64);
+pub(crate) struct Bytes(pub(crate) i64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -80,13 +80,13 @@ fn a_volume_is_deferred_by_whichever_source_says_so() {
 
 #[test]
 fn a_pod_without_a_uid_has_one_of_its_name() {
-    let uid = one_pod(&pod("")).uid();
-    assert_eq!(uid, one_pod(&pod("  hostNetwork: true\n")).uid());
+    let uid = one_pod(&pod("")).uid;
+    assert_eq!(uid, one_pod(&pod("  hostNetwork: true\n")).uid);
     assert_eq!(uid.len(), 36);
     let other = pod("").replace("name: web", "name: web, namespace: shop");
-    assert_ne!(uid, one_pod(&other).uid());
+    assert_ne!(uid, one_pod(&other).uid);
     let given = pod("").replace("name: web", "name: web, uid: given");
-    assert_eq!(one_pod(&given).uid(), "given");
+    assert_eq!(one_pod(&given).uid, "given");
 }
 
 #[test]

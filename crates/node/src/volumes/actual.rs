@@ -6,7 +6,7 @@ use super::spec::{Lifecycle, VolumeId};
 
 /// Whether a call has told how it is, or ended without a word; after a restart nothing is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certainty {
+pub(crate) enum Certainty {
     /// Something may be there.
     Uncertain,
     /// It is there.
@@ -15,7 +15,7 @@ pub enum Certainty {
 
 /// Who has a published volume's file system mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mounter {
+pub(crate) enum Mounter {
     /// The CSI driver, on the host.
     Driver,
     /// The container runtime, which the driver has told (`defer_fs_ops`).
@@ -26,36 +26,36 @@ pub enum Mounter {
 
 /// A volume at a pod's target path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// Whether it is known to be there.
-    pub certainty: Certainty,
+    pub(crate) certainty: Certainty,
     /// The volume's directory in the pod's.
-    pub directory: String,
+    pub(crate) directory: String,
     /// Who has it mounted.
-    pub mounter: Mounter,
+    pub(crate) mounter: Mounter,
 }
 
 /// A volume that something was done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActualVolume {
+pub(crate) struct ActualVolume {
     /// Whether there is a volume without a pod.
-    pub lifecycle: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     /// `None` where it isn't staged, or its driver stages none.
-    pub staged: Option<Certainty>,
+    pub(crate) staged: Option<Certainty>,
     /// By the pods' uids.
-    pub mounts: BTreeMap<String, Mount>,
+    pub(crate) mounts: BTreeMap<String, Mount>,
 }
 
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Actual {
+pub(crate) struct Actual {
     /// Those that something was done to.
-    pub volumes: BTreeMap<VolumeId, ActualVolume>,
+    pub(crate) volumes: BTreeMap<VolumeId, ActualVolume>,
 }
 
 impl Actual {
     /// A volume's entry, which is made where there is none.
-    pub fn entry(&mut self, id: &VolumeId, lifecycle: Lifecycle) -> &mut ActualVolume {
+    pub(crate) fn entry(&mut self, id: &VolumeId, lifecycle: Lifecycle) -> &mut ActualVolume {
         self.volumes
             .entry(id.clone())
             .or_insert_with(|| ActualVolume {
@@ -66,14 +66,13 @@ impl Actual {
     }
 
     /// Forgets volumes that nothing is left of.
-    pub fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) {
         self.volumes
             .retain(|_, volume| volume.staged.is_some() || !volume.mounts.is_empty());
     }
 
     /// Whether a pod surely has a volume.
-    #[must_use]
-    pub fn is_mounted(&self, id: &VolumeId, pod: &str) -> bool {
+    pub(crate) fn is_mounted(&self, id: &VolumeId, pod: &str) -> bool {
         let mount = self
             .volumes
             .get(id)
@@ -82,8 +81,7 @@ impl Actual {
     }
 
     /// Whether anything of a pod's volumes is there.
-    #[must_use]
-    pub fn has_mounts_of(&self, pod: &str) -> bool {
+    pub(crate) fn has_mounts_of(&self, pod: &str) -> bool {
         self.volumes
             .values()
             .any(|volume| volume.mounts.contains_key(pod))

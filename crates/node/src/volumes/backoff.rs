@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(122);
 
 /// What has failed how long ago, by what it is about.
 #[derive(Debug)]
-pub struct Backoff<K> {
+pub(crate) struct Backoff<K> {
     first: Duration,
     longest: Duration,
     failed: BTreeMap<K, Failed>,
@@ -29,8 +29,7 @@ impl<K: Ord + Clone> Default for Backoff<K> {
 
 impl<K: Ord + Clone> Backoff<K> {
     /// With a first pause, which doubles up to the longest.
-    #[must_use]
-    pub const fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
             longest,
@@ -39,7 +38,7 @@ impl<K: Ord + Clone> Backoff<K> {
     }
 
     /// It failed (again): the pause until the next time, which is twice the one before.
-    pub fn fail(&mut self, key: &K, now: Instant) -> Duration {
+    pub(crate) fn fail(&mut self, key: &K, now: Instant) -> Duration {
         let before = self.failed.get(key).map(|failed| failed.pause);
         let pause = before.map_or(self.first, |pause| (pause * 2).min(self.longest));
         self.failed.insert(key.clone(), Failed { at: now, pause });
@@ -47,19 +46,19 @@ impl<K: Ord + Clone> Backoff<K> {
     }
 
     /// It worked.
-    pub fn succeed(&mut self, key: &K) {
+    pub(crate) fn succeed(&mut self, key: &K) {
         self.failed.remove(key);
     }
 
     /// How long it still has to wait; `None` when it may be tried.
-    pub fn remaining(&self, key: &K, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining(&self, key: &K, now: Instant) -> Option<Duration> {
         let failed = self.failed.get(key)?;
         let remaining = (failed.at + failed.pause).checked_duration_since(now)?;
         (!remaining.is_zero()).then_some(remaining)
     }
 
     /// Forgets what nobody asks for any more.
-    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.failed.retain(|key, _| keep(key));
     }
 }

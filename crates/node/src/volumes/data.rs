@@ -16,7 +16,7 @@ const LARGEST: u64 = 64 * 1024;
 /// A volume's record. Values are texts, as kubelet's are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VolumeData {
+pub(crate) struct VolumeData {
     #[serde(rename = "attachmentID", default)]
     attachment_id: String,
     driver_name: String,
@@ -42,7 +42,7 @@ fn persistent() -> String {
 
 /// A record that can't be written, read or used.
 #[derive(Debug, thiserror::Error)]
-pub enum DataError {
+pub(crate) enum DataError {
     /// It can't be read.
     #[error("read {}: {source}", path.display())]
     Read {
@@ -63,8 +63,7 @@ pub enum DataError {
 
 impl VolumeData {
     /// Of a volume that is staged, or published with or without `defer_fs_ops`.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         id: &VolumeId,
         directory: &str,
         lifecycle: Lifecycle,
@@ -87,8 +86,7 @@ impl VolumeData {
     }
 
     /// Which volume it is of.
-    #[must_use]
-    pub fn id(&self) -> VolumeId {
+    pub(crate) fn id(&self) -> VolumeId {
         VolumeId {
             driver: self.driver_name.clone(),
             handle: self.volume_handle.clone(),
@@ -96,14 +94,12 @@ impl VolumeData {
     }
 
     /// The name of the volume's directory in a pod's.
-    #[must_use]
-    pub fn directory(&self) -> &str {
+    pub(crate) fn directory(&self) -> &str {
         &self.directory
     }
 
     /// Whether there is a volume without the pod.
-    #[must_use]
-    pub fn lifecycle(&self) -> Lifecycle {
+    pub(crate) fn lifecycle(&self) -> Lifecycle {
         if self.volume_lifecycle_mode == Lifecycle::Ephemeral.as_str() {
             Lifecycle::Ephemeral
         } else {
@@ -112,13 +108,12 @@ impl VolumeData {
     }
 
     /// Whether the volume is published with `defer_fs_ops`.
-    #[must_use]
-    pub fn is_deferred(&self) -> bool {
+    pub(crate) fn is_deferred(&self) -> bool {
         self.deferred == "true"
     }
 
     /// The record in a volume's directory; `None` where there is none.
-    pub fn read(directory: &Path) -> Result<Option<Self>, DataError> {
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, DataError> {
         let path = directory.join(DATA);
         let bytes = match bounded::read(&path, LARGEST) {
             Ok(bytes) => bytes,

@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::spec::{MountSpec, Resolved, Unresolved, VolumeId, resolve};
-use crate::objects::{Name, Objects, Pod};
+use crate::objects::{Objects, Pod};
+
+/// Pods that have a volume, by their uids.
+pub(crate) type Holders = BTreeMap<VolumeId, BTreeSet<String>>;
 
 /// A volume that pods want.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DesiredVolume {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct DesiredVolume {
     /// By the pods' uids.
-    pub mounts: BTreeMap<String, MountSpec>,
+    pub(crate) mounts: BTreeMap<String, MountSpec>,
 }
 
 /// Why a pod's volume isn't wanted, though the pod is.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// It can't be told what the volume is.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
@@ -23,101 +26,86 @@ pub enum Problem {
     #[error(
         "volume uses the ReadWriteOncePod access mode and is already in use by another pod: {0}"
     )]
-    Exclusive(Name),
+    Exclusive(String),
     /// The same volume twice in a pod, by different words.
     #[error(
-        "{0:?} is the same volume, and only one of the two is deferred; hint: deferFSMount in both or none"
+        "{0} is there twice, and only one of the two is deferred; hint: deferFSMount in both or none"
     )]
     Disagree(String),
 }
 
 /// Of a pod: what keeps which of its volumes from being wanted.
-pub type Problems = BTreeMap<String, Problem>;
+pub(crate) type Problems = BTreeMap<String, Problem>;
 
 /// All that is wanted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Desired {
+pub(crate) struct Desired {
     /// Volumes that pods want.
-    pub volumes: BTreeMap<VolumeId, DesiredVolume>,
+    pub(crate) volumes: BTreeMap<VolumeId, DesiredVolume>,
     /// By the pods' uids.
-    pub problems: BTreeMap<String, Problems>,
+    pub(crate) problems: BTreeMap<String, Problems>,
 }
 
 impl Desired {
-    /// What pods want: those that are to run, or haven't ended yet. Of two that a volume can't have at a time the
-    /// one that has it (`holders`), else the older one by its name, is first.
-    #[must_use]
-    pub fn of(
-        objects: &Objects,
-        pods: &[Arc<Pod>],
-        holders: &BTreeSet<(VolumeId, String)>,
-    ) -> Self {
+    /// What pods want: those that are to run, or haven't ended yet. Of several that a volume can't have at a time
+    /// it is the one that has it (`holders`), else the first by its name.
+    pub(crate) fn of(objects: &Objects, pods: &[Arc<Pod>], holders: &Holders) -> Self {
         let mut desired = Self::default();
-        let mut waiting = Vec::new();
-        for pod in pods {
-            let uid = pod.uid();
-            for volume in pod.spec().volumes.iter().flatten() {
-                match resolve(objects, pod, volume) {
-                    Ok(Resolved::Csi(mount)) => {
-                        let key = (mount.volume.id.clone(), uid.clone());
-                        let is_holder = holders.contains(&key);
-                        waiting.push((
-                            !is_holder,
-                            pod.name(),
-                            uid.clone(),
-                            volume.name.clone(),
-                            *mount,
-                        ));
-                    }
-                    Ok(Resolved::EmptyDir | Resolved::HostPath(_)) => {}
-                    Err(unresolved) => desired.refuse(&uid, &volume.name, unresolved.into()),
-                }
+        let mut pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
+        pods.sort_by(|one, other| one.name.cmp(&other.name));
+        // By the uids of those who have them, or are first to.
+        let mut exclusive: BTreeMap<VolumeId, (&str, String)> = BTreeMap::new();
+        for (id, holders) in holders {
+            if let Some(uid) = holders.first() {
+                let pod = pods.iter().find(|pod| pod.uid == *uid);
+                let name = pod.map_or_else(|| format!("uid {uid}"), |pod| pod.name.to_string());
+                exclusive.insert(id.clone(), (uid, name));
             }
         }
-        waiting.sort_by(|one, other| (one.0, &one.1, &one.3).cmp(&(other.0, &other.1, &other.3)));
-        let mut exclusive: BTreeMap<VolumeId, (String, Name)> = BTreeMap::new();
-        for (_, name, uid, volume, mount) in waiting {
-            let id = mount.volume.id.clone();
-            let is_exclusive = mount
-                .volume
-                .access_modes
-                .iter()
-                .any(|mode| mode == "ReadWriteOncePod");
-            if is_exclusive {
-                let holder = exclusive
-                    .entry(id.clone())
-                    .or_insert_with(|| (uid.clone(), name.clone()));
-                if holder.0 != uid {
-                    let other = holder.1.clone();
-                    desired.refuse(&uid, &volume, Problem::Exclusive(other));
-                    continue;
+        for pod in pods {
+            for volume in pod.spec.volumes.iter().flatten() {
+                let wanted = match resolve(objects, pod, volume) {
+                    Ok(Resolved::Csi(mount)) if mount.volume.is_exclusive() => {
+                        let first = || (pod.uid.as_str(), pod.name.to_string());
+                        let id = mount.volume.id.clone();
+                        let (holder, name) = exclusive.entry(id).or_insert_with(first);
+                        if *holder == pod.uid {
+                            desired.want(&pod.uid, *mount)
+                        } else {
+                            Err(Problem::Exclusive(name.clone()))
+                        }
+                    }
+                    Ok(Resolved::Csi(mount)) => desired.want(&pod.uid, *mount),
+                    Ok(Resolved::EmptyDir | Resolved::HostPath(_)) => Ok(()),
+                    Err(unresolved) => Err(unresolved.into()),
+                };
+                if let Err(problem) = wanted {
+                    let problems = desired.problems.entry(pod.uid.clone()).or_default();
+                    problems.insert(volume.name.clone(), problem);
                 }
-            }
-            let wanted = desired.volumes.entry(id).or_insert_with(|| DesiredVolume {
-                mounts: BTreeMap::new(),
-            });
-            match wanted.mounts.get_mut(&uid) {
-                Some(there) if there.deferred != mount.deferred => {
-                    desired.refuse(&uid, &volume, Problem::Disagree(volume.clone()));
-                }
-                // One mount for both; who may write writes.
-                Some(there) => {
-                    there.read_only &= mount.read_only;
-                    there.has_subpath |= mount.has_subpath;
-                }
-                None => drop(wanted.mounts.insert(uid, mount)),
             }
         }
         desired
     }
 
-    fn refuse(&mut self, uid: &str, volume: &str, problem: Problem) {
-        let problems = self.problems.entry(uid.to_owned()).or_default();
-        problems.insert(volume.to_owned(), problem);
+    fn want(&mut self, uid: &str, mount: MountSpec) -> Result<(), Problem> {
+        let volume = self.volumes.entry(mount.volume.id.clone()).or_default();
+        match volume.mounts.get_mut(uid) {
+            Some(there) if there.deferred != mount.deferred => {
+                return Err(Problem::Disagree(mount.volume.id.to_string()));
+            }
+            // One mount for both; who may write writes.
+            Some(there) => {
+                there.read_only &= mount.read_only;
+                there.has_subpath |= mount.has_subpath;
+            }
+            None => drop(volume.mounts.insert(uid.to_owned(), mount)),
+        }
+        Ok(())
     }
 
     /// Those of a pod.
-    pub fn of_pod<'d>(
+    pub(crate) fn of_pod<'d>(
         &'d self,
         uid: &'d str,
     ) -> impl Iterator<Item = (&'d VolumeId, &'d MountSpec)> {

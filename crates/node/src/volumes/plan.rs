@@ -8,7 +8,7 @@ use super::spec::{Lifecycle, VolumeId};
 
 /// A step of a volume's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// `NodeStageVolume`
     Stage,
     /// `NodePublishVolume` for a pod, by its uid.
@@ -21,17 +21,20 @@ pub enum Step {
 
 /// What may be done at all.
 #[derive(Debug, Clone, Copy)]
-pub struct Allowed<'a> {
+pub(crate) struct Allowed<'a> {
     /// Whether all that is wanted is known. Until then nothing is taken back (KEP-3756, "Proposed `VolumeManager`
     /// startup", 4).
-    pub unmounts: bool,
+    pub(crate) unmounts: bool,
     /// Pods whose processes may still use their volumes.
-    pub running: &'a BTreeSet<String>,
+    pub(crate) running: &'a BTreeSet<String>,
 }
 
 /// The next step of each volume that needs one.
-#[must_use]
-pub fn plan(desired: &Desired, actual: &Actual, allowed: Allowed<'_>) -> Vec<(VolumeId, Step)> {
+pub(crate) fn plan(
+    desired: &Desired,
+    actual: &Actual,
+    allowed: Allowed<'_>,
+) -> Vec<(VolumeId, Step)> {
     let ids: BTreeSet<&VolumeId> = desired
         .volumes
         .keys()

@@ -14,11 +14,11 @@ use crate::objects::{Name, Objects, Pod};
 
 /// A volume, whoever has it mounted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VolumeId {
+pub(crate) struct VolumeId {
     /// Its driver's name.
-    pub driver: String,
+    pub(crate) driver: String,
     /// `volume_id` of CSI's calls.
-    pub handle: String,
+    pub(crate) handle: String,
 }
 
 /// kubelet's name for it.
@@ -30,7 +30,7 @@ impl fmt::Display for VolumeId {
 
 /// Whether there is a volume before and after the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifecycle {
+pub(crate) enum Lifecycle {
     /// A `PersistentVolume`.
     Persistent,
     /// In the pod's spec (CSI's inline volumes): it is made by its publication.
@@ -39,8 +39,7 @@ pub enum Lifecycle {
 
 impl Lifecycle {
     /// In `vol_data.json`, and of `CSIDriver`'s `volumeLifecycleModes`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Persistent => "Persistent",
             Self::Ephemeral => "Ephemeral",
@@ -50,59 +49,67 @@ impl Lifecycle {
 
 /// A volume of a driver's.
 #[derive(Debug, Clone, PartialEq)]
-pub struct VolumeSpec {
+pub(crate) struct VolumeSpec {
     /// Which it is.
-    pub id: VolumeId,
+    pub(crate) id: VolumeId,
     /// Its directory's name in a pod's: the `PersistentVolume`'s, or that of the pod's volume.
-    pub directory: String,
+    pub(crate) directory: String,
     /// Whether there is a volume before and after the pod.
-    pub lifecycle: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     /// Empty is the driver's choice.
-    pub fs_type: String,
+    pub(crate) fs_type: String,
     /// As in `mount -o`.
-    pub mount_options: Vec<String>,
+    pub(crate) mount_options: Vec<String>,
     /// `volume_context` of CSI's calls.
-    pub attributes: BTreeMap<String, String>,
+    pub(crate) attributes: BTreeMap<String, String>,
     /// `ReadWriteOncePod`, …
-    pub access_modes: Vec<String>,
+    pub(crate) access_modes: Vec<String>,
     /// For all pods.
-    pub read_only: bool,
+    pub(crate) read_only: bool,
     /// For `NodeStageVolume`.
-    pub stage_secret: Option<Name>,
+    pub(crate) stage_secret: Option<Name>,
     /// For `NodePublishVolume`.
-    pub publish_secret: Option<Name>,
+    pub(crate) publish_secret: Option<Name>,
     /// For `NodeExpandVolume`.
-    pub expand_secret: Option<Name>,
+    pub(crate) expand_secret: Option<Name>,
     /// What it is bound to.
-    pub claim: Option<Name>,
+    pub(crate) claim: Option<Name>,
     /// `spec.capacity` of the `PersistentVolume`, in bytes.
-    pub capacity: Option<i64>,
+    pub(crate) capacity: Option<i64>,
     /// `allowRuntimeAssistedMount` of its storage class.
-    pub allows_runtime: bool,
+    pub(crate) allows_runtime: bool,
+}
+
+impl VolumeSpec {
+    /// Whether it is for one pod at a time (KEP-2485).
+    pub(crate) fn is_exclusive(&self) -> bool {
+        let mut modes = self.access_modes.iter();
+        modes.any(|mode| mode == "ReadWriteOncePod")
+    }
 }
 
 /// A volume as a pod wants it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MountSpec {
+pub(crate) struct MountSpec {
     /// The volume.
-    pub volume: VolumeSpec,
+    pub(crate) volume: VolumeSpec,
     /// `deferFSMount`
-    pub deferred: bool,
+    pub(crate) deferred: bool,
     /// For this pod.
-    pub read_only: bool,
+    pub(crate) read_only: bool,
     /// The pod's fsGroup.
-    pub fs_group: Option<i64>,
+    pub(crate) fs_group: Option<i64>,
     /// `Always` or `OnRootMismatch`, where the pod says so.
-    pub change_policy: Option<String>,
+    pub(crate) change_policy: Option<String>,
     /// Where the pod's runtime handler answers (KEP-2857's earlier draft).
-    pub runtime: Option<PathBuf>,
+    pub(crate) runtime: Option<PathBuf>,
     /// Whether a container of the pod's mounts a part of it.
-    pub has_subpath: bool,
+    pub(crate) has_subpath: bool,
 }
 
 /// What a volume of a pod's spec is.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Resolved {
+pub(crate) enum Resolved {
     /// A driver's.
     Csi(Box<MountSpec>),
     /// A directory of the pod's own.
@@ -113,7 +120,7 @@ pub enum Resolved {
 
 /// A pod's volume can't be told what it is; not yet, or never.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum Unresolved {
+pub(crate) enum Unresolved {
     /// There is no such claim.
     #[error("persistentvolumeclaim {0} not found; hint: give its manifest")]
     NoClaim(Name),
@@ -158,10 +165,14 @@ pub enum Unresolved {
 }
 
 /// What a pod's volume is, by the objects that there are.
-pub fn resolve(objects: &Objects, pod: &Pod, volume: &Volume) -> Result<Resolved, Unresolved> {
+pub(crate) fn resolve(
+    objects: &Objects,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<Resolved, Unresolved> {
     let deferred = pod.deferred.contains(&volume.name);
     let (spec, read_only) = if let Some(source) = &volume.persistent_volume_claim {
-        let claim = Name::new(&pod.name().namespace, &source.claim_name);
+        let claim = Name::new(&pod.name.namespace, &source.claim_name);
         (claimed(objects, claim)?, source.read_only == Some(true))
     } else if volume.ephemeral.is_some() {
         let claim = ephemeral_claim(pod, &volume.name);
@@ -169,8 +180,8 @@ pub fn resolve(objects: &Objects, pod: &Pod, volume: &Volume) -> Result<Resolved
             .claims
             .get(&claim)
             .ok_or_else(|| Unresolved::NoClaim(claim.clone()))?;
-        if !is_owned(found, &pod.uid()) {
-            return Err(Unresolved::NotOwned(claim, pod.name()));
+        if !is_owned(found, &pod.uid) {
+            return Err(Unresolved::NotOwned(claim, pod.name.clone()));
         }
         (claimed(objects, claim)?, false)
     } else if let Some(source) = &volume.csi {
@@ -189,13 +200,9 @@ pub fn resolve(objects: &Objects, pod: &Pod, volume: &Volume) -> Result<Resolved
     } else {
         return Err(Unresolved::Kind);
     };
-    let context = pod.spec().security_context.as_ref();
-    let all = pod
-        .spec()
-        .containers
-        .iter()
-        .chain(pod.spec().init_containers.iter().flatten());
-    let has_subpath = all
+    let context = pod.spec.security_context.as_ref();
+    let has_subpath = pod
+        .containers()
         .flat_map(|it| it.volume_mounts.iter().flatten())
         .any(|mount| {
             let parts = [&mount.sub_path, &mount.sub_path_expr];
@@ -216,10 +223,9 @@ pub fn resolve(objects: &Objects, pod: &Pod, volume: &Volume) -> Result<Resolved
 }
 
 /// The claim that is made of a pod's `ephemeral` volume.
-#[must_use]
-pub fn ephemeral_claim(pod: &Pod, volume: &str) -> Name {
-    let name = pod.name();
-    Name::new(&name.namespace, &format!("{}-{volume}", name.name))
+pub(crate) fn ephemeral_claim(pod: &Pod, volume: &str) -> Name {
+    let Name { namespace, name } = &pod.name;
+    Name::new(namespace, &format!("{name}-{volume}"))
 }
 
 fn is_owned(claim: &PersistentVolumeClaim, uid: &str) -> bool {
@@ -229,7 +235,7 @@ fn is_owned(claim: &PersistentVolumeClaim, uid: &str) -> bool {
 
 fn runtime(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, Unresolved> {
     let Some(class) = pod
-        .spec()
+        .spec
         .runtime_class_name
         .as_deref()
         .filter(|it| !it.is_empty())
@@ -269,8 +275,7 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
 }
 
 /// The class that a volume is of.
-#[must_use]
-pub fn storage_class(volume: &PersistentVolume) -> Option<&str> {
+pub(crate) fn storage_class(volume: &PersistentVolume) -> Option<&str> {
     let class = volume.spec.as_ref()?.storage_class_name.as_deref();
     class.filter(|it| !it.is_empty())
 }
@@ -306,17 +311,15 @@ fn persistent(
 }
 
 /// `spec.capacity.storage`, in bytes.
-#[must_use]
-pub fn capacity(volume: &PersistentVolume) -> Option<i64> {
+pub(crate) fn capacity(volume: &PersistentVolume) -> Option<i64> {
     let capacity = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
     crate::objects::quantity::bytes(&capacity.0).ok()
 }
 
 fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Result<VolumeSpec, Unresolved> {
-    let namespace = pod.name().namespace;
     let secret = source.node_publish_secret_ref.as_ref();
     Ok(VolumeSpec {
-        id: id(name, &source.driver, &inline_handle(&pod.uid(), name))?,
+        id: id(name, &source.driver, &inline_handle(&pod.uid, name))?,
         directory: name.to_owned(),
         lifecycle: Lifecycle::Ephemeral,
         fs_type: source.fs_type.clone().unwrap_or_default(),
@@ -325,7 +328,7 @@ fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Result<VolumeSpec,
         access_modes: vec!["ReadWriteOnce".to_owned()],
         read_only: source.read_only == Some(true),
         stage_secret: None,
-        publish_secret: secret.map(|it| Name::new(&namespace, &it.name)),
+        publish_secret: secret.map(|it| Name::new(&pod.name.namespace, &it.name)),
         expand_secret: None,
         claim: None,
         capacity: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::actual::{Actual, Certainty, Mount, Mounter};
-use super::desired::{Desired, Problem};
+use super::desired::{Desired, Holders, Problem};
 use super::plan::{Allowed, Step, plan};
 use super::spec::{Lifecycle, Unresolved, VolumeId};
 use crate::objects::manifest::read;
@@ -63,10 +63,10 @@ fn with_mode(mode: &str, pods: &[(&str, bool)]) -> Objects {
 }
 
 fn wanted(objects: &Objects) -> Desired {
-    wanted_beside(objects, &BTreeSet::new())
+    wanted_beside(objects, &Holders::new())
 }
 
-fn wanted_beside(objects: &Objects, holders: &BTreeSet<(VolumeId, String)>) -> Desired {
+fn wanted_beside(objects: &Objects, holders: &Holders) -> Desired {
     let pods: Vec<Arc<Pod>> = objects.pods.values().cloned().collect();
     Desired::of(objects, &pods, holders)
 }
@@ -154,8 +154,19 @@ fn a_volume_for_one_pod_is_the_one_that_has_it() {
         problem,
         "volume uses the ReadWriteOncePod access mode and is already in use by another pod: default/one"
     );
-    let holders = BTreeSet::from([(id(), "two-uid".to_owned())]);
-    assert_eq!(refused(&wanted_beside(&objects, &holders)), ["one-uid"]);
+    let has = |uid: &str| Holders::from([(id(), BTreeSet::from([uid.to_owned()]))]);
+    assert_eq!(
+        refused(&wanted_beside(&objects, &has("two-uid"))),
+        ["one-uid"]
+    );
+    // Also one that nobody knows any more, until it is unpublished.
+    let desired = wanted_beside(&objects, &has("gone-uid"));
+    assert_eq!(refused(&desired), ["one-uid", "two-uid"]);
+    assert!(
+        desired.problems["one-uid"]["v"]
+            .to_string()
+            .ends_with("uid gone-uid")
+    );
     let shared = with_mode("ReadWriteOnce", &[("one", false), ("two", false)]);
     assert_eq!(refused(&wanted(&shared)), Vec::<String>::new());
 }
