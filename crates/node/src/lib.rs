@@ -6,6 +6,7 @@
 //! | `cli`, `settings` | the command line |
 //! | `objects` | what people write: pods, claims, volumes, classes, drivers |
 //! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
+//! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
 
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 
 mod cli;
 mod csi;
+mod events;
 mod objects;
 mod settings;
 mod volumes;
