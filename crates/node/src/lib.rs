@@ -6,6 +6,7 @@
 //! | `cli`, `settings` | the command line |
 //! | `objects` | what people write: pods, claims, volumes, classes, drivers |
 //! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
+//! | `sources` | directories of manifests: what is wanted |
 //! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
 
@@ -17,6 +18,7 @@ mod csi;
 mod events;
 mod objects;
 mod settings;
+mod sources;
 mod volumes;
 
 use std::process::ExitCode;

@@ -124,6 +124,12 @@ impl Pod {
         first.chain(&self.spec.containers)
     }
 
+    /// Whether this one may take the place of `before`, which has the same uid: all that may change is that a volume
+    /// is deferred which wasn't (KEP-2857), and what is about it.
+    pub(crate) fn may_follow(&self, before: &Self) -> bool {
+        self.spec == before.spec && self.deferred.is_superset(&before.deferred)
+    }
+
     /// Whether it was asked to end.
     pub(crate) const fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()

@@ -1,0 +1,162 @@
+//! What is read from directories, and written into them.
+
+use std::fs;
+use std::path::Path;
+
+use super::write::Outcome;
+use super::{Directories, Loaded, apply, delete, remove};
+use crate::objects::{Kind, Name};
+
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app}]}\n";
+const CLAIM: &str =
+    "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n";
+
+fn loaded(directory: &Path) -> Loaded {
+    Directories::new(&[directory.to_owned()]).read()
+}
+
+fn web() -> Name {
+    Name::new("default", "web")
+}
+
+#[test]
+fn all_is_known_once_every_directory_was_read_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let late = place.path().join("late");
+    fs::write(place.path().join("pod.yaml"), POD).unwrap();
+    let mut directories = Directories::new(&[place.path().to_owned(), late.clone()]);
+    let read = directories.read();
+    assert!(!read.is_complete && read.objects.pods.contains_key(&web()));
+    assert!(read.errors[0].to_string().contains("late"));
+    fs::create_dir(&late).unwrap();
+    fs::write(late.join("claim.yaml"), "kind: [").unwrap();
+    assert!(!directories.read().is_complete, "what is in it isn't known");
+    fs::write(late.join("claim.yaml"), CLAIM).unwrap();
+    let read = directories.read();
+    assert!(read.is_complete && read.objects.claims.len() == 1);
+    fs::remove_dir_all(&late).unwrap();
+    let read = directories.read();
+    assert!(read.is_complete, "it stays so");
+    assert_eq!(read.objects.claims.len(), 1, "and nothing is taken back");
+}
+
+#[test]
+fn a_file_that_is_half_written_counts_as_it_was() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("pod.yaml");
+    fs::write(&file, POD).unwrap();
+    let mut directories = Directories::new(&[place.path().to_owned()]);
+    directories.read();
+    fs::write(&file, &POD[..60]).unwrap();
+    for _ in 0..2 {
+        let read = directories.read();
+        assert!(read.objects.pods.contains_key(&web()));
+        assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
+        assert_eq!(read.errors[0].path, file);
+    }
+    fs::remove_file(&file).unwrap();
+    let read = directories.read();
+    assert!(read.objects.pods.is_empty() && read.errors.is_empty());
+}
+
+#[test]
+fn only_manifests_by_their_names_are_read_and_an_object_once() {
+    let place = tempfile::tempdir().unwrap();
+    for name in [".pod.yaml.swp", ".pod.yaml", "pod.yaml~", "README"] {
+        fs::write(place.path().join(name), "{{").unwrap();
+    }
+    fs::create_dir(place.path().join("directory.yaml")).unwrap();
+    fs::write(place.path().join("a.json"), POD).unwrap();
+    fs::write(place.path().join("b.yml"), POD).unwrap();
+    let read = loaded(place.path());
+    let told: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("directory.yaml: it is no regular file"));
+    assert!(told[1].contains("b.yml: Pod default/web is in "));
+    let origin = &read.origins[&(Kind::Pod, web())];
+    assert_eq!(origin.path, place.path().join("a.json"));
+}
+
+fn applied(directory: &Path, text: &str) -> Result<Vec<Outcome>, String> {
+    let mut uid = || "given".to_owned();
+    let now = "2026-01-01T00:00:00Z";
+    let applied = apply(directory, &loaded(directory), text, now, &mut uid);
+    let applied = applied.map_err(|error| error.to_string())?;
+    Ok(applied.into_iter().map(|it| it.outcome).collect())
+}
+
+#[test]
+fn what_is_applied_is_a_file_an_object_and_the_same_again_is_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let text = format!("{POD}---\n{CLAIM}");
+    use Outcome::{Configured, Created, Unchanged};
+    assert_eq!(applied(place.path(), &text), Ok(vec![Created, Created]));
+    assert_eq!(applied(place.path(), &text), Ok(vec![Unchanged, Unchanged]));
+    let grown = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");
+    assert_eq!(applied(place.path(), &grown), Ok(vec![Configured]));
+    let read = loaded(place.path());
+    assert_eq!(read.objects.pods[&web()].uid, "given");
+    let origin = &read.origins[&(Kind::Pod, web())];
+    assert_eq!(origin.path, place.path().join("pod_default_web.yaml"));
+    // One that can't be written keeps the others from it.
+    let other = POD.replace("image: app", "image: other");
+    let refused = applied(place.path(), &format!("{CLAIM}---\n{other}")).unwrap_err();
+    assert!(refused.contains("Pod default/web is there"), "{refused}");
+    let claim = Name::new("default", "data");
+    let claims = &loaded(place.path()).objects.claims;
+    let spec = claims[&claim].spec.as_ref().unwrap();
+    assert_eq!(spec.volume_name.as_deref(), Some("pv"));
+}
+
+#[test]
+fn a_pods_volume_may_become_deferred_and_not_back() {
+    let place = tempfile::tempdir().unwrap();
+    let with = |defer: &str| {
+        let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
+        POD.replace("containers", &volumes)
+    };
+    let deferred = with(", deferFSMount: true");
+    assert_eq!(applied(place.path(), &with("")), Ok(vec![Outcome::Created]));
+    assert_eq!(
+        applied(place.path(), &deferred),
+        Ok(vec![Outcome::Configured])
+    );
+    assert!(applied(place.path(), &with("")).is_err());
+}
+
+#[test]
+fn what_is_deleted_says_so_until_its_file_goes() {
+    let place = tempfile::tempdir().unwrap();
+    applied(place.path(), POD).unwrap();
+    let now = "2026-01-02T00:00:00Z";
+    let read = loaded(place.path());
+    delete(&read, Kind::Pod, &web(), now, Some(3)).unwrap();
+    let read = loaded(place.path());
+    let pod = &read.objects.pods[&web()];
+    assert!(pod.is_deleted());
+    assert_eq!(pod.grace(), 3);
+    let refused = applied(place.path(), POD).unwrap_err();
+    assert!(refused.contains("being deleted"), "{refused}");
+    remove(&read, Kind::Pod, &web()).unwrap();
+    let read = loaded(place.path());
+    assert!(read.objects.pods.is_empty());
+    let error = remove(&read, Kind::Pod, &web()).unwrap_err();
+    assert_eq!(error.to_string(), "Pod default/web not found");
+}
+
+#[test]
+fn a_file_of_several_objects_is_its_authors_to_change() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("all.yaml");
+    fs::write(&file, format!("{POD}---\n{CLAIM}")).unwrap();
+    let read = loaded(place.path());
+    let told = [
+        delete(&read, Kind::Pod, &web(), "2026-01-01T00:00:00Z", None),
+        remove(&read, Kind::Pod, &web()),
+    ];
+    for refused in told {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("all.yaml with other objects"), "{refused}");
+    }
+    assert!(applied(place.path(), POD).is_err());
+}
