@@ -9,6 +9,7 @@
 //! | `sources` | directories of manifests: what is wanted |
 //! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
+//! | `watch` | directories that are looked at again when something changes |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -20,6 +21,7 @@ mod objects;
 mod settings;
 mod sources;
 mod volumes;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,232 @@
+//! Directories that are looked at again when something changes in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{sleep, timeout};
+
+/// Whoever writes one file seldom makes one change: what comes within this is told as one.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// How long at most nothing is told. inotify doesn't know of what others do on a network's file system.
+const RESCAN: Duration = Duration::from_secs(60);
+
+/// The same where a directory isn't there, which nobody tells when it comes.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Directories, each by its path, whatever is there by that name.
+#[derive(Debug)]
+pub(crate) struct DirWatch {
+    inotify: AsyncFd<OwnedFd>,
+    /// By which number the kernel watches it; none where it isn't there.
+    watched: BTreeMap<PathBuf, Option<i32>>,
+}
+
+impl DirWatch {
+    /// All of them have to be there now. One that is replaced, or goes and comes back, is watched on.
+    pub(crate) fn new(directories: &[PathBuf]) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        #[expect(
+            deprecated,
+            reason = "the new one is unsafe, for types whose descriptor may change; an OwnedFd's can't"
+        )]
+        let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;
+        let mut watch = Self {
+            inotify,
+            watched: BTreeMap::new(),
+        };
+        for directory in directories {
+            let number = watch.add(directory).map_err(|errno| {
+                let directory = directory.display();
+                io::Error::new(
+                    io::Error::from(errno).kind(),
+                    format!("inotify_add_watch {directory}: {errno}{}", hint(errno)),
+                )
+            })?;
+            watch.watched.insert(directory.clone(), Some(number));
+        }
+        Ok(watch)
+    }
+
+    /// Watches these, and no others any more. Whether one of them wasn't watched until now: what happened in
+    /// it before isn't told.
+    pub(crate) fn set(&mut self, directories: &BTreeSet<PathBuf>) -> bool {
+        let dropped: Vec<PathBuf> = self.watched.keys().cloned().collect();
+        for directory in dropped.iter().filter(|it| !directories.contains(*it)) {
+            let number = self.watched.remove(directory).flatten();
+            self.forget(number);
+        }
+        for directory in directories {
+            self.watched.entry(directory.clone()).or_default();
+        }
+        self.renew()
+    }
+
+    /// Returns when something has changed in one of them, or might have; all changes of a moment at once. What
+    /// happens from then on is told by the next call, so whoever looks when this returns misses nothing.
+    pub(crate) async fn changed(&mut self) {
+        if self.renew() {
+            return;
+        }
+        let is_missing = self.watched.values().any(Option::is_none);
+        let longest = if is_missing { RETRY } else { RESCAN };
+        // Whatever it fails by, to look again is right.
+        if timeout(longest, self.inotify.readable()).await.is_ok() {
+            sleep(SETTLE).await;
+            self.drain();
+        }
+        self.renew();
+    }
+
+    /// What the events say doesn't matter: who is told looks.
+    fn drain(&self) {
+        let mut events = [0_u8; 4096];
+        let mut read = |inotify: &OwnedFd| Ok(rustix::io::read(inotify, &mut events)?);
+        while let Ok(1..) = self.inotify.try_io(Interest::READABLE, &mut read) {}
+    }
+
+    /// Sees to it that what is there by each name now is watched; whether that is something new.
+    fn renew(&mut self) -> bool {
+        let directories: Vec<PathBuf> = self.watched.keys().cloned().collect();
+        let mut is_new = false;
+        for directory in directories {
+            // The same directory again has the same number.
+            let number = self.add(&directory).ok();
+            let before = self.watched.insert(directory, number).flatten();
+            if before != number {
+                is_new |= number.is_some();
+                self.forget(before);
+            }
+        }
+        is_new
+    }
+
+    fn add(&self, directory: &Path) -> Result<i32, Errno> {
+        let what = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ATTRIB
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        inotify::add_watch(&self.inotify, directory, what)
+    }
+
+    /// Unless it is known by another name too.
+    fn forget(&self, number: Option<i32>) {
+        if let Some(number) = number
+            && !self.watched.values().any(|it| *it == Some(number))
+        {
+            // The kernel has done so where the directory is gone.
+            let _ = inotify::remove_watch(&self.inotify, number);
+        }
+    }
+}
+
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOSPC => "; hint: sysctl fs.inotify.max_user_watches",
+        Errno::NOTDIR => "; hint: it has to be a directory",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Lab(tempfile::TempDir);
+
+    impl Lab {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn made(&self, name: &str) -> PathBuf {
+            fs::create_dir(self.at(name)).unwrap();
+            self.at(name)
+        }
+    }
+
+    /// The clock stands still while there is something to do, and is the rescan's at once where there is
+    /// nothing.
+    async fn tells(watch: &mut DirWatch) -> bool {
+        let begun = tokio::time::Instant::now();
+        watch.changed().await;
+        begun.elapsed() < RETRY
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_a_moment_are_told_once() {
+        let lab = Lab::new();
+        let (a, b) = (lab.made("a"), lab.made("b"));
+        let mut watch = DirWatch::new(&[a.clone(), b.clone()]).unwrap();
+        fs::write(a.join("x"), "1").unwrap();
+        fs::write(b.join("x"), "2").unwrap();
+        fs::rename(a.join("x"), b.join("y")).unwrap();
+        assert!(tells(&mut watch).await);
+        assert!(!tells(&mut watch).await, "and that was all");
+        fs::remove_file(b.join("y")).unwrap();
+        assert!(tells(&mut watch).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_is_replaced_is_watched_on() {
+        let lab = Lab::new();
+        let a = lab.made("a");
+        let mut watch = DirWatch::new(std::slice::from_ref(&a)).unwrap();
+        fs::rename(&a, lab.at("old")).unwrap();
+        assert!(tells(&mut watch).await);
+        assert!(!tells(&mut watch).await, "it isn't there");
+        lab.made("a");
+        assert!(tells(&mut watch).await, "it is there again");
+        fs::write(a.join("x"), "").unwrap();
+        assert!(tells(&mut watch).await);
+        fs::write(lab.at("old/x"), "").unwrap();
+        assert!(!tells(&mut watch).await, "another's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn directories_are_taken_in_and_left_out() {
+        let lab = Lab::new();
+        let (a, b) = (lab.made("a"), lab.made("b"));
+        let mut watch = DirWatch::new(std::slice::from_ref(&a)).unwrap();
+        let both = BTreeSet::from([a.clone(), b.clone()]);
+        assert!(watch.set(&both), "b is new");
+        assert!(!watch.set(&both));
+        fs::write(b.join("x"), "").unwrap();
+        assert!(tells(&mut watch).await);
+        assert!(!watch.set(&BTreeSet::from([b])));
+        assert!(tells(&mut watch).await, "that one was left out");
+        fs::write(a.join("x"), "").unwrap();
+        assert!(!tells(&mut watch).await);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_watched_is_named() {
+        let lab = Lab::new();
+        fs::write(lab.at("file"), "").unwrap();
+        for (name, why) in [
+            ("none", "No such file or directory"),
+            ("file", "; hint: it has to be a directory"),
+        ] {
+            let error = DirWatch::new(&[lab.at(name)]).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(why), "{error}");
+        }
+    }
+}
