@@ -1,7 +1,7 @@
 //! What is counted, for Prometheus.
 
-mod http;
-mod listener;
+mod counting;
+mod page;
 
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::node::Counts;
 
-pub(crate) use http::serve;
-pub(crate) use listener::MetricsListener;
+pub(crate) use page::{Listener, listen, serve};
 
 /// A call's method and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -245,8 +244,11 @@ mod tests {
             if let Some(name) = line.strip_prefix("package ") {
                 package = name;
             }
-            // The other daemon's.
-            if package.starts_with("csi.") {
+            // Other daemons'.
+            if ["csi.", "crustlet."]
+                .iter()
+                .any(|it| package.starts_with(it))
+            {
                 continue;
             }
             let Some((service, method)) =

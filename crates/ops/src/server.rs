@@ -19,7 +19,7 @@ use tonic::service::Routes;
 
 use crate::DAEMON;
 use crate::cli::Runs;
-use crate::metrics::{self, Metrics, MetricsListener};
+use crate::metrics::{self, Metrics};
 use crate::node::Node;
 use crate::refusal::Refusal;
 use crate::services::{RuntimeService, Shared, StorageService};
@@ -101,7 +101,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
 struct Sockets {
     runtime: UnixListener,
     storage: Option<UnixListener>,
-    metrics: Option<MetricsListener>,
+    metrics: Option<metrics::Listener>,
 }
 
 impl Sockets {
@@ -114,7 +114,7 @@ impl Sockets {
         };
         let metrics = match settings.metrics().map_err(anyhow::Error::msg)? {
             None => None,
-            Some(address) => Some(MetricsListener::new(&address).await?),
+            Some(address) => Some(metrics::listen(&address).await?),
         };
         for unknown in activated.left() {
             tracing::warn!("{unknown}");

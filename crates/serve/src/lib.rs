@@ -6,6 +6,7 @@
 //! | [`process`] | threads, descriptors, signals, systemd |
 //! | [`log`] | standard error, or systemd's journal |
 //! | [`listen`] | sockets of root's alone, made or given by systemd, and their connections |
+//! | [`http`] | pages for whoever asks: metrics, health |
 //! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
 //! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
 //! | [`Failure`] | an error, as a caller gets it |
@@ -20,6 +21,7 @@
 mod call;
 mod daemon;
 mod failure;
+pub mod http;
 pub mod listen;
 pub mod log;
 mod path;

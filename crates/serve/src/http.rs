@@ -1,0 +1,135 @@
+//! Pages, by HTTP: metrics, health. On the loopback everybody on the node can ask: nobody can keep others
+//! from it by asking slowly, or by not listening to the answer.
+
+mod listener;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::AbortHandle;
+use tokio_stream::StreamExt as _;
+
+use crate::listen::Connections;
+
+pub use listener::{Io, Listener};
+
+/// Connections at once. One more ends the oldest, which had the most time to be answered.
+const MOST: usize = 64;
+
+/// What a connection has from its first byte to its last.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The type of metrics, as Prometheus reads them.
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What is answered.
+#[derive(Debug)]
+pub struct Page {
+    /// The type of its body.
+    pub content_type: &'static str,
+    /// What it says.
+    pub body: String,
+}
+
+/// What there is to ask for.
+pub trait Pages: Send + Sync + 'static {
+    /// What is at a path; `None` where there is nothing.
+    fn page(&self, path: &str) -> impl Future<Output = Option<Page>> + Send;
+}
+
+/// Answers until the process ends. `of` is what, for the log.
+pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
+    let pages = Arc::new(pages);
+    let mut connections = Connections::new(of, listener);
+    let mut under_way = VecDeque::<AbortHandle>::new();
+    while let Some(Ok(stream)) = connections.next().await {
+        under_way.retain(|connection| !connection.is_finished());
+        if under_way.len() >= MOST
+            && let Some(oldest) = under_way.pop_front()
+        {
+            oldest.abort();
+        }
+        let pages = Arc::clone(&pages);
+        let answered = tokio::spawn(async move {
+            let answered = tokio::time::timeout(LIMIT, answer(of, stream, &*pages)).await;
+            if answered.is_err() {
+                tracing::debug!("{of}: a connection was closed after {} s", LIMIT.as_secs());
+            }
+        });
+        under_way.push_back(answered.abort_handle());
+    }
+}
+
+/// One request, for the next one can have a connection of its own.
+async fn answer(of: &str, stream: impl AsyncRead + AsyncWrite + Unpin, pages: &impl Pages) {
+    let service = service_fn(|request: Request<Incoming>| async move {
+        let mut response = Response::new(Full::new(Bytes::new()));
+        if let Some(page) = pages.page(request.uri().path()).await {
+            *response.body_mut() = Full::new(page.body.into());
+            let kind = HeaderValue::from_static(page.content_type);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+        } else {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!("{of}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    struct Greeting;
+
+    impl Pages for Greeting {
+        async fn page(&self, path: &str) -> Option<Page> {
+            (path == "/greeting").then(|| Page {
+                content_type: "text/plain",
+                body: "good day".to_owned(),
+            })
+        }
+    }
+
+    async fn get(path: &str) -> String {
+        let (mut client, server) = duplex(4096);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        answer("a test", server, &Greeting).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_page_is_told_with_its_type_and_another_is_not_found() {
+        let answer = get("/greeting?loud").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(
+            answer.contains("\r\ncontent-type: text/plain\r\n"),
+            "{answer}"
+        );
+        assert!(answer.ends_with("\r\n\r\ngood day"), "{answer}");
+        for path in ["/", "/greeting/", "/other"] {
+            let answer = get(path).await;
+            assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+        }
+    }
+}
