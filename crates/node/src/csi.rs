@@ -1,7 +1,11 @@
 //! What CSI drivers are asked.
 
+mod call;
 mod capabilities;
+mod client;
 mod request;
 
-pub(crate) use capabilities::Capabilities;
+pub(crate) use call::Call;
+pub(crate) use capabilities::{Capabilities, ControllerCapabilities};
+pub(crate) use client::{CallError, Driver};
 pub(crate) use request::{Lacks, Publish, access_mode, capability, context};

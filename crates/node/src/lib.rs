@@ -9,6 +9,8 @@
 //! | `sources` | directories of manifests: what is wanted |
 //! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
+//! | `rpc` | one call on a unix socket |
+//! | `metrics` | what is counted, for Prometheus, and whether it is well |
 //! | `watch` | directories that are looked at again when something changes |
 
 #![forbid(unsafe_code)]
@@ -17,7 +19,9 @@
 mod cli;
 mod csi;
 mod events;
+mod metrics;
 mod objects;
+mod rpc;
 mod settings;
 mod sources;
 mod volumes;

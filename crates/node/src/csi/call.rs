@@ -1,0 +1,72 @@
+//! The calls of CSI that are made here.
+
+use crust_proto::csi::v1::controller_client::ControllerClient;
+use crust_proto::csi::v1::identity_client::IdentityClient;
+use crust_proto::csi::v1::node_client::NodeClient;
+use crust_proto::csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodePublishVolumeResponse, NodeStageVolumeRequest, NodeStageVolumeResponse,
+    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse,
+};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+/// A request, by which its call is known. It may hold secrets: nothing here shows one.
+pub(crate) trait Call: Send + Sized {
+    /// What it is answered with.
+    type Answer: Send;
+
+    /// `/csi.v1.Node/NodeStageVolume`
+    const METHOD: &'static str;
+
+    /// Calls.
+    fn on(
+        channel: Channel,
+        request: Request<Self>,
+    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+}
+
+macro_rules! calls {
+    ($($service:literal $client:ident { $($method:ident $name:literal $request:ident $answer:ident),+ $(,)? })+) => {$($(
+        impl Call for $request {
+            type Answer = $answer;
+
+            const METHOD: &'static str = concat!("/csi.v1.", $service, "/", $name);
+
+            async fn on(channel: Channel, request: Request<Self>) -> Result<Response<$answer>, Status> {
+                $client::new(channel).$method(request).await
+            }
+        }
+    )+)+};
+}
+
+calls! {
+    "Identity" IdentityClient {
+        get_plugin_info "GetPluginInfo" GetPluginInfoRequest GetPluginInfoResponse,
+        get_plugin_capabilities "GetPluginCapabilities" GetPluginCapabilitiesRequest GetPluginCapabilitiesResponse,
+        probe "Probe" ProbeRequest ProbeResponse,
+    }
+    "Controller" ControllerClient {
+        controller_get_capabilities "ControllerGetCapabilities" ControllerGetCapabilitiesRequest ControllerGetCapabilitiesResponse,
+        create_volume "CreateVolume" CreateVolumeRequest CreateVolumeResponse,
+        delete_volume "DeleteVolume" DeleteVolumeRequest DeleteVolumeResponse,
+        controller_expand_volume "ControllerExpandVolume" ControllerExpandVolumeRequest ControllerExpandVolumeResponse,
+    }
+    "Node" NodeClient {
+        node_get_capabilities "NodeGetCapabilities" NodeGetCapabilitiesRequest NodeGetCapabilitiesResponse,
+        node_get_info "NodeGetInfo" NodeGetInfoRequest NodeGetInfoResponse,
+        node_stage_volume "NodeStageVolume" NodeStageVolumeRequest NodeStageVolumeResponse,
+        node_unstage_volume "NodeUnstageVolume" NodeUnstageVolumeRequest NodeUnstageVolumeResponse,
+        node_publish_volume "NodePublishVolume" NodePublishVolumeRequest NodePublishVolumeResponse,
+        node_unpublish_volume "NodeUnpublishVolume" NodeUnpublishVolumeRequest NodeUnpublishVolumeResponse,
+        node_get_volume_stats "NodeGetVolumeStats" NodeGetVolumeStatsRequest NodeGetVolumeStatsResponse,
+        node_expand_volume "NodeExpandVolume" NodeExpandVolumeRequest NodeExpandVolumeResponse,
+    }
+}

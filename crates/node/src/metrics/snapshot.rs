@@ -1,0 +1,157 @@
+//! What is told of the volumes that there are at a moment: nothing is left of those that are gone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::labels::{Claim, State, plugin};
+use crate::objects::Name;
+use crate::volumes::stats::Stats;
+
+/// What is known of a claim's volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeStats {
+    /// Its claim.
+    pub(crate) claim: Name,
+    /// What was told.
+    pub(crate) stats: Stats,
+}
+
+/// All of it at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot(Mutex<Now>);
+
+#[derive(Debug, Default)]
+struct Now {
+    stats: Vec<(Claim, Stats)>,
+    totals: BTreeMap<State, i64>,
+}
+
+impl Snapshot {
+    /// In place of what was told.
+    pub(super) fn set_stats(&self, told: Vec<VolumeStats>) {
+        // A claim that several pods use is told once: two samples of one series are none to Prometheus.
+        let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
+        for VolumeStats { claim, stats } in told {
+            let known = claims.entry(claim).or_insert_with(|| stats.clone());
+            if is_abnormal(&stats) == Some(true) {
+                known.condition = stats.condition;
+            }
+        }
+        let label = |name: Name| Claim {
+            namespace: name.namespace,
+            persistentvolumeclaim: name.name,
+        };
+        let stats = claims.into_iter().map(|(claim, it)| (label(claim), it));
+        self.with(|now| now.stats = stats.collect());
+    }
+
+    /// The driver of each volume.
+    pub(super) fn set_totals<'a>(
+        &self,
+        desired: impl IntoIterator<Item = &'a str>,
+        actual: impl IntoIterator<Item = &'a str>,
+    ) {
+        let mut totals = BTreeMap::new();
+        let mut count = |driver: &str, state| {
+            let plugin_name = plugin(driver);
+            let state = State { plugin_name, state };
+            *totals.entry(state).or_default() += 1;
+        };
+        for driver in desired {
+            count(driver, "desired_state_of_world");
+        }
+        for driver in actual {
+            count(driver, "actual_state_of_world");
+        }
+        self.with(|now| now.totals = totals);
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Now) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn is_abnormal(stats: &Stats) -> Option<bool> {
+    stats.condition.as_ref().map(|it| it.abnormal)
+}
+
+/// What is told of a claim's volume: by what name, what that means, and its value where it is known.
+type Told = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
+
+const ABNORMAL: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
+
+/// The first seven are kubelet's, the last is KEP-2857's name for the one before.
+const TOLD: [Told; 8] = [
+    (
+        "kubelet_volume_stats_capacity_bytes",
+        "Capacity in bytes of the volume",
+        |it| it.bytes.map(|it| it.total),
+    ),
+    (
+        "kubelet_volume_stats_available_bytes",
+        "Number of available bytes in the volume",
+        |it| it.bytes.map(|it| it.available),
+    ),
+    (
+        "kubelet_volume_stats_used_bytes",
+        "Number of used bytes in the volume",
+        |it| it.bytes.map(|it| it.used),
+    ),
+    (
+        "kubelet_volume_stats_inodes",
+        "Maximum number of inodes in the volume",
+        |it| it.inodes.map(|it| it.total),
+    ),
+    (
+        "kubelet_volume_stats_inodes_free",
+        "Number of free inodes in the volume",
+        |it| it.inodes.map(|it| it.available),
+    ),
+    (
+        "kubelet_volume_stats_inodes_used",
+        "Number of used inodes in the volume",
+        |it| it.inodes.map(|it| it.used),
+    ),
+    (
+        "kubelet_volume_stats_health_status_abnormal",
+        ABNORMAL,
+        |it| is_abnormal(it).map(i64::from),
+    ),
+    ("volume_stats_health_status_abnormal", ABNORMAL, |it| {
+        is_abnormal(it).map(i64::from)
+    }),
+];
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        self.with(|now| {
+            for (name, help, value) in TOLD {
+                let stats = now.stats.iter();
+                let known = stats.filter_map(|(claim, stats)| Some((claim, value(stats)?)));
+                gauge(&mut encoder, name, help, known)?;
+            }
+            let totals = now.totals.iter().map(|(state, count)| (state, *count));
+            let help = "Number of volumes in Volume Manager";
+            gauge(&mut encoder, "volume_manager_total_volumes", help, totals)
+        })
+    }
+}
+
+fn gauge<'a, L: EncodeLabelSet + 'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl Iterator<Item = (&'a L, i64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        ConstGauge::new(value).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+use super::*;
+use crate::objects::Name;
+use crate::volumes::stats::{Condition, Space, Stats};
+
+#[track_caller]
+fn assert_told(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
+    }
+}
+
+#[test]
+fn names_labels_and_buckets_are_kubelets() {
+    let metrics = Metrics::new();
+    let method = "/csi.v1.Node/NodeStageVolume";
+    metrics.csi_call("d", method, Code::Ok, Duration::from_millis(200));
+    metrics.csi_call("d", method, Code::Cancelled, Duration::from_secs(700));
+    let second = Duration::from_secs(1);
+    metrics.operation("d", Operation::Mount, true, second);
+    metrics.operation("d", Operation::UnmountDevice, false, second);
+    let call = |code: &str| {
+        format!(
+            "driver_name=\"d\",method_name=\"{method}\",grpc_status_code=\"{code}\",migrated=\"false\"}}"
+        )
+    };
+    let operation = |name: &str, status: &str| {
+        format!(
+            "volume_plugin=\"kubernetes.io/csi:d\",operation_name=\"{name}\",status=\"{status}\",migrated=\"false\"}}"
+        )
+    };
+    let (ok, cancelled) = (call("OK"), call("Canceled"));
+    let (mount, unmount) = (
+        operation("volume_mount", "success"),
+        operation("unmount_device", "fail-unknown"),
+    );
+    assert_told(
+        &metrics.text(),
+        &[
+            "# TYPE csi_operations_seconds histogram",
+            &format!("csi_operations_seconds_count{{{ok} 1"),
+            &format!("csi_operations_seconds_bucket{{le=\"0.1\",{ok} 0"),
+            &format!("csi_operations_seconds_bucket{{le=\"0.25\",{ok} 1"),
+            &format!("csi_operations_seconds_bucket{{le=\"600.0\",{cancelled} 0"),
+            &format!("csi_operations_seconds_bucket{{le=\"+Inf\",{cancelled} 1"),
+            "# TYPE storage_operation_duration_seconds histogram",
+            &format!("storage_operation_duration_seconds_sum{{{mount} 1.0"),
+            &format!("storage_operation_duration_seconds_count{{{unmount} 1"),
+        ],
+    );
+}
+
+#[test]
+fn names_are_the_keps() {
+    let metrics = Metrics::new();
+    metrics.published_deferred();
+    metrics.reconstructed(true);
+    metrics.reconstructed(false);
+    metrics.force_cleaned(true);
+    metrics.orphans_swept(3);
+    metrics.orphans_swept(2);
+    assert_told(
+        &metrics.text(),
+        &[
+            "volumes_published_with_deferred_ops_total 1",
+            "reconstruct_volume_operations_total 2",
+            "reconstruct_volume_operations_errors_total 1",
+            "force_cleaned_failed_volume_operations_total 1",
+            "force_cleaned_failed_volume_operation_errors_total 0",
+            "orphaned_volumes_cleanup_errors_total 2",
+            "# EOF",
+        ],
+    );
+}
+
+fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
+    VolumeStats {
+        claim: Name::new("default", claim),
+        stats: Stats {
+            bytes: Some(Space {
+                total: 100,
+                available: 100 - used,
+                used,
+            }),
+            inodes: None,
+            condition: abnormal.map(|abnormal| Condition {
+                abnormal,
+                message: String::new(),
+            }),
+        },
+    }
+}
+
+#[test]
+fn what_is_known_of_a_volume_is_told_once_and_as_long_as_it_is_there() {
+    let metrics = Metrics::new();
+    metrics.set_volume_stats(vec![
+        told("a", 40, Some(false)),
+        told("b", 50, None),
+        told("a", 40, Some(true)),
+    ]);
+    let text = metrics.text();
+    let of = |claim: &str| format!("{{namespace=\"default\",persistentvolumeclaim=\"{claim}\"}}");
+    let (a, b) = (of("a"), of("b"));
+    assert_told(
+        &text,
+        &[
+            &format!("kubelet_volume_stats_capacity_bytes{a} 100"),
+            &format!("kubelet_volume_stats_available_bytes{a} 60"),
+            &format!("kubelet_volume_stats_used_bytes{a} 40"),
+            &format!("kubelet_volume_stats_used_bytes{b} 50"),
+            &format!("kubelet_volume_stats_health_status_abnormal{a} 1"),
+            &format!("volume_stats_health_status_abnormal{a} 1"),
+        ],
+    );
+    let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(count(&a), 5, "each once: {text}");
+    assert_eq!(count(&b), 3, "no inodes and no condition: {text}");
+    metrics.set_volume_stats(vec![told("b", 51, None)]);
+    let text = metrics.text();
+    assert!(!text.contains(&a), "{text}");
+    assert_told(&text, &[&format!("kubelet_volume_stats_used_bytes{b} 51")]);
+}
+
+#[test]
+fn inodes_have_kubelets_names() {
+    let metrics = Metrics::new();
+    let mut stats = told("a", 0, None);
+    stats.stats.inodes = Some(Space {
+        total: 10,
+        available: 7,
+        used: 3,
+    });
+    metrics.set_volume_stats(vec![stats]);
+    let a = "{namespace=\"default\",persistentvolumeclaim=\"a\"}";
+    assert_told(
+        &metrics.text(),
+        &[
+            &format!("kubelet_volume_stats_inodes{a} 10"),
+            &format!("kubelet_volume_stats_inodes_free{a} 7"),
+            &format!("kubelet_volume_stats_inodes_used{a} 3"),
+        ],
+    );
+}
+
+#[test]
+fn volumes_are_counted_by_their_plugin_and_state() {
+    let metrics = Metrics::new();
+    metrics.set_total_volumes(["d", "d", "e"], ["d"]);
+    let of = |driver: &str, state: &str| {
+        format!(
+            "volume_manager_total_volumes{{plugin_name=\"kubernetes.io/csi:{driver}\",state=\"{state}\"}}"
+        )
+    };
+    let (d, e) = (
+        of("d", "desired_state_of_world"),
+        of("e", "desired_state_of_world"),
+    );
+    let there = of("d", "actual_state_of_world");
+    assert_told(
+        &metrics.text(),
+        &[&format!("{d} 2"), &format!("{e} 1"), &format!("{there} 1")],
+    );
+    metrics.set_total_volumes([], ["d"]);
+    let text = metrics.text();
+    assert!(!text.contains(&d) && text.contains(&there), "{text}");
+}

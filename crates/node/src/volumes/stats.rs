@@ -1,0 +1,106 @@
+//! How full a volume is and how it fares, whoever tells it: a driver or a runtime.
+
+use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse};
+use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsResponse};
+
+/// All that was told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Stats {
+    /// In bytes.
+    pub(crate) bytes: Option<Space>,
+    /// In files and directories.
+    pub(crate) inodes: Option<Space>,
+    /// How it fares.
+    pub(crate) condition: Option<Condition>,
+}
+
+/// How full it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Space {
+    /// All there is.
+    pub(crate) total: i64,
+    /// What a user other than root can still use.
+    pub(crate) available: i64,
+    /// What is used.
+    pub(crate) used: i64,
+}
+
+/// How it fares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// Something is wrong.
+    pub(crate) abnormal: bool,
+    /// What, in a sentence.
+    pub(crate) message: String,
+}
+
+/// The two interfaces have the same messages, each in its own package.
+macro_rules! told_by {
+    ($package:ident, $response:ident) => {
+        impl From<$response> for Stats {
+            fn from(response: $response) -> Self {
+                use $package::volume_usage::Unit;
+                let mut stats = Self::default();
+                for usage in response.usage {
+                    let space = Some(Space {
+                        total: usage.total,
+                        available: usage.available,
+                        used: usage.used,
+                    });
+                    match usage.unit() {
+                        Unit::Bytes => stats.bytes = space,
+                        Unit::Inodes => stats.inodes = space,
+                        Unit::Unknown => {}
+                    }
+                }
+                stats.condition = response.volume_condition.map(|it| Condition {
+                    abnormal: it.abnormal,
+                    message: it.message,
+                });
+                stats
+            }
+        }
+    };
+}
+
+told_by!(csi, NodeGetVolumeStatsResponse);
+told_by!(runtime, RuntimeGetVolumeStatsResponse);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_told_apart() {
+        use csi::volume_usage::Unit;
+        let usage = |unit: i32, total| csi::VolumeUsage {
+            available: 1,
+            total,
+            used: 2,
+            unit,
+        };
+        let stats = Stats::from(NodeGetVolumeStatsResponse {
+            usage: vec![
+                usage(Unit::Inodes.into(), 10),
+                usage(Unit::Unknown.into(), 20),
+                usage(77, 30),
+                usage(Unit::Bytes.into(), 40),
+            ],
+            volume_condition: None,
+            source: String::new(),
+        });
+        let space = |total| {
+            Some(Space {
+                total,
+                available: 1,
+                used: 2,
+            })
+        };
+        let expected = Stats {
+            bytes: space(40),
+            inodes: space(10),
+            condition: None,
+        };
+        assert_eq!(stats, expected);
+    }
+}
