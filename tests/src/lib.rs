@@ -34,7 +34,7 @@ pub mod interrupt;
 pub mod kata;
 pub mod kubelet;
 pub mod kubernetes;
-mod loopdev;
+pub mod loopdev;
 pub mod mounts;
 pub mod node;
 pub mod odd_json;

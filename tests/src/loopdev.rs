@@ -79,7 +79,7 @@ impl LoopDevice {
         let owned = (path.clone(), behind);
         Self {
             number: Device::of(&path).number().to_owned(),
-            _cleanup: Cleanup::register(move || detach(&owned.0, &owned.1)),
+            _cleanup: Cleanup::register(move || put_away(&owned.0, &owned.1)),
             fstype: volume::type_on(&path).unwrap_or("ext4"),
             path,
             file: file.to_owned(),
@@ -236,14 +236,28 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     PathBuf::from(run.stdout.trim())
 }
 
+/// Detaches a device, as an administrator does by hand. One that is in use goes with its last user.
+///
+/// # Panics
+///
+/// When losetup can't.
+#[track_caller]
+pub fn detach(device: &Path) {
+    let _ = losetup_detach(device).success();
+}
+
+fn losetup_detach(device: &Path) -> Run {
+    Run::of(Command::new("losetup").arg("--detach").arg(device))
+}
+
 /// A device that is still in use goes away when the last user does: wait for that. By then its
 /// number may be another test's, so what counts is the file behind it.
-pub(crate) fn detach(device: &Path, file: &Path) -> Vec<String> {
+pub(crate) fn put_away(device: &Path, file: &Path) -> Vec<String> {
     let ours = || backing_file(device).is_some_and(|behind| behind == file);
     if !ours() {
         return Vec::new();
     }
-    let run = Run::of(Command::new("losetup").arg("--detach").arg(device));
+    let run = losetup_detach(device);
     if comes_true(Duration::from_secs(10), || !ours()) {
         return Vec::new();
     }

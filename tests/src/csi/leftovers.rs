@@ -19,7 +19,7 @@ pub(super) fn put_away(kubelet: &Path, data: &Path) -> Vec<String> {
         );
     }
     for (device, file) in loopdev::on_files_below(data) {
-        errors.extend(loopdev::detach(&device, &file));
+        errors.extend(loopdev::put_away(&device, &file));
     }
     errors
 }

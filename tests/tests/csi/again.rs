@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crust_proto::csi::v1::{CreateVolumeRequest, NodePublishVolumeRequest};
 use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem, mount_of};
-use runcrust_tests::{Csi, Delegate, Node, Run, host};
+use runcrust_tests::{Csi, Delegate, Node, Run, host, loopdev};
 use tonic::Code;
 
 use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::{deferring, publishing, refused};
 
 const POD: &str = "45454545-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "45454545-1111-2222-3333-000000000001";
@@ -26,11 +26,7 @@ fn of_both(first: &[&str], then: &[&str], volume: impl Fn(&Csi) -> CsiVolume, is
     let (node, _ops, csi) = deferral(Delegate::Runc, first);
     let volume = volume(&csi);
     let target = csi.target(POD, "pv-1");
-    let request = if is_deferred {
-        deferring(&volume, &target)
-    } else {
-        volume.publish(&target)
-    };
+    let request = publishing(&volume, &target, is_deferred);
     csi.call(volume.stage()).unwrap();
     csi.call(request.clone()).unwrap();
     let what = format!("{first:?}, then {then:?}");
@@ -175,6 +171,5 @@ fn an_image_that_was_replaced_keeps_no_pod_from_its_end() {
     csi.call(volume.unstage()).unwrap();
     csi.call(volume.delete()).unwrap();
     // Nothing by its name is attached any more, so that is the administrator's.
-    let mut losetup = Command::new("losetup");
-    let _ = Run::of(losetup.arg("--detach").arg(old)).success();
+    loopdev::detach(&old);
 }

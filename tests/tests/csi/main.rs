@@ -72,3 +72,12 @@ fn deferring(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest {
         ..volume.publish(target)
     }
 }
+
+/// `NodePublishVolume`, with `defer_fs_ops` or without.
+fn publishing(volume: &CsiVolume, target: &Path, is_deferred: bool) -> NodePublishVolumeRequest {
+    if is_deferred {
+        deferring(volume, target)
+    } else {
+        volume.publish(target)
+    }
+}

@@ -8,7 +8,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, create_request, filesystem, mount_of};
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{host, on_each_delegate, wait_until};
+use runcrust_tests::{host, loopdev, on_each_delegate, wait_until};
 
 use crate::scene::deferral;
 
@@ -78,8 +78,7 @@ on_each_delegate! {
         end([app, sandbox]);
         csi.kill();
         wait_until("the device to be free", PATIENCE, || host::is_free(&csi.device(&volume.id)));
-        let device = csi.device(&volume.id);
-        let _ = runcrust_tests::Run::of(std::process::Command::new("losetup").arg("--detach").arg(&device)).success();
+        loopdev::detach(&csi.device(&volume.id));
         for directory in [node.handler().crust_root(), node.handler().state_dir()] {
             fs::remove_dir_all(&directory).unwrap();
         }

@@ -1,17 +1,15 @@
 //! `NodeUnpublishVolume` of what isn't the volume's: it removes and moves as root, and is told a path.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, host, mounts, undisturbed};
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, host, loopdev, mounts, undisturbed};
 use tonic::Code;
 
 use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::{deferring, publishing, refused};
 
 const POD: &str = "34343434-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "34343434-1111-2222-3333-000000000001";
@@ -173,16 +171,12 @@ fn what_is_below_a_target_is_left_alone() {
 #[test]
 fn a_volume_that_lost_its_device_can_be_given_back() {
     let (_node, _ops, csi) = deferral(Delegate::Runc, &[]);
-    let losetup = |device: &Path| {
-        let mut losetup = Command::new("losetup");
-        let _ = Run::of(losetup.arg("--detach").arg(device)).success();
-    };
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();
     let target = csi.target(POD, "pv-1");
     csi.call(deferring(&deferred, &target)).unwrap();
     let device = csi.device(&deferred.id);
-    losetup(&device);
+    loopdev::detach(&device);
     let unstaged = csi.call(deferred.unstage());
     // Or another test has the number by now.
     if LoopDevice::is_idle(&device) {
@@ -196,7 +190,7 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(raw.stage()).unwrap();
     let node_of_it = csi.target(POD, "pv-2");
     csi.call(raw.publish(&node_of_it)).unwrap();
-    losetup(&csi.device(&raw.id));
+    loopdev::detach(&csi.device(&raw.id));
     csi.call(raw.unpublish(&node_of_it)).unwrap();
     assert!(!node_of_it.exists());
     csi.call(raw.unstage()).unwrap();
@@ -212,7 +206,7 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(plain.unstage()).unwrap();
     csi.call(plain.delete()).unwrap();
     // Nothing by its name is attached any more, so that is the administrator's.
-    losetup(&device);
+    loopdev::detach(&device);
 }
 
 /// The node of a device is what a pod has, and no data: whatever is attached there by now, it goes.
@@ -228,8 +222,7 @@ fn a_block_volume_whose_devices_number_is_anothers_by_now_can_be_given_back() {
         csi.call(raw.stage()).unwrap();
         csi.call(raw.publish(&target)).unwrap();
         let device = csi.device(&raw.id);
-        let mut losetup = Command::new("losetup");
-        let _ = Run::of(losetup.arg("--detach").arg(&device)).success();
+        loopdev::detach(&device);
         let taken = LoopDevice::at(&device, &other);
         if taken.is_none() {
             csi.call(raw.unpublish(&target)).unwrap();
@@ -273,13 +266,7 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
     }
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
-        let publish = |volume: &CsiVolume| {
-            if deferred {
-                deferring(volume, &target)
-            } else {
-                volume.publish(&target)
-            }
-        };
+        let publish = |volume: &CsiVolume| publishing(volume, &target, deferred);
         if deferred {
             ops.kill();
         }
@@ -310,13 +297,7 @@ fn a_volume_that_was_lost_is_not_taken_for_another_one_in_its_place() {
     let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
-        let publish = |volume: &CsiVolume| {
-            if deferred {
-                deferring(volume, &target)
-            } else {
-                volume.publish(&target)
-            }
-        };
+        let publish = |volume: &CsiVolume| publishing(volume, &target, deferred);
         let [lost, other] = ["lost", "other"]
             .map(|name| csi.volume(&format!("{name}-{deferred}"), filesystem("ext4")));
         csi.call(lost.stage()).unwrap();
