@@ -1,5 +1,7 @@
 //! The command line.
 
+mod admit;
+
 use clap::{Parser, Subcommand};
 
 use crate::settings::Settings;
@@ -17,4 +19,6 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the agent
     Serve(Box<Settings>),
+    /// Show which volumes of pods a policy has deferred, without an agent
+    Admit(admit::Admit),
 }

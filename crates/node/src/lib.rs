@@ -4,6 +4,8 @@
 //! | room | what is there |
 //! |---|---|
 //! | `cli`, `settings` | the command line |
+//! | `admission` | which volumes of a pod are deferred, by a policy |
+//! | `claims` | what binds claims to volumes, and makes, grows and destroys those |
 //! | `objects` | what people write: pods, claims, volumes, classes, drivers |
 //! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
 //! | `sources` | directories of manifests: what is wanted |
@@ -16,6 +18,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod admission;
+mod claims;
 mod cli;
 mod csi;
 mod events;
@@ -38,6 +42,7 @@ use cli::{Cli, Command};
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(_) => ExitCode::SUCCESS,
+        Command::Admit(admit) => admit.run(),
     }
 }
 
