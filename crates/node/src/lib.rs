@@ -11,6 +11,7 @@
 //! | `sources` | directories of manifests: what is wanted |
 //! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
+//! | `runtime_assist` | what a runtime is asked about storage by its own interface |
 //! | `rpc` | one call on a unix socket |
 //! | `metrics` | what is counted, for Prometheus, and whether it is well |
 //! | `watch` | directories that are looked at again when something changes |
@@ -26,6 +27,7 @@ mod events;
 mod metrics;
 mod objects;
 mod rpc;
+mod runtime_assist;
 mod settings;
 mod sources;
 mod volumes;

@@ -11,7 +11,8 @@ pub(crate) async fn serve(listener: Listener, metrics: Arc<Metrics>) {
     http::serve("metrics", listener, Told(metrics)).await;
 }
 
-struct Told(Arc<Metrics>);
+/// What is known by then.
+pub(super) struct Told(pub(super) Arc<Metrics>);
 
 impl Pages for Told {
     async fn page(&self, path: &str) -> Option<Page> {

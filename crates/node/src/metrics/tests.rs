@@ -164,3 +164,14 @@ fn volumes_are_counted_by_their_plugin_and_state() {
     let text = metrics.text();
     assert!(!text.contains(&d) && text.contains(&there), "{text}");
 }
+
+#[tokio::test]
+async fn health_and_metrics_have_their_pages() {
+    use crust_serve::http::Pages as _;
+    let told = page::Told(Arc::new(Metrics::new()));
+    let body = async |path| told.page(path).await.map(|page| page.body);
+    assert_eq!(body("/healthz").await.as_deref(), Some("ok"));
+    let metrics = body("/metrics").await.unwrap();
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    assert_eq!(body("/").await, None);
+}
