@@ -3,7 +3,7 @@
 //!
 //! | room | what is there |
 //! |---|---|
-//! | `cli`, `settings` | the command line |
+//! | `cli`, `settings` | the command line; what asks a running agent |
 //! | `admission` | which volumes of a pod are deferred, by a policy |
 //! | `claims` | what binds claims to volumes, and makes, grows and destroys those |
 //! | `objects` | what people write: pods, claims, volumes, classes, drivers |
@@ -42,9 +42,11 @@ use cli::{Cli, Command};
 /// All that the program does; what it returns is the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let Cli { socket, command } = Cli::parse();
+    match command {
         Command::Serve(_) => ExitCode::SUCCESS,
         Command::Admit(admit) => admit.run(),
+        Command::Ask(asked) => cli::ask(asked, &socket),
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `desired`, `actual` | what is wanted, what there is (KEP-3756) |
 //! | `plan` | the next step of each volume |
 //! | `stats` | how full one is and how it fares |
+//! | `shown` | a volume as people are shown it |
 //! | `layout`, `data` | where things are on the disk, and what is written beside them |
 
 pub(crate) mod actual;
@@ -14,6 +15,7 @@ pub(crate) mod data;
 pub(crate) mod desired;
 pub(crate) mod layout;
 pub(crate) mod plan;
+pub(crate) mod shown;
 pub(crate) mod spec;
 pub(crate) mod stats;
 

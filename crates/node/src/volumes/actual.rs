@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::spec::{Lifecycle, VolumeId};
 
 /// Whether a call has told how it is, or ended without a word; after a restart nothing is certain.
@@ -14,7 +16,8 @@ pub(crate) enum Certainty {
 }
 
 /// Who has a published volume's file system mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
     /// The CSI driver, on the host.
     Driver,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, CSIVolumeSource, PersistentVolume, PersistentVolumeClaim,
     SecretReference, Volume,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::objects::manifest::is_name;
 use crate::objects::{Name, Objects, Pod};
@@ -29,7 +30,7 @@ impl fmt::Display for VolumeId {
 }
 
 /// Whether there is a volume before and after the pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Lifecycle {
     /// A `PersistentVolume`.
     Persistent,

@@ -1,0 +1,116 @@
+//! How long ago something was, as kubectl says it: two or three digits of it.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 365 * DAY;
+
+/// Clocks may differ by less than this.
+const AHEAD: Duration = Duration::from_secs(2);
+
+/// Since a moment that an object tells, or doesn't.
+pub(super) fn since(now: SystemTime, then: Option<&Time>) -> String {
+    let age = |then: &Time| of(now, moment(then.0.as_millisecond()));
+    then.map_or_else(|| "<unknown>".to_owned(), age)
+}
+
+/// So many milliseconds after 1970 began.
+pub(super) fn moment(ms: i64) -> SystemTime {
+    let since = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+    SystemTime::UNIX_EPOCH + since
+}
+
+/// From one moment to another.
+pub(super) fn of(now: SystemTime, then: SystemTime) -> String {
+    match now.duration_since(then) {
+        Ok(age) => human(age),
+        Err(ahead) if ahead.duration() < AHEAD => "0s".to_owned(),
+        Err(_) => "<invalid>".to_owned(),
+    }
+}
+
+/// As `duration.HumanDuration` of Kubernetes' libraries.
+fn human(age: Duration) -> String {
+    let seconds = age.as_secs();
+    // A unit, and while there are few of it the next smaller one.
+    let two = |unit: u64, letter: char, smaller: u64, smaller_letter: char| {
+        let (count, rest) = (seconds / unit, seconds % unit / smaller);
+        match rest {
+            0 => format!("{count}{letter}"),
+            _ => format!("{count}{letter}{rest}{smaller_letter}"),
+        }
+    };
+    let one = |unit: u64, letter: char| format!("{}{letter}", seconds / unit);
+    if seconds < 2 * MINUTE {
+        one(1, 's')
+    } else if seconds < 10 * MINUTE {
+        two(MINUTE, 'm', 1, 's')
+    } else if seconds < 3 * HOUR {
+        one(MINUTE, 'm')
+    } else if seconds < 8 * HOUR {
+        two(HOUR, 'h', MINUTE, 'm')
+    } else if seconds < 2 * DAY {
+        one(HOUR, 'h')
+    } else if seconds < 8 * DAY {
+        two(DAY, 'd', HOUR, 'h')
+    } else if seconds < 2 * YEAR {
+        one(DAY, 'd')
+    } else if seconds < 8 * YEAR {
+        two(YEAR, 'y', DAY, 'd')
+    } else {
+        one(YEAR, 'y')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_said_as_kubectl_says_it() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (70, "70s"),
+            (2 * MINUTE - 1, "119s"),
+            (2 * MINUTE, "2m"),
+            (2 * MINUTE + 1, "2m1s"),
+            (10 * MINUTE - 1, "9m59s"),
+            (10 * MINUTE + 1, "10m"),
+            (3 * HOUR - 1, "179m"),
+            (3 * HOUR, "3h"),
+            (3 * HOUR + 59, "3h"),
+            (3 * HOUR + MINUTE, "3h1m"),
+            (8 * HOUR - 1, "7h59m"),
+            (8 * HOUR + 59 * MINUTE, "8h"),
+            (2 * DAY - 1, "47h"),
+            (2 * DAY, "2d"),
+            (2 * DAY + HOUR, "2d1h"),
+            (8 * DAY - 1, "7d23h"),
+            (8 * DAY + 23 * HOUR, "8d"),
+            (2 * YEAR - 1, "729d"),
+            (2 * YEAR + 23 * HOUR, "2y"),
+            (2 * YEAR + DAY, "2y1d"),
+            (8 * YEAR - 1, "7y364d"),
+            (8 * YEAR + 364 * DAY, "8y"),
+            (9 * YEAR, "9y"),
+        ] {
+            assert_eq!(human(Duration::from_secs(seconds)), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn what_comes_is_now_for_a_moment() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let ahead = |millis| of(now, now + Duration::from_millis(millis));
+        assert_eq!(ahead(1), "0s");
+        assert_eq!(ahead(1999), "0s");
+        assert_eq!(ahead(2000), "<invalid>");
+        assert_eq!(since(now, None), "<unknown>");
+        let then: Time = serde_json::from_str("\"1970-01-01T00:00:30Z\"").unwrap();
+        assert_eq!(since(now, Some(&then)), "70s");
+    }
+}

@@ -1,0 +1,136 @@
+//! Objects as YAML and JSON: keys in their alphabet, as kubectl has them.
+
+use serde::Serialize as _;
+use serde_json::{Value, json};
+
+/// Several objects as one.
+pub(in crate::cli) fn list(documents: Vec<Value>) -> Value {
+    let items = Value::Array(documents);
+    json!({
+        "apiVersion": "v1",
+        "items": items,
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+    })
+}
+
+/// Indented by four.
+pub(in crate::cli) fn json(document: &Value) -> String {
+    let mut text = Vec::new();
+    let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, indent);
+    // Memory takes it, and keys are texts.
+    let _ = sorted(document).serialize(&mut serializer);
+    text.push(b'\n');
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// In one line.
+pub(in crate::cli) fn json_line(document: &Value) -> String {
+    format!("{}\n", sorted(document))
+}
+
+/// A text that isn't YAML's to write.
+#[derive(Debug, thiserror::Error)]
+#[error("an object can't be written as YAML: {0}; hint: -o json")]
+pub(in crate::cli) struct YamlError(#[from] serde_saphyr::ser_error::Error);
+
+/// One document, without its mark.
+pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
+    // Texts stay in one line, as they can be looked for.
+    let options = serde_saphyr::ser_options! {
+        folded_wrap_chars: usize::MAX,
+    };
+    let text = serde_saphyr::to_string_with_options(&sorted(document), options);
+    Ok(text?)
+}
+
+fn sorted(document: &Value) -> Value {
+    let mut document = document.clone();
+    document.sort_all_objects();
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Value {
+        json!({
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {"namespace": "default", "name": "web", "labels": {}},
+            "spec": {
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"deferFSMount": true, "claimName": "data"}}],
+                "containers": [{
+                    "name": "app",
+                    "command": ["sh", "-c", "echo yes\nsleep 1\n"],
+                    "args": ["true", "1", "", "a: b"],
+                }],
+            },
+            "status": {"message": "x ".repeat(60), "phase": "Running"},
+        })
+    }
+
+    #[test]
+    fn yaml_is_what_kubectl_writes() {
+        let text = yaml(&pod()).unwrap();
+        let expected = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  labels: {}
+  name: web
+  namespace: default
+spec:
+  containers:
+  - args:
+    - \"true\"
+    - \"1\"
+    - \"\"
+    - \"a: b\"
+    command:
+    - sh
+    - -c
+    - |
+      echo yes
+      sleep 1
+    name: app
+  volumes:
+  - name: v
+    persistentVolumeClaim:
+      claimName: data
+      deferFSMount: true
+";
+        assert!(text.starts_with(expected), "{text}");
+        let again: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(again, pod());
+    }
+
+    #[test]
+    fn several_are_a_list() {
+        let text = yaml(&list(vec![json!({"kind": "Pod"})])).unwrap();
+        let expected =
+            "apiVersion: v1\nitems:\n- kind: Pod\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
+        assert_eq!(text, expected);
+        assert!(yaml(&list(Vec::new())).unwrap().contains("items: []\n"));
+    }
+
+    #[test]
+    fn json_is_indented_by_four_or_one_line() {
+        let document = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": [1]}});
+        let expected = r#"{
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "spec": {
+        "a": [
+            1
+        ]
+    }
+}
+"#;
+        assert_eq!(json(&document), expected);
+        let line = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"spec\":{\"a\":[1]}}\n";
+        assert_eq!(json_line(&document), line);
+    }
+}

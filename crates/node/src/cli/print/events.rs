@@ -1,0 +1,84 @@
+//! Events' tables: that of `kubectl get events`, and that of `kubectl events`.
+
+use std::time::SystemTime;
+
+use k8s_openapi::api::core::v1::Event;
+use serde_json::Value;
+
+use super::{Kinds, PrintError, Row, Shown, typed};
+use crate::cli::age;
+use crate::cli::resource::Resource;
+
+/// kubectl's columns of `get`.
+pub(super) const EVENTS: Kinds = Kinds {
+    columns: &[
+        ("LAST SEEN", Shown::Always),
+        ("TYPE", Shown::Always),
+        ("REASON", Shown::Always),
+        ("OBJECT", Shown::Always),
+        ("SUBOBJECT", Shown::Wide),
+        ("SOURCE", Shown::Wide),
+        ("MESSAGE", Shown::Always),
+        ("FIRST SEEN", Shown::Wide),
+        ("COUNT", Shown::Wide),
+        ("NAME", Shown::Wide),
+    ],
+    rows,
+};
+
+fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+    let event: Event = typed(document)?;
+    let text = |text: Option<String>| text.unwrap_or_default();
+    let object = event.involved_object;
+    let kind = text(object.kind).to_ascii_lowercase();
+    Ok(vec![vec![
+        age::since(now, event.last_timestamp.as_ref()),
+        text(event.type_),
+        text(event.reason),
+        format!("{kind}/{}", text(object.name)),
+        text(object.field_path),
+        text(event.reporting_component),
+        text(event.message).trim().to_owned(),
+        age::since(now, event.first_timestamp.as_ref()),
+        event.count.unwrap_or(1).to_string(),
+        text(event.metadata.name),
+    ]])
+}
+
+/// The line above, of `kubectl events`.
+pub(in crate::cli) fn headers(namespaces: bool) -> Row {
+    let namespace = namespaces.then_some("NAMESPACE");
+    let columns = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
+    let all = namespace.into_iter().chain(columns);
+    all.map(str::to_owned).collect()
+}
+
+/// An event, as `kubectl events` tells it.
+pub(in crate::cli) fn row(
+    document: &Value,
+    namespaces: bool,
+    now: SystemTime,
+) -> Result<Row, PrintError> {
+    let unreadable = |source| PrintError {
+        kind: Resource::Event.one(),
+        source,
+    };
+    let event: Event = typed(document).map_err(unreadable)?;
+    let text = |text: Option<String>| text.unwrap_or_default();
+    let first = age::since(now, event.first_timestamp.as_ref());
+    let last = age::since(now, event.last_timestamp.as_ref());
+    let seen = match event.count {
+        Some(count) if count > 1 => format!("{last} (x{count} over {first})"),
+        _ => first,
+    };
+    let object = event.involved_object;
+    let cells = [
+        seen,
+        text(event.type_),
+        text(event.reason),
+        format!("{}/{}", text(object.kind), text(object.name)),
+        text(event.message).trim().to_owned(),
+    ];
+    let namespace = namespaces.then(|| text(event.metadata.namespace));
+    Ok(namespace.into_iter().chain(cells).collect())
+}

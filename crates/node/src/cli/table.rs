@@ -1,0 +1,100 @@
+//! Rows in columns, as kubectl lays them out.
+
+use std::fmt::Write as _;
+
+/// Of a column, with what is between it and the next.
+const LEAST: usize = 6;
+
+/// Between two columns.
+const GAP: usize = 3;
+
+/// A table that rows come to one after the other: columns grow, and never shrink again.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    widths: Vec<usize>,
+}
+
+impl Table {
+    /// Lines of rows.
+    pub(super) fn lines(&mut self, rows: &[Vec<String>]) -> String {
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| plain(cell)).collect())
+            .collect();
+        for row in &rows {
+            self.widths.resize(self.widths.len().max(row.len()), LEAST);
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count() + GAP);
+            }
+        }
+        let mut text = String::new();
+        for row in &rows {
+            let Some((last, others)) = row.split_last() else {
+                continue;
+            };
+            for (cell, width) in others.iter().zip(&self.widths) {
+                // A text takes all that is written to it.
+                let _ = write!(text, "{cell:width$}");
+            }
+            text += last;
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// One line of a text; nothing in it tells a terminal anything.
+fn plain(cell: &str) -> String {
+    let end = cell.find(['\n', '\r', '\x0c']);
+    let (line, more) = end.map_or((cell, ""), |end| (&cell[..end], "..."));
+    let mut plain = String::with_capacity(cell.len());
+    for letter in line.chars() {
+        match letter {
+            '\x1b' => plain.push_str("^["),
+            letter if letter.is_control() => plain.push(' '),
+            letter => plain.push(letter),
+        }
+    }
+    plain + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|&it| it.to_owned()).collect()
+    }
+
+    #[test]
+    fn columns_are_three_blanks_apart_and_six_wide_at_least() {
+        let rows = [
+            row(&["NAME", "N", "AGE"]),
+            row(&["a-long-name", "1", "5s"]),
+            row(&["ü", "", ""]),
+        ];
+        assert_eq!(
+            Table::default().lines(&rows),
+            "NAME          N     AGE\n\
+             a-long-name   1     5s\n\
+             ü                   \n"
+        );
+    }
+
+    #[test]
+    fn what_comes_later_is_below_what_was_wider() {
+        let mut table = Table::default();
+        assert_eq!(table.lines(&[row(&["long-name", "x"])]), "long-name   x\n");
+        assert_eq!(table.lines(&[row(&["a", "x"])]), "a           x\n");
+        assert_eq!(
+            table.lines(&[row(&["a-longer-name", "x"])]),
+            "a-longer-name   x\n"
+        );
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_no_escape() {
+        let rows = [row(&["one\ntwo", "\x1b[31mred\tand"])];
+        assert_eq!(Table::default().lines(&rows), "one...   ^[[31mred and\n");
+    }
+}
