@@ -166,13 +166,7 @@ impl Csi {
     /// SIGTERM; how it has ended.
     #[track_caller]
     pub fn stop(&self) -> ExitStatus {
-        self.daemon.signal(nix::sys::signal::Signal::SIGTERM);
-        let mut ended = None;
-        wait_until("crust-csi to end", PATIENCE, || {
-            ended = self.daemon.ended();
-            ended.is_some()
-        });
-        ended.expect("it has ended")
+        self.daemon.stop("crust-csi", PATIENCE)
     }
 
     /// Runs it with further arguments beside this one; it has to end by itself.
@@ -235,17 +229,27 @@ impl Csi {
     pub fn created(&self, request: CreateVolumeRequest) -> CsiVolume {
         let capability = request.volume_capabilities[0].clone();
         let created = self.call(request).expect("a volume");
+        let volume = self.provisioned(request);
+        fs::create_dir_all(&volume.staging).expect("a staging directory, which kubelet makes");
+        volume
+    }
+
+    /// The same, without a staging directory: whoever stages it makes one.
+    ///
+    /// # Panics
+    ///
+    /// When it isn't made.
+    #[track_caller]
+    pub fn provisioned(&self, request: CreateVolumeRequest) -> CsiVolume {
         let volume = created
             .volume
             .expect("CreateVolumeResponse.volume is REQUIRED");
-        let volume = CsiVolume {
+        CsiVolume {
             staging: self.staging(&volume.volume_id),
             id: volume.volume_id,
             context: volume.volume_context,
             capacity: volume.capacity_bytes,
             capability,
-        };
-        fs::create_dir_all(&volume.staging).expect("a staging directory, which kubelet makes");
-        volume
+        }
     }
 }

@@ -5,11 +5,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cleanup::Working;
+use crate::wait_until;
 
 /// A daemon's process, shared by a guard and its cleanup.
 #[derive(Debug, Clone)]
@@ -62,6 +64,18 @@ impl Daemon {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).expect("it is there");
+    }
+
+    /// SIGTERM; how it has ended.
+    #[track_caller]
+    pub(crate) fn stop(&self, what: &str, limit: Duration) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        let mut ended = None;
+        wait_until(&format!("{what} to end"), limit, || {
+            ended = self.ended();
+            ended.is_some()
+        });
+        ended.expect("it has ended")
     }
 
     pub(crate) fn kill(&self) {

@@ -6,11 +6,9 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nix::mount::{MntFlags, umount2};
-
 use crate::cleanup::{Cleanup, Working};
-use crate::host;
 use crate::wait::comes_true;
+use crate::{host, mounts};
 
 /// A temporary directory, mode 0755, under a short name (a Unix socket's path below it has to fit
 /// into 107 bytes). When dropped, mounts left below it are taken off, and it is removed;
@@ -123,17 +121,10 @@ pub(crate) fn unique(prefix: &str) -> String {
 /// Takes off what is mounted below `root` and removes it. A mount that stays would lead
 /// `remove_dir_all` into other people's files, so then nothing is removed.
 fn remove(root: &Path) -> Vec<String> {
-    let mut errors = Vec::new();
     if std::env::var_os("RUNCRUST_KEEP").is_some() {
         return vec![format!("kept {}", root.display())];
     }
-    for mount in host::mounts_below(root).iter().rev() {
-        let result = umount2(mount, MntFlags::UMOUNT_NOFOLLOW)
-            .or_else(|_| umount2(mount, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH));
-        if let Err(error) = result {
-            errors.push(format!("umount {}: {error}", mount.display()));
-        }
-    }
+    let mut errors = mounts::take_off_below(root);
     let left = host::mounts_below(root);
     if left.is_empty() {
         // When the process is interrupted, the test may still write here for a moment.

@@ -29,6 +29,7 @@ pub mod grammar;
 mod handler;
 pub mod host;
 mod hung;
+pub mod http;
 pub mod installed;
 pub mod interrupt;
 pub mod kata;

@@ -1,11 +1,13 @@
 //! Mounts that tests make, and mount namespaces where nobody else sees them.
 
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use nix::mount::MsFlags;
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sched::{CloneFlags, unshare};
+
+use crate::host;
 
 const NOTHING: Option<&str> = None;
 
@@ -39,6 +41,19 @@ pub fn tmpfs(at: &Path) {
 pub fn bind(from: &Path, to: &Path) {
     let mounted = nix::mount::mount(Some(from), to, NOTHING, MsFlags::MS_BIND, NOTHING);
     mounted.unwrap_or_else(|error| panic!("bind {}: {error}", to.display()));
+}
+
+/// Takes off what is mounted at and below a directory, the last first; what can't be is told. Of one that is in
+/// use the place is freed all the same.
+pub(crate) fn take_off_below(root: &Path) -> Vec<String> {
+    let take_off = |mount: &PathBuf| {
+        let off = umount2(mount, MntFlags::UMOUNT_NOFOLLOW)
+            .or_else(|_| umount2(mount, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH));
+        let error = off.err()?;
+        Some(format!("umount {}: {error}", mount.display()))
+    };
+    let mounts = host::mounts_below(root);
+    mounts.iter().rev().filter_map(take_off).collect()
 }
 
 /// Gives this thread a mount namespace of its own: what is mounted in it from here on, no one else

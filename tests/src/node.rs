@@ -213,9 +213,7 @@ impl Node {
 
     /// The crust directory's entry of a target path.
     pub fn entry(&self, target: &Path) -> PathBuf {
-        let digest = <sha2::Sha256 as sha2::Digest>::digest(utf8(target).as_bytes());
-        let name = digest.iter().map(|byte| format!("{byte:02x}"));
-        self.handler.crust_root().join(name.collect::<String>())
+        self.handler.crust_root().join(digest(utf8(target)))
     }
 
     /// A volume's lock file, which is there from its first use on.
@@ -314,6 +312,13 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
             files.push(entry.path());
         }
     }
+}
+
+/// A text's SHA-256, as names of directories have it.
+pub(crate) fn digest(text: &str) -> String {
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
+    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+    digits.collect::<Vec<_>>().concat()
 }
 
 /// A path as an argument.

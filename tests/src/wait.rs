@@ -48,7 +48,16 @@ pub(crate) fn on_this_machine(limit: Duration) -> Duration {
 }
 
 /// Whether `condition` holds before `limit` has passed; for guards, which never panic.
-pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+pub fn comes_true(limit: Duration, condition: impl FnMut() -> bool) -> bool {
+    comes_true_by_looks(INTERVAL, limit, condition)
+}
+
+/// The same where a look is a program's run, or a question to a daemon.
+pub(crate) fn comes_true_by_looks(
+    interval: Duration,
+    limit: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> bool {
     let start = Instant::now();
     let limit = on_this_machine(limit);
     loop {
@@ -58,6 +67,6 @@ pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
         if start.elapsed() >= limit {
             return false;
         }
-        sleep(INTERVAL);
+        sleep(interval);
     }
 }

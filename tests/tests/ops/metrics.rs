@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 
+use runcrust_tests::http::get;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, wait_until};
@@ -14,16 +15,6 @@ use tonic::Code::{DeadlineExceeded, FailedPrecondition, InvalidArgument};
 use crate::cli::Scene;
 use crate::reconcile::temporary;
 use crate::refused;
-
-/// The answer to `GET <path>`: its head and body.
-fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    (head.to_owned(), body.to_owned())
-}
 
 /// The value of a metric, with its labels in the order of the text.
 #[track_caller]

@@ -1,0 +1,18 @@
+//! A question by HTTP.
+
+use std::io::{Read, Write};
+
+/// The answer to `GET <path>`: its head and body.
+///
+/// # Panics
+///
+/// When there is none.
+#[track_caller]
+pub fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
