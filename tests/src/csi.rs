@@ -3,6 +3,7 @@
 mod calls;
 mod leftovers;
 mod places;
+mod relay;
 mod volume;
 
 use std::fs;
@@ -16,6 +17,7 @@ use tonic::Status;
 
 pub use self::calls::{Call, CsiClient};
 use self::leftovers::put_away;
+pub use self::relay::{Moment, Relay};
 pub use self::volume::{CsiVolume, block, capability, create_request, filesystem, mount_of};
 use crate::cleanup::{Cleanup, Working};
 use crate::daemon::Daemon;
@@ -227,8 +229,6 @@ impl Csi {
     /// When it isn't made.
     #[track_caller]
     pub fn created(&self, request: CreateVolumeRequest) -> CsiVolume {
-        let capability = request.volume_capabilities[0].clone();
-        let created = self.call(request).expect("a volume");
         let volume = self.provisioned(request);
         fs::create_dir_all(&volume.staging).expect("a staging directory, which kubelet makes");
         volume
@@ -241,6 +241,8 @@ impl Csi {
     /// When it isn't made.
     #[track_caller]
     pub fn provisioned(&self, request: CreateVolumeRequest) -> CsiVolume {
+        let capability = request.volume_capabilities[0].clone();
+        let created = self.call(request).expect("a volume");
         let volume = created
             .volume
             .expect("CreateVolumeResponse.volume is REQUIRED");

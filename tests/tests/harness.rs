@@ -1,11 +1,16 @@
 //! The harness itself, proved on plain runc and crun: what the other suites rely on.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
+use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
+use runcrust_tests::csi::{Csi, CsiClient, Moment, Relay, filesystem};
 use runcrust_tests::{
-    Bundle, Container, Containerd, Runtime, TestDir, cgroup, on_each_delegate, process, wait_until,
+    Bundle, Container, Containerd, Delegate, Node, Runtime, TestDir, cgroup, host,
+    on_each_delegate, process, wait_until,
 };
+use tonic::{Code, Status};
 
 on_each_delegate! {
     fn a_pod_with_an_app_runs(delegate: Delegate) {
@@ -109,4 +114,54 @@ on_each_delegate! {
         assert!(!process::is_alive(pid));
         assert_eq!(cgroup::directories(&cgroup), <[std::path::PathBuf; 0]>::default());
     }
+}
+
+#[test]
+fn a_relay_hears_what_a_driver_is_asked_refuses_it_and_holds_it_up() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    let relay = Relay::start(&csi.socket().with_file_name("relay.sock"), csi.socket());
+    let client = CsiClient::of(relay.socket());
+    let volume = csi.volume("pv-1", filesystem("ext4"));
+    let target = csi.target("uid-1", "pv-1");
+    let mounted = || host::mounts_below(&target).len();
+
+    relay.refuse::<NodeStageVolumeRequest>(Status::unavailable("a test"));
+    let refused = client.call(volume.stage()).unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::Unavailable, "a test")
+    );
+    assert_eq!(
+        csi.devices(&volume.id),
+        <[std::path::PathBuf; 0]>::default()
+    );
+    relay.heal();
+    client.call(volume.stage()).unwrap();
+
+    relay.hold::<NodePublishVolumeRequest>(Moment::Before);
+    thread::scope(|scope| {
+        let client = CsiClient::of(relay.socket());
+        let (volume, target) = (&volume, &target);
+        let call = scope.spawn(move || client.call(volume.publish(target)));
+        relay.wait_held(Moment::Before);
+        assert_eq!(mounted(), 0);
+        relay.hold::<NodePublishVolumeRequest>(Moment::After);
+        relay.wait_held(Moment::After);
+        assert_eq!(mounted(), 1);
+        assert!(!call.is_finished());
+        relay.heal();
+        call.join().unwrap().unwrap();
+    });
+    csi.restart(&[]);
+    client
+        .call(volume.unpublish(&target))
+        .expect("another driver answers");
+    let publish: Vec<NodePublishVolumeRequest> = relay.heard();
+    assert_eq!(publish, [volume.publish(&target)]);
+    let steps = ["Stage", "Stage", "Publish", "Unpublish"];
+    assert_eq!(
+        relay.steps(),
+        steps.map(|it| format!("Node{it}VolumeRequest"))
+    );
 }

@@ -31,7 +31,10 @@ use crate::wait::on_this_machine;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A request that a CSI plugin answers.
-pub trait Call: Clone + Debug + Send + 'static {
+pub trait Call: Clone + Debug + Send + Sync + 'static {
+    /// The request's own name.
+    const NAME: &'static str;
+
     /// The answer.
     type Answer: Debug + Send;
 
@@ -45,6 +48,8 @@ pub trait Call: Clone + Debug + Send + 'static {
 macro_rules! calls {
     ($($client:ident $method:ident $request:ident $answer:ident),+ $(,)?) => {$(
         impl Call for $request {
+            const NAME: &'static str = stringify!($request);
+
             type Answer = $answer;
 
             async fn on(self, channel: Channel) -> Result<Response<$answer>, Status> {
@@ -134,9 +139,14 @@ impl CsiClient {
     }
 
     fn channel(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("unix:{}", self.socket.display()));
-        let endpoint = endpoint.expect("a socket's path");
         let _inside = self.runtime.enter();
-        endpoint.timeout(on_this_machine(DEADLINE)).connect_lazy()
+        channel(&self.socket)
     }
+}
+
+/// A connection to a driver, made when it is first used. To be asked for inside of a runtime.
+pub(super) fn channel(socket: &Path) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+    let endpoint = endpoint.expect("a socket's path");
+    endpoint.timeout(on_this_machine(DEADLINE)).connect_lazy()
 }

@@ -1,0 +1,266 @@
+//! A socket before a driver's: what is asked there is heard, and may be refused or held up.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crust_proto::csi::v1::identity_server::{Identity, IdentityServer};
+use crust_proto::csi::v1::node_server::{Node, NodeServer};
+use crust_proto::csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeExpandVolumeRequest,
+    NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, ProbeRequest,
+};
+use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::calls::{Call, channel};
+use crate::node::PATIENCE;
+use crate::wait_until;
+
+/// When a call is held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The driver hasn't heard of it.
+    Before,
+    /// The driver has done it; whoever called doesn't know.
+    After,
+}
+
+/// It stands for a driver, and hands on what is asked of its node: to whoever listens at the driver's socket by then.
+#[derive(Debug)]
+pub struct Relay {
+    socket: PathBuf,
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+impl Relay {
+    /// One that listens there, before a driver that needn't be there yet.
+    ///
+    /// # Panics
+    ///
+    /// When it can't listen.
+    pub fn start(socket: &Path, driver: &Path) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a tokio runtime");
+        let shared = Arc::new(Shared {
+            driver: driver.to_owned(),
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+        });
+        let _ = fs::remove_file(socket);
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::bind(socket).expect("a relay's socket")
+        };
+        let ear = Ear(Arc::clone(&shared));
+        let serve = Server::builder()
+            .add_service(IdentityServer::new(ear.clone()))
+            .add_service(NodeServer::new(ear))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        runtime.spawn(serve);
+        Self {
+            socket: socket.to_owned(),
+            shared,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What was asked so, the last last.
+    pub fn heard<C: Call>(&self) -> Vec<C> {
+        let state = self.shared.state();
+        let requests = state.heard.iter();
+        requests
+            .filter_map(|(_, it)| it.downcast_ref::<C>().cloned())
+            .collect()
+    }
+
+    /// What changes a volume and was asked, by the requests' names; the last last.
+    pub fn steps(&self) -> Vec<&'static str> {
+        const CHANGES: [&str; 5] = [
+            NodeStageVolumeRequest::NAME,
+            NodePublishVolumeRequest::NAME,
+            NodeExpandVolumeRequest::NAME,
+            NodeUnpublishVolumeRequest::NAME,
+            NodeUnstageVolumeRequest::NAME,
+        ];
+        let state = self.shared.state();
+        let names = state.heard.iter().map(|(name, _)| *name);
+        names.filter(|name| CHANGES.contains(name)).collect()
+    }
+
+    /// Forgets what was asked.
+    pub fn forget(&self) {
+        self.shared.state().heard.clear();
+    }
+
+    /// Answers each such call by an error, and the driver hears nothing of it: until [`Self::heal`].
+    pub fn refuse<C: Call>(&self, status: Status) {
+        self.set::<C>(Fault::Refused(status));
+    }
+
+    /// Holds up each such call, until [`Self::heal`]; one that is held up at the other moment goes on.
+    pub fn hold<C: Call>(&self, moment: Moment) {
+        self.set::<C>(Fault::Held(moment));
+    }
+
+    /// Waits until a call is held up at that moment.
+    ///
+    /// # Panics
+    ///
+    /// When none is for long.
+    #[track_caller]
+    pub fn wait_held(&self, moment: Moment) {
+        wait_until("a call to be held up", PATIENCE, || {
+            self.shared.state().held.contains(&moment)
+        });
+    }
+
+    /// Lets all calls go on.
+    pub fn heal(&self) {
+        self.shared.state().faults.clear();
+        self.shared.changed.send_replace(());
+    }
+
+    fn set<C: Call>(&self, fault: Fault) {
+        self.shared.state().faults.insert(C::NAME, fault);
+        self.shared.changed.send_replace(());
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Whoever is connected may stay so.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    driver: PathBuf,
+    state: Mutex<State>,
+    /// Told when there are other faults.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    heard: Vec<(&'static str, Box<dyn Any + Send>)>,
+    faults: BTreeMap<&'static str, Fault>,
+    /// Of each call that is held up now.
+    held: Vec<Moment>,
+}
+
+#[derive(Debug, Clone)]
+enum Fault {
+    Refused(Status),
+    Held(Moment),
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault<C: Call>(&self) -> Option<Fault> {
+        self.state().faults.get(C::NAME).cloned()
+    }
+
+    async fn pass<C: Call>(&self, moment: Moment) {
+        let mut changed = self.changed.subscribe();
+        let is_held = || matches!(self.fault::<C>(), Some(Fault::Held(it)) if it == moment);
+        if is_held() {
+            let _held = Held::note(self, moment);
+            while is_held() && changed.changed().await.is_ok() {}
+        }
+    }
+}
+
+/// A call that is held up; its caller may leave meanwhile.
+struct Held<'s>(&'s Shared, Moment);
+
+impl<'s> Held<'s> {
+    fn note(shared: &'s Shared, moment: Moment) -> Self {
+        shared.state().held.push(moment);
+        Self(shared, moment)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let this = state.held.iter().position(|it| *it == self.1);
+        this.map(|at| state.held.swap_remove(at));
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Ear(Arc<Shared>);
+
+impl Ear {
+    async fn hand_on<C: Call>(&self, request: Request<C>) -> Result<Response<C::Answer>, Status> {
+        let request = request.into_inner();
+        let shared = &self.0;
+        let heard: Box<dyn Any + Send> = Box::new(request.clone());
+        shared.state().heard.push((C::NAME, heard));
+        if let Some(Fault::Refused(status)) = shared.fault::<C>() {
+            return Err(status);
+        }
+        shared.pass::<C>(Moment::Before).await;
+        // Each by a connection of its own: the driver may have been replaced.
+        let answer = request.on(channel(&shared.driver)).await;
+        shared.pass::<C>(Moment::After).await;
+        answer
+    }
+}
+
+macro_rules! handed_on {
+    ($service:ident: $($method:ident $request:ident),+ $(,)?) => {
+        #[tonic::async_trait]
+        impl $service for Ear {$(
+            async fn $method(
+                &self,
+                request: Request<$request>,
+            ) -> Result<Response<<$request as Call>::Answer>, Status> {
+                self.hand_on(request).await
+            }
+        )+}
+    };
+}
+
+handed_on! {
+    Identity:
+    get_plugin_info GetPluginInfoRequest,
+    get_plugin_capabilities GetPluginCapabilitiesRequest,
+    probe ProbeRequest,
+}
+
+handed_on! {
+    Node:
+    node_stage_volume NodeStageVolumeRequest,
+    node_unstage_volume NodeUnstageVolumeRequest,
+    node_publish_volume NodePublishVolumeRequest,
+    node_unpublish_volume NodeUnpublishVolumeRequest,
+    node_get_volume_stats NodeGetVolumeStatsRequest,
+    node_expand_volume NodeExpandVolumeRequest,
+    node_get_capabilities NodeGetCapabilitiesRequest,
+    node_get_info NodeGetInfoRequest,
+}
