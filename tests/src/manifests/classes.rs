@@ -1,0 +1,130 @@
+//! Classes, and what kubelet has to know of a driver.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use super::Flow;
+use crate::csi::DRIVER;
+use crate::node::utf8;
+
+/// A `StorageClass` of the harness's driver.
+#[derive(Debug, Clone)]
+pub struct StorageClass {
+    name: String,
+    allow_runtime_assisted_mount: Option<bool>,
+}
+
+impl StorageClass {
+    /// One by this name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            allow_runtime_assisted_mount: None,
+        }
+    }
+
+    /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
+    #[must_use]
+    pub fn allow_runtime_assisted_mount(mut self, allow: bool) -> Self {
+        self.allow_runtime_assisted_mount = Some(allow);
+        self
+    }
+}
+
+impl Display for StorageClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        write!(
+            f,
+            "\
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: {name}
+provisioner: {DRIVER}
+volumeBindingMode: WaitForFirstConsumer
+"
+        )?;
+        if let Some(allow) = self.allow_runtime_assisted_mount {
+            writeln!(f, "allowRuntimeAssistedMount: {allow}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A `RuntimeClass`.
+#[derive(Debug, Clone)]
+pub struct RuntimeClass {
+    name: String,
+    handler: String,
+    fs_mgmt_socket: Option<String>,
+}
+
+impl RuntimeClass {
+    /// Of a handler that the container runtime knows.
+    pub fn new(name: &str, handler: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            handler: handler.to_owned(),
+            fs_mgmt_socket: None,
+        }
+    }
+
+    /// `fsMgmtSocket` (KEP-2857's earlier draft): where the handler answers.
+    #[must_use]
+    pub fn fs_mgmt_socket(mut self, socket: &Path) -> Self {
+        self.fs_mgmt_socket = Some(utf8(socket).to_owned());
+        self
+    }
+}
+
+impl Display for RuntimeClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, handler, .. } = self;
+        write!(
+            f,
+            "\
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: {name}
+handler: {handler}
+"
+        )?;
+        if let Some(socket) = &self.fs_mgmt_socket {
+            writeln!(f, "fsMgmtSocket: {}", Flow(socket))?;
+        }
+        Ok(())
+    }
+}
+
+/// The `CSIDriver` of the harness's driver.
+#[derive(Debug, Clone)]
+pub struct CsiDriver {
+    fs_group_policy: &'static str,
+}
+
+impl CsiDriver {
+    /// With its `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
+    pub fn with(fs_group_policy: &'static str) -> Self {
+        Self { fs_group_policy }
+    }
+}
+
+impl Display for CsiDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = self.fs_group_policy;
+        write!(
+            f,
+            "\
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata:
+  name: {DRIVER}
+spec:
+  attachRequired: false
+  fsGroupPolicy: {policy}
+"
+        )
+    }
+}

@@ -1,0 +1,133 @@
+//! Storage, and a request for it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use crust_proto::csi::v1::volume_capability::AccessType;
+
+use super::Flow;
+use crate::csi::{CsiVolume, DRIVER};
+
+/// A `PersistentVolume` of a volume that was created.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    name: String,
+    handle: String,
+    attributes: BTreeMap<String, String>,
+    fs_type: String,
+    mount_options: Vec<String>,
+    modes: Vec<String>,
+    class: String,
+    capacity: i64,
+}
+
+/// A `PersistentVolumeClaim` that is bound to it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    name: String,
+    volume: Volume,
+}
+
+impl Volume {
+    /// `ReadWriteOnce`, of no class.
+    ///
+    /// # Panics
+    ///
+    /// When it was created as a block device.
+    pub fn new(name: &str, volume: &CsiVolume) -> Self {
+        let Some(AccessType::Mount(mount)) = &volume.capability.access_type else {
+            panic!("a block volume");
+        };
+        Self {
+            name: name.to_owned(),
+            handle: volume.id.clone(),
+            attributes: volume.context.clone().into_iter().collect(),
+            fs_type: mount.fs_type.clone(),
+            mount_options: mount.mount_flags.clone(),
+            modes: vec!["ReadWriteOnce".to_owned()],
+            class: String::new(),
+            capacity: volume.capacity,
+        }
+    }
+
+    /// Of a class.
+    #[must_use]
+    pub fn class(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.class);
+        self
+    }
+
+    /// With one access mode.
+    #[must_use]
+    pub fn mode(mut self, mode: &str) -> Self {
+        self.modes = vec![mode.to_owned()];
+        self
+    }
+
+    /// In bytes: what the storage side has grown to.
+    #[must_use]
+    pub fn capacity(mut self, bytes: i64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// The claim that is bound to it, and asks for as much.
+    pub fn claim(&self, name: &str) -> Claim {
+        Claim {
+            name: name.to_owned(),
+            volume: self.clone(),
+        }
+    }
+}
+
+impl Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, handle, .. } = self;
+        let capacity = Flow(self.capacity.to_string());
+        let [modes, options] = [&self.modes, &self.mount_options].map(Flow);
+        let [class, fs_type] = [&self.class, &self.fs_type].map(Flow);
+        let attributes = Flow(&self.attributes);
+        write!(
+            f,
+            "\
+apiVersion: v1
+kind: PersistentVolume
+metadata:
+  name: {name}
+spec:
+  accessModes: {modes}
+  capacity: {{storage: {capacity}}}
+  storageClassName: {class}
+  mountOptions: {options}
+  csi:
+    driver: {DRIVER}
+    volumeHandle: {handle}
+    fsType: {fs_type}
+    volumeAttributes: {attributes}
+"
+        )
+    }
+}
+
+impl Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, volume } = self;
+        let capacity = Flow(volume.capacity.to_string());
+        let (modes, class) = (Flow(&volume.modes), Flow(&volume.class));
+        let volume = &volume.name;
+        write!(
+            f,
+            "\
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {name}
+spec:
+  accessModes: {modes}
+  storageClassName: {class}
+  volumeName: {volume}
+  resources: {{requests: {{storage: {capacity}}}}}
+"
+        )
+    }
+}

@@ -1,0 +1,126 @@
+//! What is written is what Kubernetes' types have, but for the KEPs' fields.
+
+use std::path::Path;
+
+use crust_proto::csi::v1::volume_capability::MountVolume;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::node::v1 as node;
+use k8s_openapi::api::storage::v1 as storage;
+use serde_json::Value;
+
+use super::*;
+use crate::csi::{CsiVolume, filesystem, mount_of};
+use crate::kubernetes::{strictly, yaml};
+
+/// A document, without one of the KEPs' fields, which has to be there.
+fn without(document: &str, at: &str, field: &str) -> Value {
+    let mut document = yaml(document);
+    let object = document.pointer_mut(at).and_then(Value::as_object_mut);
+    let removed = object.and_then(|it| it.remove(field));
+    assert!(removed.is_some(), "{field} isn't at {at}: {document}");
+    document
+}
+
+fn created() -> CsiVolume {
+    let mut capability = filesystem("ext4");
+    *mount_of(&mut capability) = MountVolume {
+        fs_type: "ext4".to_owned(),
+        mount_flags: vec!["nobarrier".to_owned()],
+        ..MountVolume::default()
+    };
+    CsiVolume {
+        id: "crust-0".to_owned(),
+        context: [("crust.dev/defer".to_owned(), "true".to_owned())].into(),
+        capacity: 32 << 20,
+        capability,
+        staging: "/staging".into(),
+    }
+}
+
+#[test]
+fn classes_are_kubernetes_own() {
+    let class = StorageClass::new("fast-storage");
+    let read: storage::StorageClass = strictly(&yaml(&class.to_string())).unwrap();
+    assert_eq!(read.provisioner, crate::csi::DRIVER);
+    let text = class.allow_runtime_assisted_mount(true).to_string();
+    let plain = without(&text, "", "allowRuntimeAssistedMount");
+    let _: storage::StorageClass = strictly(&plain).unwrap();
+
+    let class = RuntimeClass::new("microvm", "crust");
+    let read: node::RuntimeClass = strictly(&yaml(&class.to_string())).unwrap();
+    assert_eq!(read.handler, "crust");
+    let text = class.fs_mgmt_socket(Path::new("/run/c")).to_string();
+    assert_eq!(yaml(&text)["fsMgmtSocket"], "/run/c");
+    let _: node::RuntimeClass = strictly(&without(&text, "", "fsMgmtSocket")).unwrap();
+
+    let driver: storage::CSIDriver = strictly(&yaml(&CsiDriver::with("None").to_string())).unwrap();
+    assert_eq!(driver.spec.fs_group_policy.as_deref(), Some("None"));
+}
+
+#[test]
+fn a_claim_is_bound_to_what_was_created() {
+    let volume = Volume::new("pv-1", &created())
+        .class("fast")
+        .mode("ReadWriteOncePod");
+    let claim = volume.claim("data").to_string();
+    let read: core::PersistentVolume = strictly(&yaml(&volume.to_string())).unwrap();
+    let spec = read.spec.unwrap();
+    assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOncePod"]);
+    assert_eq!(spec.mount_options.unwrap(), ["nobarrier"]);
+    assert_eq!(spec.capacity.unwrap()["storage"].0, "33554432");
+    let csi = spec.csi.unwrap();
+    assert_eq!(
+        (csi.volume_handle.as_str(), csi.fs_type.as_deref()),
+        ("crust-0", Some("ext4"))
+    );
+    assert_eq!(csi.volume_attributes.unwrap()["crust.dev/defer"], "true");
+    let claim: core::PersistentVolumeClaim = strictly(&yaml(&claim)).unwrap();
+    assert_eq!(claim.spec.unwrap().volume_name.as_deref(), Some("pv-1"));
+}
+
+#[test]
+fn a_pod_has_what_it_was_given() {
+    let plain: core::Pod = strictly(&yaml(&Pod::new("web").to_string())).unwrap();
+    assert_eq!(plain.spec.unwrap().host_network, Some(true));
+
+    let pod = Pod::new("web")
+        .class("microvm")
+        .restart_policy("Never")
+        .fs_group(100)
+        .change_policy("OnRootMismatch")
+        .script("echo \"it's: {a}\"\nsleep 1")
+        .deferred("data")
+        .claim_as("logs", "readOnly: true")
+        .volume("inline", "csi: {driver: csi.example}")
+        .mount("data", "/data")
+        .mount_as("data", "/part", "subPath: a/b, readOnly: true");
+    let document = without(
+        &pod.to_string(),
+        "/spec/volumes/0/persistentVolumeClaim",
+        "deferFSMount",
+    );
+    let read: core::Pod = strictly(&document).unwrap();
+    assert_eq!(read.metadata.uid, Some(pod.uid()));
+    let spec = read.spec.unwrap();
+    assert_eq!(spec.runtime_class_name.as_deref(), Some("microvm"));
+    let security = spec.security_context.unwrap();
+    assert_eq!(security.fs_group, Some(100));
+    let volumes = spec.volumes.unwrap();
+    let names: Vec<&str> = volumes.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["data", "logs", "inline"]);
+    let app = &spec.containers[0];
+    let script = app.command.as_ref().unwrap().last().unwrap();
+    assert_eq!(script, "echo \"it's: {a}\"\nsleep 1");
+    let mounts = app.volume_mounts.as_ref().unwrap();
+    assert_eq!(mounts[1].sub_path.as_deref(), Some("a/b"));
+}
+
+#[test]
+fn a_file_has_several_documents() {
+    let class = RuntimeClass::new("microvm", "crust");
+    let pod = Pod::new("web");
+    let text = documents(&[&class, &pod]);
+    let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let kinds: Vec<&Value> = read.iter().map(|it| &it["kind"]).collect();
+    assert_eq!(kinds, ["RuntimeClass", "Pod"]);
+}
