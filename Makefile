@@ -78,11 +78,11 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
-build: ## Build runcrust, crust-mount-hook, crust_ops and crust-csi, static, into target/
+build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
 		--target $(TARGET) --package runcrust --package crust-mount-hook --package crust-ops \
-		--package crust-csi
+		--package crust-csi --package crust-node
 
 .PHONY: check
 check: ## Formatting, lints, licences, documentation, dependencies of what starts often
@@ -198,7 +198,7 @@ manuals: ## Write the manual pages and the shells' completions into target/manua
 # By rename: pods that run call them at any time.
 .PHONY: install
 install: build manuals install-units ## Install the programs and systemd's units below PREFIX (/usr/local)
-	@for program in crust-mount-hook runcrust crust_ops crust-csi; do \
+	@for program in crust-mount-hook runcrust crust_ops crust-csi crustlet; do \
 		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
 		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
 	done

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Builds the disk that the guest takes its tests from:
 #
-#   sh vm-image/payload.sh IMAGE ARCHIVE NEXTEST CSI PACKAGE.deb…
+#   sh vm-image/payload.sh IMAGE ARCHIVE NEXTEST PROGRAMS PACKAGE.deb…
 #
 # ARCHIVE is NEXTEST's, a program, of this workspace; the PACKAGEs are those that the node has installed,
-# and CSI the driver, which is in none of them.
+# and PROGRAMS the directory that has those which are in none of them.
 # VM_FILTER is a filterset of nextest's for tests to run in place of the profile's.
 set -eu
 
-image=$1 archive=$2 nextest=$3 csi=$4
+image=$1 archive=$2 nextest=$3 programs=$4
 shift 4
 workspace=$(dirname "$0")/..
 
@@ -18,7 +18,7 @@ trap 'rm -rf --one-file-system "$payload"' EXIT
 trap 'exit 1' HUP INT TERM
 mkdir "$payload/packages" "$payload/programs" "$payload/tests" "$payload/workspace"
 cp "$@" "$payload/packages"
-cp "$csi" "$payload/programs"
+cp "$programs/crust-csi" "$programs/crustlet" "$payload/programs"
 cp "$nextest" "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
 # Every package's tests are listed and run in its directory, as everywhere; some read what is deployed.

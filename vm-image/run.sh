@@ -33,7 +33,7 @@ if [ "$what" = test ]; then
 fi
 node=$(sh "$here/node.sh" "$directory" "$@" 9>&-)
 sh "$here/payload.sh" "$directory/payload.img" "$directory/tests.tar.zst" \
-    "$(command -v cargo-nextest)" target/deb/tree/usr/bin/crust-csi "$@" 9>&-
+    "$(command -v cargo-nextest)" target/deb/tree/usr/bin "$@" 9>&-
 if [ "$what" = test ]; then
     # In its place, so that a signal to this script is the guest's end.
     exec sh "$here/boot.sh" "$node" "$directory/payload.img" "$directory/console.log" "$counted"

@@ -31,11 +31,11 @@ compressed() {
 }
 
 # What is crust_ops' goes into its package, the rest into the runtime's; but for crust-csi, which is run
-# from its image.
+# from its image, and crustlet, which is for testbeds.
 sort_files() {
     (cd "$tree" && find . ! -type d) | while IFS= read -r file; do
         case $file in
-        *crust-csi*) continue ;;
+        *crust-csi* | *crustlet*) continue ;;
         *crust_ops* | */systemd/*) package=crust-ops ;;
         *) package=runcrust ;;
         esac

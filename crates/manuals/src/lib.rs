@@ -23,7 +23,7 @@ pub struct File {
 type Texts = (&'static str, &'static str);
 
 /// By page. In `text/` they are roff, as `man(7)` has it.
-const TEXTS: [(&str, Texts); 5] = [
+const TEXTS: [(&str, Texts); 8] = [
     (
         "runcrust",
         (
@@ -53,6 +53,21 @@ const TEXTS: [(&str, Texts); 5] = [
             include_str!("../text/crust-csi-end.roff"),
         ),
     ),
+    (
+        "crustlet",
+        (
+            include_str!("../text/crustlet.roff"),
+            include_str!("../text/crustlet-end.roff"),
+        ),
+    ),
+    (
+        "crustlet-run",
+        ("", include_str!("../text/crustlet-run-end.roff")),
+    ),
+    (
+        "crustlet-exec",
+        ("", include_str!("../text/crustlet-exec-end.roff")),
+    ),
 ];
 
 /// The hook has a command line that only runcrust writes.
@@ -61,13 +76,17 @@ const HOOK: &str = include_str!("../text/crust-mount-hook.roff");
 /// Of the verbs of `crust`.
 const VERB_END: &str = include_str!("../text/crust-end.roff");
 
+/// Of the commands of `crustlet` that have none of their own.
+const AGENT_END: &str = include_str!("../text/crustlet-command-end.roff");
+
 /// The programs' command lines.
 #[must_use]
-pub fn commands() -> [Command; 3] {
+pub fn commands() -> [Command; 4] {
     [
         runcrust::command(),
         crust_ops::command(),
         crust_csi::command(),
+        crust_node::command(),
     ]
 }
 
@@ -92,7 +111,12 @@ fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
     let called = command.get_display_name().unwrap_or(command.get_name());
     let name = called.replace(' ', "-");
     let texts = TEXTS.iter().find(|(page, _)| *page == name);
-    let (begin, end) = texts.map_or(("", VERB_END), |(_, texts)| *texts);
+    let verb_end = if name.starts_with("crustlet-") {
+        AGENT_END
+    } else {
+        VERB_END
+    };
+    let (begin, end) = texts.map_or(("", verb_end), |(_, texts)| *texts);
     let page = Man::new(command.clone().display_name(name.clone()))
         .title(&name)
         .section("8")

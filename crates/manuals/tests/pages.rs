@@ -102,6 +102,8 @@ fn every_verb_and_flag_has_its_place() {
         "man/man8/runcrust-crust-stage.8",
         "man/man8/crust_ops.8",
         "man/man8/crust-csi.8",
+        "man/man8/crustlet.8",
+        "man/man8/crustlet-get.8",
         "man/man8/crust-mount-hook.8",
     ] {
         assert!(paths.contains(&Path::new(name)), "{paths:?}");
@@ -154,6 +156,18 @@ fn each_shell_completes_verbs_and_flags() {
         (
             "fish/vendor_completions.d/crust-csi.fish",
             ["endpoint", "without", "VOLUME_MOUNT_GROUP"],
+        ),
+        (
+            "bash-completion/completions/crustlet",
+            ["delete", "--all-namespaces", "yaml"],
+        ),
+        (
+            "zsh/site-functions/_crustlet",
+            ["delete", "--all-namespaces", "yaml"],
+        ),
+        (
+            "fish/vendor_completions.d/crustlet.fish",
+            ["delete", "all-namespaces", "yaml"],
         ),
     ] {
         let file = files

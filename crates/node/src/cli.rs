@@ -42,7 +42,7 @@ use output::OutputError;
 
 /// A node agent that does kubelet's part of deferred mounts (KEP-2857), without an API server
 #[derive(Debug, Parser)]
-#[command(name = "crustlet", version)]
+#[command(name = "crustlet", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// The socket of a running agent; where one is to listen is said by serve's --listen
     #[arg(long, value_name = "PATH", value_parser = socket, default_value = SOCKET, global = true)]

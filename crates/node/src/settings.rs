@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME=unix://PATH", value_parser = driver)]
     pub(crate) csi: Vec<(String, PathBuf)>,
     /// Features on or off: RuntimeAssistedMount (KEP-2857), NewVolumeManagerReconstruction (KEP-3756)
-    #[arg(long, value_name = "NAME=true|false,…", default_value = "")]
+    #[arg(long, value_name = "NAME=true|false,...", default_value = "")]
     pub(crate) feature_gates: Gates,
     /// Where deferFSMount is set: triples of storage class, runtime class and what is to be done after the mount
     #[arg(long, value_name = "FILE", value_parser = absolute)]
