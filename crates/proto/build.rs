@@ -30,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             .build_transport(false)
             .compile_fds(files)?;
     }
-    // What others serve; a registration is served by drivers, and asked for by who stands in for kubelet.
-    for proto in ["cri.proto", "registration.proto"] {
+    // What others serve; a registration is served by drivers, and in tests by who plays one.
+    for (proto, is_served) in [("cri.proto", false), ("registration.proto", true)] {
         let files = protox::compile([proto], ["kubernetes"])?;
         tonic_prost_build::configure()
             .build_transport(false)
-            .build_server(false)
+            .build_server(is_served)
             .compile_fds(files)?;
     }
     Ok(())

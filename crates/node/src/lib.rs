@@ -11,6 +11,7 @@
 //! | `sources` | directories of manifests: what is wanted |
 //! | `events` | what happens, told in words |
 //! | `csi` | what a driver is asked, by what it can do |
+//! | `plugins` | which drivers there are: those that were named, and those that register |
 //! | `runtime_assist` | what a runtime is asked about storage by its own interface |
 //! | `rpc` | one call on a unix socket |
 //! | `metrics` | what is counted, for Prometheus, and whether it is well |
@@ -26,6 +27,7 @@ mod csi;
 mod events;
 mod metrics;
 mod objects;
+mod plugins;
 mod rpc;
 mod runtime_assist;
 mod settings;

@@ -73,7 +73,7 @@ pub mod cri {
     }
 }
 
-/// Kubernetes' plugin registration: the client's side.
+/// Kubernetes' plugin registration: kubelet is the client, a driver serves.
 pub mod registration {
     /// `pluginregistration`.
     #[allow(

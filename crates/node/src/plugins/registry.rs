@@ -1,0 +1,145 @@
+//! The sockets in the directory where plugins register.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crust_state::trust::{self, Flaw, Kind};
+
+/// Which socket it is: the next one by the same name may even have the same inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+    /// Where the file system knows it.
+    born: Option<SystemTime>,
+}
+
+impl From<&Metadata> for Identity {
+    fn from(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            born: metadata.created().ok(),
+        }
+    }
+}
+
+/// Sockets, each with which it is.
+pub(super) type Sockets = BTreeMap<PathBuf, Identity>;
+
+/// What is in the directory, and in those below it.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// All of them, the first one too.
+    pub(super) directories: BTreeSet<PathBuf>,
+    /// The sockets.
+    pub(super) sockets: Sockets,
+    /// Why something isn't looked at.
+    pub(super) left: BTreeMap<PathBuf, Left>,
+}
+
+/// Something isn't looked at.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Left {
+    /// Others than root could put a driver of theirs there, to be told root's secrets.
+    #[error(transparent)]
+    Flaw(#[from] Flaw),
+    /// What it leads to may be another's.
+    #[error("it is a symbolic link, which isn't followed")]
+    Link,
+    /// The directory can't be read.
+    #[error("readdir: {0}")]
+    Read(#[from] io::Error),
+}
+
+/// Looks. What isn't there is no driver, and nothing to tell.
+pub(super) fn look(registry: &Path) -> Found {
+    let mut found = Found::default();
+    let mut directories = vec![registry.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = entries(&directory);
+        found.directories.insert(directory.clone());
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(why) => {
+                found.left.insert(directory, why);
+                continue;
+            }
+        };
+        for entry in entries {
+            let path = entry.path();
+            // kubelet's rule, for what is being made or removed.
+            if entry.file_name().as_bytes().starts_with(b".") {
+                continue;
+            }
+            let Ok(metadata) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            let kind = metadata.file_type();
+            if kind.is_dir() {
+                directories.push(path);
+            } else if kind.is_socket() {
+                found.sockets.insert(path, Identity::from(&metadata));
+            } else if kind.is_symlink() {
+                found.left.insert(path, Left::Link);
+            }
+        }
+    }
+    found
+}
+
+fn entries(directory: &Path) -> Result<Vec<DirEntry>, Left> {
+    trust::walk(Path::new("/"), directory, Kind::Directory)?;
+    Ok(fs::read_dir(directory)?.collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{DirBuilderExt as _, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_wherever_only_root_can_put_one() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| lab.path().join(name);
+        let made = |name: &str, mode| {
+            fs::DirBuilder::new().mode(mode).create(at(name)).unwrap();
+        };
+        made("sub", 0o755);
+        made("open", 0o755);
+        made(".gone", 0o755);
+        let sockets = ["a.sock", "sub/b.sock", "open/c.sock", ".d.sock", ".gone/e"];
+        let _listeners = sockets.map(|name| UnixListener::bind(at(name)).unwrap());
+        fs::write(at("file"), "").unwrap();
+        symlink(at("a.sock"), at("link")).unwrap();
+        let open = fs::File::open(at("open")).unwrap();
+        rustix::fs::fchmod(&open, rustix::fs::Mode::from(0o1777)).unwrap();
+        let found = look(lab.path());
+        let names: Vec<&PathBuf> = found.sockets.keys().collect();
+        assert_eq!(names, [&at("a.sock"), &at("sub/b.sock")]);
+        let left: Vec<String> = found.left.values().map(ToString::to_string).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert!(left[0].contains("it is a symbolic link"), "{left:?}");
+        assert!(left[1].contains("can be written by others"), "{left:?}");
+        assert!(found.directories.contains(&at("open")), "and is watched");
+    }
+
+    #[test]
+    fn a_socket_in_anothers_place_is_another_one() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let path = lab.path().join("a.sock");
+        let _first = UnixListener::bind(&path).unwrap();
+        let first = look(lab.path()).sockets[&path];
+        assert_eq!(look(lab.path()).sockets[&path], first);
+        let _second = UnixListener::bind(lab.path().join("b")).unwrap();
+        fs::rename(lab.path().join("b"), &path).unwrap();
+        assert_ne!(look(lab.path()).sockets[&path], first);
+    }
+}
