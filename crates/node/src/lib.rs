@@ -4,16 +4,22 @@
 //! | room | what is there |
 //! |---|---|
 //! | `cli`, `settings` | the command line; what asks a running agent |
+//! | `server`, `root` | a running agent, from its root directory to its end |
+//! | `agent` | the one task that knows what is wanted and what there is |
+//! | `api` | what a running agent is asked |
 //! | `admission` | which volumes of a pod are deferred, by a policy |
 //! | `claims` | what binds claims to volumes, and makes, grows and destroys those |
-//! | `objects` | what people write: pods, claims, volumes, classes, drivers |
+//! | `operations` | what is done to volumes |
+//! | `pods` | what there is of pods, and the next step of each |
 //! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
+//! | `objects` | what people write: pods, claims, volumes, classes, drivers |
 //! | `sources` | directories of manifests: what is wanted |
-//! | `events` | what happens, told in words |
+//! | `cri` | the container runtime, asked |
 //! | `csi` | what a driver is asked, by what it can do |
-//! | `plugins` | which drivers there are: those that were named, and those that register |
-//! | `runtime_assist` | what a runtime is asked about storage by its own interface |
+//! | `plugins` | drivers that are there |
+//! | `runtime_assist` | a runtime handler, asked about storage (KEP-2857's earlier draft) |
 //! | `rpc` | one call on a unix socket |
+//! | `events` | what happens, told in words |
 //! | `metrics` | what is counted, for Prometheus, and whether it is well |
 //! | `watch` | directories that are looked at again when something changes |
 
@@ -21,15 +27,22 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod admission;
+mod agent;
+mod api;
 mod claims;
 mod cli;
+mod cri;
 mod csi;
 mod events;
 mod metrics;
 mod objects;
+mod operations;
 mod plugins;
+mod pods;
+mod root;
 mod rpc;
 mod runtime_assist;
+mod server;
 mod settings;
 mod sources;
 mod volumes;
@@ -40,15 +53,31 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
+use settings::Settings;
+
+/// What its users know it by.
+const NAME: &str = "crustlet";
 
 /// All that the program does; what it returns is the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let Cli { socket, command } = Cli::parse();
     match command {
-        Command::Serve(_) => ExitCode::SUCCESS,
+        Command::Serve(settings) => serve(*settings),
         Command::Admit(admit) => admit.run(),
         Command::Ask(asked) => cli::ask(asked, &socket),
+    }
+}
+
+fn serve(settings: Settings) -> ExitCode {
+    crust_serve::log::start(settings.log_level, NAME);
+    let ended = crust_serve::process::run(server::serve(settings));
+    match ended.map_err(anyhow::Error::from).flatten() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crust_serve::log::fatal(NAME, &crust_state::sentence(error.as_ref()));
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -61,6 +61,15 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    /// As if nobody had asked for `deferFSMount`.
+    pub(crate) fn ignore_deferral(&mut self) {
+        for pod in self.pods.values_mut() {
+            if !pod.deferred.is_empty() {
+                Arc::make_mut(pod).deferred.clear();
+            }
+        }
+    }
+
     /// Takes an object in; one that is there by its name is replaced.
     pub(crate) fn insert(&mut self, manifest: Manifest) {
         let Manifest {

@@ -42,7 +42,7 @@ pub(crate) struct Origin {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loaded {
     /// It.
-    pub(crate) objects: Objects,
+    pub(crate) objects: Arc<Objects>,
     /// Where each is.
     pub(crate) origins: BTreeMap<(Kind, Name), Origin>,
     /// Whether every directory was there and each of its files could be read, at least once: until then there may
@@ -112,6 +112,7 @@ impl Directories {
             directory.read(&mut loaded.errors);
         }
         loaded.is_complete = self.directories.iter().all(|it| it.is_known);
+        let mut objects = Objects::default();
         for (path, known) in self.directories.iter().flat_map(|it| &it.files) {
             let manifests = known.manifests.iter().flat_map(|it| it.iter());
             for manifest in manifests {
@@ -127,9 +128,10 @@ impl Directories {
                     is_alone: known.manifests.as_ref().is_some_and(|it| it.len() == 1),
                 };
                 loaded.origins.insert(key, origin);
-                loaded.objects.insert(manifest.clone());
+                objects.insert(manifest.clone());
             }
         }
+        loaded.objects = Arc::new(objects);
         loaded
     }
 }

@@ -53,6 +53,17 @@ pub(crate) struct Lacks {
     with: &'static str,
 }
 
+impl Lacks {
+    /// Of a volume that is deferred already, whose driver was replaced by one that doesn't (KEP-2857, story 5).
+    pub(crate) fn deferral(driver: &str) -> Self {
+        Self {
+            driver: driver.to_owned(),
+            capability: "DEFER_FS_OPS",
+            with: "",
+        }
+    }
+}
+
 impl Publish {
     /// Of a mount, by what its driver can do.
     pub(crate) fn of(mount: &MountSpec, capabilities: &Capabilities) -> Result<Self, Lacks> {

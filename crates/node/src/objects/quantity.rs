@@ -26,10 +26,15 @@ const SUFFIXES: [(&str, u128); 13] = [
 
 /// So many bytes, rounded up as Kubernetes does; `1500m` are two.
 pub(crate) fn bytes(text: &str) -> Result<i64, NotAQuantity> {
-    read(text).ok_or_else(|| NotAQuantity(text.to_owned()))
+    read(text, 1).ok_or_else(|| NotAQuantity(text.to_owned()))
 }
 
-fn read(text: &str) -> Option<i64> {
+/// So many thousandths, rounded up: `1500m` and `1.5` are 1500. Processors are counted so.
+pub(crate) fn thousandths(text: &str) -> Option<i64> {
+    read(text, 1000)
+}
+
+fn read(text: &str, scale: u128) -> Option<i64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
@@ -44,8 +49,8 @@ fn read(text: &str) -> Option<i64> {
         _ => (multiplier(suffix)?, 1),
     };
     below *= 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let bytes = digits.checked_mul(times)?.div_ceil(below);
-    i64::try_from(bytes).ok()
+    let scaled = digits.checked_mul(times)?.checked_mul(scale)?;
+    i64::try_from(scaled.div_ceil(below)).ok()
 }
 
 fn multiplier(suffix: &str) -> Option<u128> {
@@ -110,6 +115,20 @@ mod tests {
             "99999999999999999999",
         ] {
             assert_eq!(bytes(text), Err(NotAQuantity(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_counted_in_thousandths() {
+        let cases = [
+            ("2", Some(2000)),
+            ("1.5", Some(1500)),
+            ("250m", Some(250)),
+            ("0.0001", Some(1)),
+            ("x", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(thousandths(text), expected, "{text}");
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crust_proto::csi::v1::FileSystemMountInfo;
 use serde::{Deserialize, Serialize};
 
+use super::desired::Holders;
 use super::spec::{Lifecycle, VolumeId};
 
 /// Whether a call has told how it is, or ended without a word; after a restart nothing is certain.
@@ -28,7 +30,7 @@ pub(crate) enum Mounter {
 }
 
 /// A volume at a pod's target path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mount {
     /// Whether it is known to be there.
     pub(crate) certainty: Certainty,
@@ -36,10 +38,12 @@ pub(crate) struct Mount {
     pub(crate) directory: String,
     /// Who has it mounted.
     pub(crate) mounter: Mounter,
+    /// Of a [`Mounter::Runtime`]: what it is told.
+    pub(crate) late: Option<FileSystemMountInfo>,
 }
 
 /// A volume that something was done to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ActualVolume {
     /// Whether there is a volume without a pod.
     pub(crate) lifecycle: Lifecycle,
@@ -50,7 +54,7 @@ pub(crate) struct ActualVolume {
 }
 
 /// All of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Actual {
     /// Those that something was done to.
     pub(crate) volumes: BTreeMap<VolumeId, ActualVolume>,
@@ -74,13 +78,17 @@ impl Actual {
             .retain(|_, volume| volume.staged.is_some() || !volume.mounts.is_empty());
     }
 
-    /// Whether a pod surely has a volume.
-    pub(crate) fn is_mounted(&self, id: &VolumeId, pod: &str) -> bool {
-        let mount = self
-            .volumes
-            .get(id)
-            .and_then(|volume| volume.mounts.get(pod));
-        mount.is_some_and(|mount| mount.certainty == Certainty::Certain)
+    /// A pod's mount of a volume.
+    pub(crate) fn mount(&self, id: &VolumeId, pod: &str) -> Option<&Mount> {
+        self.volumes.get(id)?.mounts.get(pod)
+    }
+
+    /// Who has which volume.
+    pub(crate) fn holders(&self) -> Holders {
+        let volumes = self.volumes.iter();
+        volumes
+            .map(|(id, volume)| (id.clone(), volume.mounts.keys().cloned().collect()))
+            .collect()
     }
 
     /// Whether anything of a pod's volumes is there.

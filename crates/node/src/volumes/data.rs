@@ -112,6 +112,11 @@ impl VolumeData {
         self.deferred == "true"
     }
 
+    /// As it is written.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
     /// The record in a volume's directory; `None` where there is none.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, DataError> {
         let path = directory.join(DATA);

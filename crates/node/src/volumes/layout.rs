@@ -50,11 +50,14 @@ impl Layout {
         self.volume(uid, directory).join("mount")
     }
 
-    /// An `emptyDir`'s.
-    pub(crate) fn empty_dir(&self, uid: &str, volume: &str) -> PathBuf {
-        self.pod(uid)
-            .join("volumes/kubernetes.io~empty-dir")
-            .join(volume)
+    /// A directory for each kind of volume of a pod.
+    pub(crate) fn volumes(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("volumes")
+    }
+
+    /// A directory for each `emptyDir` of a pod.
+    pub(crate) fn empty_dirs(&self, uid: &str) -> PathBuf {
+        self.volumes(uid).join("kubernetes.io~empty-dir")
     }
 
     /// Where subPaths of volumes that aren't deferred are bound.
@@ -81,5 +84,39 @@ impl Layout {
     /// Where drivers say that they are there.
     pub(crate) fn registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of a kubelet 1.33; a pod that it left can be read on.
+    #[test]
+    fn paths_are_kubelets_to_the_byte() {
+        let layout = Layout::new(Path::new("/var/lib/kubelet"));
+        let volume = VolumeId {
+            driver: "csi.example".to_owned(),
+            handle: "handle-1".to_owned(),
+        };
+        let paths = [
+            layout.target("uid", "pv-1"),
+            layout.empty_dirs("uid").join("scratch"),
+            layout.subpaths("uid").join("pv-1/app/0"),
+            layout.staging(&volume),
+            layout.registry(),
+        ];
+        let expected = [
+            "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/pv-1/mount",
+            "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~empty-dir/scratch",
+            "/var/lib/kubelet/pods/uid/volume-subpaths/pv-1/app/0",
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/csi.example/DIGEST/globalmount",
+            "/var/lib/kubelet/plugins_registry",
+        ];
+        // sha256sum(1) of the handle.
+        let digest = "4219dcd75aa1fff692ddc5cf84c1b34bf799aaad291afdf03dde2213f2f3b397";
+        for (path, expected) in paths.iter().zip(expected) {
+            assert_eq!(*path, Path::new(&expected.replace("DIGEST", digest)));
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! From what there is to what is wanted: one step a volume.
+//! From what there is to what is wanted, step by step.
 
 use std::collections::BTreeSet;
 
-use super::actual::{Actual, ActualVolume, Certainty};
+use super::actual::{Actual, ActualVolume, Certainty, Mounter};
 use super::desired::{Desired, DesiredVolume};
 use super::spec::{Lifecycle, VolumeId};
 
 /// A step of a volume's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// `NodeStageVolume`
     Stage,
@@ -29,60 +29,61 @@ pub(crate) struct Allowed<'a> {
     pub(crate) running: &'a BTreeSet<String>,
 }
 
-/// The next step of each volume that needs one.
+/// The next steps of each volume that needs one, the first before the others: each will do, and a volume has one at
+/// a time. The one that failed lately needn't hold up the others.
 pub(crate) fn plan(
     desired: &Desired,
     actual: &Actual,
     allowed: Allowed<'_>,
-) -> Vec<(VolumeId, Step)> {
+) -> Vec<(VolumeId, Vec<Step>)> {
     let ids: BTreeSet<&VolumeId> = desired
         .volumes
         .keys()
         .chain(actual.volumes.keys())
         .collect();
-    let steps = ids.into_iter().filter_map(|id| {
-        let step = next(desired.volumes.get(id), actual.volumes.get(id), allowed)?;
-        Some((id.clone(), step))
+    let steps = ids.into_iter().map(|id| {
+        let steps = next(desired.volumes.get(id), actual.volumes.get(id), allowed);
+        (id.clone(), steps)
     });
-    steps.collect()
+    steps.filter(|(_, steps)| !steps.is_empty()).collect()
 }
 
 fn next(
     desired: Option<&DesiredVolume>,
     actual: Option<&ActualVolume>,
     allowed: Allowed<'_>,
-) -> Option<Step> {
-    let is_wanted = |pod: &String| desired.is_some_and(|it| it.mounts.contains_key(pod));
-    if allowed.unmounts
-        && let Some(actual) = actual
-    {
-        // What goes goes first: the one that comes may be refused because of it.
-        let mut mounts = actual.mounts.keys();
-        if let Some(pod) = mounts.find(|pod| !is_wanted(pod) && !allowed.running.contains(*pod)) {
-            return Some(Step::Unpublish(pod.clone()));
+) -> Vec<Step> {
+    let wanted = |pod: &String| desired.and_then(|it| it.mounts.get(pod));
+    let mut steps = Vec::new();
+    // What goes goes first: the one that comes may be refused because of it.
+    for (pod, mount) in actual.iter().flat_map(|it| &it.mounts) {
+        let is_running = allowed.running.contains(pod);
+        let goes = match wanted(pod) {
+            None => allowed.unmounts && !is_running,
+            // Deferred since, before the pod has begun.
+            Some(wanted) => wanted.deferred && mount.mounter == Mounter::Driver && !is_running,
+        };
+        if goes {
+            steps.push(Step::Unpublish(pod.clone()));
         }
     }
-    if let Some(desired) = desired {
-        let there = |pod: &String| {
-            actual
-                .and_then(|it| it.mounts.get(pod))
-                .map(|it| it.certainty)
-        };
-        let missing = desired
-            .mounts
-            .iter()
-            .find(|(pod, _)| there(pod) != Some(Certainty::Certain));
-        let (pod, mount) = missing?;
-        let is_staged = actual.and_then(|it| it.staged) == Some(Certainty::Certain);
-        return Some(
-            if is_staged || mount.volume.lifecycle == Lifecycle::Ephemeral {
-                Step::Publish(pod.clone())
-            } else {
-                Step::Stage
-            },
-        );
+    let is_staged = actual.and_then(|it| it.staged);
+    for (pod, mount) in desired.iter().flat_map(|it| &it.mounts) {
+        let there = actual.and_then(|it| it.mounts.get(pod));
+        let goes = steps.contains(&Step::Unpublish(pod.clone()));
+        if goes || there.is_some_and(|it| it.certainty == Certainty::Certain) {
+            continue;
+        }
+        let is_ephemeral = mount.volume.lifecycle == Lifecycle::Ephemeral;
+        if is_ephemeral || is_staged == Some(Certainty::Certain) {
+            steps.push(Step::Publish(pod.clone()));
+        } else if !steps.contains(&Step::Stage) {
+            steps.push(Step::Stage);
+        }
     }
-    let actual = actual?;
-    (allowed.unmounts && actual.mounts.is_empty() && actual.staged.is_some())
-        .then_some(Step::Unstage)
+    let is_empty = actual.is_some_and(|it| it.mounts.is_empty());
+    if desired.is_none() && is_empty && is_staged.is_some() && allowed.unmounts {
+        steps.push(Step::Unstage);
+    }
+    steps
 }

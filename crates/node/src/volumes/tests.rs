@@ -89,6 +89,7 @@ fn actual(staged: Option<Certainty>, mounts: &[(&str, Certainty)]) -> Actual {
                 certainty: *certainty,
                 directory: "pv-1".to_owned(),
                 mounter: Mounter::Driver,
+                late: None,
             };
             ((*pod).to_owned(), mount)
         })
@@ -96,7 +97,7 @@ fn actual(staged: Option<Certainty>, mounts: &[(&str, Certainty)]) -> Actual {
     actual
 }
 
-fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) -> Option<Step> {
+fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) -> Vec<Step> {
     let running = running.iter().map(|&it| it.to_owned()).collect();
     let allowed = Allowed {
         unmounts,
@@ -104,7 +105,18 @@ fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) ->
     };
     let steps = plan(desired, actual, allowed);
     assert!(steps.len() <= 1, "{steps:?}");
-    steps.into_iter().next().map(|(_, step)| step)
+    steps
+        .into_iter()
+        .next()
+        .map_or(Vec::new(), |(_, steps)| steps)
+}
+
+fn publish(pod: &str) -> Step {
+    Step::Publish(pod.to_owned())
+}
+
+fn unpublish(pod: &str) -> Step {
+    Step::Unpublish(pod.to_owned())
 }
 
 #[test]
@@ -175,17 +187,19 @@ fn a_volume_for_one_pod_is_the_one_that_has_it() {
 fn a_volume_is_staged_then_published_then_left_alone() {
     use Certainty::{Certain, Uncertain};
     let desired = wanted(&with_mode("ReadWriteOnce", &[("one", false)]));
-    let publish = Some(Step::Publish("one-uid".to_owned()));
     let cases = [
-        (actual(None, &[]), Some(Step::Stage)),
-        (actual(Some(Uncertain), &[]), Some(Step::Stage)),
-        (actual(Some(Certain), &[]), publish.clone()),
-        (actual(Some(Certain), &[("one-uid", Uncertain)]), publish),
-        (actual(Some(Certain), &[("one-uid", Certain)]), None),
+        (actual(None, &[]), vec![Step::Stage]),
+        (actual(Some(Uncertain), &[]), vec![Step::Stage]),
+        (actual(Some(Certain), &[]), vec![publish("one-uid")]),
+        (
+            actual(Some(Certain), &[("one-uid", Uncertain)]),
+            vec![publish("one-uid")],
+        ),
+        (actual(Some(Certain), &[("one-uid", Certain)]), vec![]),
         // After a restart all is done once more.
         (
             actual(Some(Uncertain), &[("one-uid", Uncertain)]),
-            Some(Step::Stage),
+            vec![Step::Stage],
         ),
     ];
     for (actual, expected) in cases {
@@ -200,34 +214,40 @@ fn what_nobody_wants_goes_once_all_that_is_wanted_is_known() {
     use Certainty::{Certain, Uncertain};
     let nothing = Desired::default();
     let there = actual(Some(Certain), &[("gone-uid", Uncertain)]);
-    assert_eq!(next(&nothing, &there, false, &[]), None);
-    assert_eq!(
-        next(&nothing, &there, true, &["gone-uid"]),
-        None,
-        "its processes are there"
-    );
-    assert_eq!(
-        next(&nothing, &there, true, &[]),
-        Some(Step::Unpublish("gone-uid".to_owned()))
-    );
+    assert_eq!(next(&nothing, &there, false, &[]), []);
+    let running = next(&nothing, &there, true, &["gone-uid"]);
+    assert_eq!(running, [], "its processes are there");
+    assert_eq!(next(&nothing, &there, true, &[]), [unpublish("gone-uid")]);
     for certainty in [Certain, Uncertain] {
         let staged = actual(Some(certainty), &[]);
-        assert_eq!(next(&nothing, &staged, false, &[]), None);
-        assert_eq!(next(&nothing, &staged, true, &[]), Some(Step::Unstage));
+        assert_eq!(next(&nothing, &staged, false, &[]), []);
+        assert_eq!(next(&nothing, &staged, true, &[]), [Step::Unstage]);
     }
 }
 
 #[test]
 fn who_goes_goes_before_who_comes() {
     use Certainty::Certain;
-    let desired = wanted(&with_mode("ReadWriteOncePod", &[("two", false)]));
+    let desired = wanted(&with_mode(
+        "ReadWriteOnce",
+        &[("one", false), ("two", false)],
+    ));
+    let there = actual(Some(Certain), &[("gone-uid", Certain)]);
+    let coming = [publish("one-uid"), publish("two-uid")];
+    assert_eq!(next(&desired, &there, false, &[]), coming);
+    let all = [vec![unpublish("gone-uid")], coming.to_vec()].concat();
+    assert_eq!(next(&desired, &there, true, &[]), all);
+}
+
+#[test]
+fn what_is_to_be_deferred_is_mounted_no_more_unless_the_pod_has_begun() {
+    use Certainty::{Certain, Uncertain};
+    let desired = wanted(&with_mode("ReadWriteOnce", &[("one", true)]));
+    for certainty in [Certain, Uncertain] {
+        let there = actual(Some(Certain), &[("one-uid", certainty)]);
+        let steps = next(&desired, &there, false, &[]);
+        assert_eq!(steps, [unpublish("one-uid")]);
+    }
     let there = actual(Some(Certain), &[("one-uid", Certain)]);
-    assert_eq!(
-        next(&desired, &there, true, &[]),
-        Some(Step::Unpublish("one-uid".to_owned()))
-    );
-    assert_eq!(
-        next(&desired, &there, false, &[]),
-        Some(Step::Publish("two-uid".to_owned()))
-    );
+    assert_eq!(next(&desired, &there, true, &["one-uid"]), []);
 }

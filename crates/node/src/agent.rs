@@ -1,0 +1,291 @@
+//! The one task that knows what is wanted and what there is, and begins what is to be done between the two.
+//!
+//! It never waits for anything but the next thing that happens: manifests that change, drivers that come and go,
+//! what the container runtime says, operations that end, questions. Whatever takes time is a task of its own, at
+//! most one for a volume and one for a pod, which tells how it ended.
+
+mod pods;
+mod restart;
+mod shown;
+mod stats;
+mod step;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+
+use crate::api::Question;
+use crate::cri::{Cri, CriError};
+use crate::objects::Pod;
+use crate::operations::Context;
+use crate::pods::observed::Observed;
+use crate::settings::{Gates, Settings};
+use crate::sources::{Directories, Loaded, SourceError};
+use crate::volumes::plan::Allowed;
+use crate::watch::DirWatch;
+
+use pods::{Ages, Known, PodDone, Pods};
+use restart::Restart;
+use shown::{Look, documents};
+use volumes::{VolumeDone, Volumes};
+
+/// How often the container runtime is asked for what it has, as kubelet does.
+const RELIST: Duration = Duration::from_secs(1);
+
+/// How often manifests are read where nobody tells when they change.
+const BLIND: Duration = Duration::from_secs(5);
+
+/// What ended.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// An operation of a volume's.
+    Volume(VolumeDone),
+    /// A step of a pod's.
+    Pod(PodDone),
+    /// The container runtime was asked for all pods.
+    Listed(Ages, Result<BTreeMap<String, Observed>, CriError>),
+    /// The container runtime has said what it is called.
+    Named(String),
+    /// Volumes were measured.
+    Measured,
+}
+
+/// The task's state.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    context: Context,
+    gates: Gates,
+    cri: Cri,
+    /// Its name, which is part of containers' ids; empty until it is known.
+    runtime: String,
+    directories: Vec<PathBuf>,
+    sources: Directories,
+    loaded: Loaded,
+    told: Vec<SourceError>,
+    pods: Pods,
+    volumes: Volumes,
+    restart: Restart,
+    /// Whether the container runtime has said once what runs.
+    is_listed: bool,
+    is_listing: bool,
+    is_measuring: bool,
+    period: Duration,
+    questions: mpsc::UnboundedReceiver<Question>,
+    done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
+}
+
+impl Agent {
+    /// What is on the disk is looked at here, before anything else is known (KEP-3756).
+    pub(crate) fn new(
+        settings: &Settings,
+        context: Context,
+        cri: Cri,
+        questions: mpsc::UnboundedReceiver<Question>,
+    ) -> Result<Self> {
+        let done = mpsc::unbounded_channel();
+        let mut volumes = Volumes::new(context.clone(), done.0.clone());
+        let mut restart = Restart::new(settings.feature_gates, &context, &mut volumes)?;
+        let mut pods = Pods::new(settings, &context, cri.clone(), done.0.clone());
+        pods.found(restart.pods());
+        let directories = settings.manifests();
+        Ok(Self {
+            gates: settings.feature_gates,
+            sources: Directories::new(&directories),
+            pods,
+            directories,
+            loaded: Loaded::default(),
+            told: Vec::new(),
+            volumes,
+            restart,
+            is_listed: false,
+            is_listing: false,
+            is_measuring: false,
+            period: settings.volume_stats_agg_period,
+            context,
+            cri,
+            runtime: String::new(),
+            questions,
+            done,
+        })
+    }
+
+    /// Until it is dropped.
+    pub(crate) async fn run(mut self) {
+        let mut manifests = watched(&self.directories);
+        let mut drivers = self.context.drivers.changed();
+        let mut relist = every(RELIST);
+        let mut measure = every(self.period);
+        // The first tick is at once, and there is nothing to measure yet.
+        measure.reset();
+        loop {
+            let pause = self.reconcile();
+            let again = async {
+                match pause {
+                    Some(pause) => sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(done) = self.done.1.recv() => self.take(done),
+                Some(question) = self.questions.recv() => self.answer(question),
+                Ok(()) = manifests.changed() => self.load(),
+                Ok(()) = drivers.changed() => self.volumes.drivers_changed(),
+                _ = relist.tick() => self.list(),
+                _ = measure.tick() => self.measure(),
+                () = again => {}
+            }
+        }
+    }
+
+    /// Reads the manifests.
+    fn load(&mut self) {
+        self.loaded = self.sources.read();
+        if !self.gates.runtime_assisted_mount {
+            Arc::make_mut(&mut self.loaded.objects).ignore_deferral();
+        }
+        for error in &self.loaded.errors {
+            if !self.told.contains(error) {
+                tracing::warn!("manifests: {error}");
+            }
+        }
+        self.told.clone_from(&self.loaded.errors);
+    }
+
+    fn list(&mut self) {
+        if std::mem::replace(&mut self.is_listing, true) {
+            return;
+        }
+        let (cri, done, ages) = (self.cri.clone(), self.done.0.clone(), self.pods.ages());
+        let is_named = !self.runtime.is_empty();
+        tokio::spawn(async move {
+            if !is_named && let Ok(version) = cri.version().await {
+                let _ = done.send(Done::Named(version.runtime_name));
+            }
+            let _ = done.send(Done::Listed(ages, cri.pods().await));
+        });
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Volume(done) => self.volumes.take(done, self.pods.written()),
+            Done::Pod(done) => {
+                self.pods.take(done);
+                self.pods.show(&self.runtime);
+            }
+            Done::Listed(ages, listed) => {
+                self.is_listing = false;
+                match listed {
+                    Ok(observed) => {
+                        self.is_listed = true;
+                        self.pods.observe(observed, &ages);
+                        self.pods.show(&self.runtime);
+                    }
+                    Err(error) => self.pods.unseen(&error),
+                }
+            }
+            Done::Named(runtime) => self.runtime = runtime,
+            Done::Measured => self.is_measuring = false,
+        }
+    }
+
+    fn measure(&mut self) {
+        if !std::mem::replace(&mut self.is_measuring, true) {
+            let done = self.done.0.clone();
+            stats::measure(&self.context, &self.pods, &self.volumes, done);
+        }
+    }
+
+    fn answer(&mut self, question: Question) {
+        // Whoever asked may have hung up.
+        match question {
+            Question::Load(answer) => {
+                self.load();
+                self.pods.want(&self.loaded);
+                let _ = answer.send(());
+            }
+            Question::List(listed, answer) => {
+                let look = Look {
+                    loaded: &self.loaded,
+                    pods: &self.pods,
+                    volumes: &self.volumes,
+                    layout: &self.context.layout,
+                };
+                let _ = answer.send(documents(look, &listed));
+            }
+            Question::Container(pod, container, answer) => {
+                let _ = answer.send(self.pods.container(&pod, &container));
+            }
+        }
+    }
+
+    /// Begins what can be begun; when to look again though nothing happens.
+    fn reconcile(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let objects = Arc::clone(&self.loaded.objects);
+        self.pods.want(&self.loaded);
+        let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
+        self.volumes.want(&objects, &wanting);
+        let is_known = self.loaded.is_complete && self.is_listed;
+        if is_known {
+            self.restart.go_on(&self.context, &mut self.volumes);
+            self.pods.found(self.restart.pods());
+        }
+        let running: BTreeSet<String> = self.pods.running();
+        let allowed = Allowed {
+            unmounts: is_known,
+            running: &running,
+        };
+        let volumes = self
+            .volumes
+            .step(&objects, self.pods.written(), allowed, now);
+        let pods = self
+            .pods
+            .step(&self.loaded, &objects, &self.volumes, is_known);
+        [volumes, pods].into_iter().flatten().min()
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Told when manifests may have changed; at once, too. A task of its own, for what watches waits a little: whatever
+/// else happens meanwhile would have it wait anew.
+fn watched(directories: &[PathBuf]) -> watch::Receiver<()> {
+    let (told, mut receiver) = watch::channel(());
+    receiver.mark_changed();
+    let directories: BTreeSet<PathBuf> = directories.iter().cloned().collect();
+    tokio::spawn(async move {
+        let mut watch = match DirWatch::new(&[]) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::warn!(
+                    "inotify: {error}; manifests are read every {} s",
+                    BLIND.as_secs()
+                );
+                None
+            }
+        };
+        if let Some(watch) = &mut watch {
+            watch.set(&directories);
+        }
+        loop {
+            if told.send(()).is_err() {
+                return;
+            }
+            match &mut watch {
+                Some(watch) => watch.changed().await,
+                None => sleep(BLIND).await,
+            }
+        }
+    });
+    receiver
+}

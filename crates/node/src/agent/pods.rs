@@ -1,0 +1,458 @@
+//! Pods: which there are, and the next step of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use k8s_openapi::api::core::v1::PodStatus;
+use tokio::sync::mpsc;
+
+use super::Done;
+use super::step::{Begun, begin};
+use super::volumes::Volumes;
+use crate::api::Container;
+use crate::cri::{Cri, CriError};
+use crate::events::{Events, Regarding};
+use crate::objects::{Kind, Name, Objects, Pod};
+use crate::operations::{self, Context};
+use crate::pods::config::{self, Node};
+use crate::pods::decide::{Next, Wanted, next};
+use crate::pods::failures::{Failure, Failures};
+use crate::pods::observed::{Container as Observable, Observed};
+use crate::pods::restart::{Outcome, outcome};
+use crate::pods::status::{Look, status};
+use crate::pods::worker::Worker;
+use crate::pods::{End, PodStep, Subject};
+use crate::settings::Settings;
+use crate::sources::{self, Loaded, WriteError};
+
+/// All pods of the node.
+#[derive(Debug)]
+pub(crate) struct Pods {
+    context: Context,
+    cri: Cri,
+    worker: Worker,
+    node: Arc<Node>,
+    done: mpsc::UnboundedSender<Done>,
+    /// By their uids.
+    pods: BTreeMap<String, Known>,
+    /// Those of them that are written down, or were.
+    written: BTreeMap<String, Arc<Pod>>,
+    /// Whether the container runtime couldn't be asked the last time.
+    is_blind: bool,
+}
+
+/// A pod.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// As it was written; one that runs stays so, whatever is written since.
+    pub(crate) pod: Option<Arc<Pod>>,
+    /// Whether its manifest is there.
+    pub(crate) is_written: bool,
+    /// What the container runtime has of it.
+    pub(crate) observed: Option<Observed>,
+    /// Why what comes next doesn't come to be.
+    pub(crate) failures: Failures,
+    /// The sandboxes for which the runtime handler was told of volumes.
+    told: BTreeSet<String>,
+    is_under_way: bool,
+    /// Whether what was observed was before the last step.
+    is_stale: bool,
+    /// Counts steps' beginnings and ends: what is listed meanwhile is old.
+    age: u64,
+    /// Since when its manifest isn't there.
+    pub(crate) gone: Option<SystemTime>,
+    /// `status`, as it was shown last.
+    pub(crate) status: Option<PodStatus>,
+    /// What its author was told already.
+    is_told: bool,
+    /// Whether nothing is left of it but the manifest, which was taken away.
+    is_over: bool,
+}
+
+/// A step has ended.
+#[derive(Debug)]
+pub(crate) struct PodDone {
+    pub(super) uid: String,
+    pub(super) subject: Subject,
+    /// The sandbox for which the runtime handler was told.
+    pub(super) told: Option<String>,
+    pub(super) result: Result<(), Failure>,
+    /// What there is since.
+    pub(super) observed: Result<Option<Observed>, CriError>,
+}
+
+/// Ages of pods when the container runtime was asked.
+pub(crate) type Ages = BTreeMap<String, u64>;
+
+impl Pods {
+    /// None are known yet.
+    pub(crate) fn new(
+        settings: &Settings,
+        context: &Context,
+        cri: Cri,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Self {
+        Self {
+            worker: Worker::new(cri.clone(), context.events.clone(), Node::of(settings)),
+            node: Arc::new(Node::of(settings)),
+            context: context.clone(),
+            cri,
+            done,
+            pods: BTreeMap::new(),
+            written: BTreeMap::new(),
+            is_blind: false,
+        }
+    }
+
+    /// Those that are written down, or were, by their uids.
+    pub(crate) const fn written(&self) -> &BTreeMap<String, Arc<Pod>> {
+        &self.written
+    }
+
+    /// All, by their uids.
+    pub(crate) const fn known(&self) -> &BTreeMap<String, Known> {
+        &self.pods
+    }
+
+    /// Pods that have a directory, whoever made it: they end where nobody wants them.
+    pub(crate) fn found(&mut self, uids: BTreeSet<String>) {
+        for uid in uids {
+            self.pods.entry(uid).or_default();
+        }
+    }
+
+    /// What is wanted from now on.
+    pub(crate) fn want(&mut self, loaded: &Loaded) {
+        for known in self.pods.values_mut() {
+            known.is_written = false;
+        }
+        for pod in loaded.objects.pods.values() {
+            let known = self.pods.entry(pod.uid.clone()).or_default();
+            if known.is_over && !pod.is_deleted() {
+                // Another one of its name, whose uid is made of that.
+                *known = Known::default();
+            }
+            if std::mem::replace(&mut known.is_written, true) {
+                let (name, uid) = (&pod.name, &pod.uid);
+                tracing::warn!(
+                    "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
+                );
+                continue;
+            }
+            known.take(pod, &self.context.events);
+        }
+        self.pods
+            .retain(|_, known| known.is_written || !known.is_over);
+        let now = SystemTime::now();
+        for known in self.pods.values_mut() {
+            known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
+        }
+        let written = self.pods.iter();
+        self.written = written
+            .filter_map(|(uid, known)| Some((uid.clone(), Arc::clone(known.pod.as_ref()?))))
+            .collect();
+    }
+
+    /// Those whose volumes are to be there.
+    pub(crate) fn wanting_volumes(&self) -> Vec<Arc<Pod>> {
+        let pods = self.pods.values().filter(|it| it.is_to_run());
+        let pods = pods.filter(|it| it.outcome().is_none());
+        pods.filter_map(|it| it.pod.clone()).collect()
+    }
+
+    /// Those whose processes may be there, or are being made.
+    pub(crate) fn running(&self) -> BTreeSet<String> {
+        let is_running = |known: &Known| {
+            let observed = known.observed.as_ref();
+            known.is_under_way || known.is_stale || observed.is_some_and(|it| !it.is_stopped())
+        };
+        let running = self.pods.iter().filter(|(_, known)| is_running(known));
+        running.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// To be kept while the container runtime is asked.
+    pub(crate) fn ages(&self) -> Ages {
+        let ages = self.pods.iter();
+        ages.map(|(uid, known)| (uid.clone(), known.age)).collect()
+    }
+
+    /// What the container runtime has, as far as nothing was done since it was asked.
+    pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
+        self.is_blind = false;
+        for (uid, known) in &mut self.pods {
+            let observed = listed.remove(uid);
+            let is_new = ages.get(uid).is_none_or(|age| *age == known.age);
+            if is_new && !known.is_under_way {
+                known.observed = observed;
+                known.is_stale = false;
+            }
+        }
+        for (uid, observed) in listed {
+            let known = self.pods.entry(uid).or_default();
+            known.observed = Some(observed);
+        }
+    }
+
+    /// It couldn't be asked.
+    pub(crate) fn unseen(&mut self, error: &CriError) {
+        if !std::mem::replace(&mut self.is_blind, true) {
+            tracing::warn!("{}", crust_state::sentence(error));
+        }
+    }
+
+    /// What a step came to.
+    pub(crate) fn take(&mut self, done: PodDone) {
+        let Some(known) = self.pods.get_mut(&done.uid) else {
+            return;
+        };
+        known.is_under_way = false;
+        known.age += 1;
+        match done.result {
+            Ok(()) => known.failures.succeed(&done.subject),
+            Err(failure) => known.failures.fail(done.subject, failure, Instant::now()),
+        }
+        known.told.extend(done.told);
+        match done.observed {
+            Ok(observed) => {
+                known.observed = observed;
+                known.is_stale = false;
+            }
+            Err(_) => known.is_stale = true,
+        }
+    }
+
+    /// What pods look like now; who began to wait is told.
+    pub(crate) fn show(&mut self, runtime: &str) {
+        let (now, clock) = (SystemTime::now(), Instant::now());
+        for known in self.pods.values_mut() {
+            let Some(pod) = &known.pod else {
+                continue;
+            };
+            let shown = status(&Look {
+                pod,
+                observed: known.observed.as_ref(),
+                failures: &known.failures,
+                held: &known.failures.held(clock),
+                runtime,
+                before: known.status.as_ref(),
+                now,
+            });
+            self.worker.tell_waiting(pod, known.status.as_ref(), &shown);
+            known.status = Some(shown);
+        }
+    }
+
+    /// Begins what can be begun; when to look again though nothing happens.
+    pub(crate) fn step(
+        &mut self,
+        loaded: &Loaded,
+        objects: &Arc<Objects>,
+        volumes: &Volumes,
+        is_known: bool,
+    ) -> Option<Duration> {
+        let (now, clock) = (SystemTime::now(), Instant::now());
+        let mut pause: Option<Duration> = None;
+        let mut ended = Vec::new();
+        for (uid, known) in &mut self.pods {
+            if known.is_under_way || known.is_stale || known.is_over {
+                continue;
+            }
+            let held = known.failures.held(clock);
+            let mut wait = held.0.values().min().copied();
+            let is_to_run = known.is_to_run();
+            let next = match &known.pod {
+                Some(pod) if is_to_run => {
+                    let late = volumes.has_late(uid);
+                    let wanted = Wanted::Run {
+                        pod,
+                        volumes_ready: volumes.are_ready(pod),
+                        told: late.then_some(&known.told),
+                    };
+                    next(wanted, known.observed.as_ref(), &held, now)
+                }
+                // Who isn't wanted may be written down where nobody has looked yet.
+                _ if !known.is_written && !is_known => continue,
+                _ => {
+                    let grace = known.grace();
+                    next(Wanted::End { grace }, known.observed.as_ref(), &held, now)
+                }
+            };
+            let are_gone = volumes.are_gone(uid);
+            match next {
+                // What tells that it was there goes when its volumes have.
+                Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
+                Next::Step(step) => {
+                    known.is_under_way = true;
+                    known.age += 1;
+                    let begun = Begun {
+                        regarding: known.regarding(uid),
+                        pod: known.pod.clone(),
+                        node: Arc::clone(&self.node),
+                        step,
+                        late: volumes.late(uid),
+                        mounters: volumes.mounters(uid),
+                    };
+                    let worker = self.worker.clone();
+                    let (context, cri) = (self.context.clone(), self.cri.clone());
+                    begin(
+                        context,
+                        cri,
+                        worker,
+                        Arc::clone(objects),
+                        begun,
+                        self.done.clone(),
+                    );
+                }
+                Next::Wait(other) => wait = Some(wait.map_or(other, |it| it.min(other))),
+                Next::Idle => {
+                    let is_over = known.observed.is_none() && are_gone && !is_to_run;
+                    if is_over && !held.0.contains_key(&Subject::End) {
+                        ended.push(uid.clone());
+                    }
+                }
+            }
+            pause = [pause, wait].into_iter().flatten().min();
+        }
+        for uid in ended {
+            self.finish(loaded, &uid, clock);
+        }
+        pause
+    }
+
+    /// Nothing is left of a pod but its directory, and its manifest where that says that it is to end.
+    fn finish(&mut self, loaded: &Loaded, uid: &str, now: Instant) {
+        let Some(known) = self.pods.get_mut(uid) else {
+            return;
+        };
+        if let Err(error) = operations::remove_pod(&self.context.layout, uid) {
+            let message = crust_state::sentence(&error);
+            tracing::warn!("Pod {uid}: {message}");
+            let failure = Failure {
+                reason: "FailedCleanup",
+                message,
+                is_pull: false,
+            };
+            known.failures.fail(Subject::End, failure, now);
+            self.swept();
+            return;
+        }
+        known.failures.succeed(&Subject::End);
+        let name = known.name();
+        if let Some(name) = name.filter(|_| known.is_written) {
+            match sources::remove(loaded, Kind::Pod, &name) {
+                Ok(()) => known.is_over = true,
+                Err(error @ WriteError::Shared { .. }) => {
+                    if let Some(pod) = known.pod.as_deref().filter(|_| !known.is_told) {
+                        known.is_told = true;
+                        self.context
+                            .events
+                            .warning(pod, "FailedDelete", error.to_string());
+                    }
+                    return;
+                }
+                Err(error) => return tracing::warn!("{}", crust_state::sentence(&error)),
+            }
+        } else {
+            self.pods.remove(uid);
+        }
+        self.swept();
+    }
+
+    /// A container of a pod's, for whoever wants to look into it: by its name, or the first.
+    pub(crate) fn container(&self, pod: &Name, container: &str) -> Result<Container, String> {
+        let found = self
+            .pods
+            .iter()
+            .find(|(_, it)| it.name().as_ref() == Some(pod));
+        let (uid, known) = found.ok_or_else(|| format!("Pod {pod} not found"))?;
+        let first = known.pod.as_ref().and_then(|it| it.spec.containers.first());
+        let name = match (container, first) {
+            ("", Some(first)) => first.name.as_str(),
+            (name, _) => name,
+        };
+        let is_there = |pod: &Arc<Pod>| pod.containers().any(|it| it.name == name);
+        if known.pod.as_ref().is_some_and(|pod| !is_there(pod)) {
+            return Err(format!("Pod {pod} has no container {name:?}"));
+        }
+        let observed = known.observed.as_ref();
+        let latest = observed.and_then(|it| it.latest(name));
+        let latest = latest.ok_or_else(|| {
+            format!(
+                "Pod {pod}: container {name:?} wasn't started yet; hint: crustlet events pod/{}",
+                pod.name
+            )
+        })?;
+        let logs = self.node.logs_of(pod, uid);
+        let log = |it: &Observable| logs.join(config::log_path(&it.name, it.attempt));
+        Ok(Container {
+            id: latest.id.clone(),
+            is_running: latest.is_alive(),
+            log: log(latest),
+            previous_log: observed.and_then(|it| it.before(latest)).map(log),
+        })
+    }
+
+    fn swept(&self) {
+        let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
+        let stuck = self.pods.values().filter(is_stuck).count();
+        self.context.metrics.orphans_swept(stuck);
+    }
+}
+
+impl Known {
+    /// What is written of it now.
+    fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
+        let Some(before) = &self.pod else {
+            self.pod = Some(Arc::clone(pod));
+            return;
+        };
+        if pod.may_follow(before) {
+            self.pod = Some(Arc::clone(pod));
+            return;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            let message =
+                "its manifest is another one now, and it stays what it was; hint: delete it first";
+            events.warning(pod.as_ref(), "FailedUpdate", message);
+        }
+        let mut kept = Pod::clone(before);
+        kept.metadata.clone_from(&pod.metadata);
+        kept.deferred.extend(pod.deferred.iter().cloned());
+        self.pod = Some(Arc::new(kept));
+    }
+
+    /// Whether it is wanted, and wasn't told to end.
+    pub(crate) fn is_to_run(&self) -> bool {
+        self.is_written && self.pod.as_ref().is_some_and(|pod| !pod.is_deleted())
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        outcome(self.pod.as_ref()?, self.observed.as_ref()?)
+    }
+
+    /// Its name, from wherever it is known.
+    pub(crate) fn name(&self) -> Option<Name> {
+        let written = self.pod.as_ref().map(|it| it.name.clone());
+        written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
+    }
+
+    fn regarding(&self, uid: &str) -> Regarding {
+        let unknown = || Name::new("", uid);
+        Regarding {
+            kind: Kind::Pod,
+            name: self.name().unwrap_or_else(unknown),
+            uid: uid.to_owned(),
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        let written = self.pod.as_ref().map(|pod| {
+            let seconds = u64::try_from(pod.grace()).unwrap_or_default();
+            Duration::from_secs(seconds)
+        });
+        let observed = || self.observed.as_ref().map(Observed::grace);
+        written.or_else(observed).unwrap_or_default()
+    }
+}

@@ -1,0 +1,189 @@
+//! What is shown of objects: as they were written, with what has become of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::pods::Pods;
+use super::volumes::Volumes;
+use crate::api::Listed;
+use crate::objects::{Kind, Name};
+use crate::pods::Subject;
+use crate::sources::Loaded;
+use crate::volumes::layout::Layout;
+use crate::volumes::plan::Step;
+use crate::volumes::shown::{ShownMount, ShownVolume, Spec, State, Status};
+use crate::volumes::spec::VolumeId;
+
+/// What there is to show.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) pods: &'a Pods,
+    pub(super) volumes: &'a Volumes,
+    pub(super) layout: &'a Layout,
+}
+
+/// Documents, by their names.
+pub(super) fn documents(look: Look<'_>, listed: &Listed) -> Vec<String> {
+    let is_asked = |name: &Name| {
+        let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
+        is(&listed.namespace, &name.namespace) && is(&listed.name, &name.name)
+    };
+    let documents: Vec<(Name, Value)> = match listed.kind {
+        None => volumes(look),
+        Some(Kind::Pod) => pods(look),
+        Some(kind) => {
+            let documents = look.loaded.objects.documents.iter();
+            let documents = documents.filter(|((of, _), _)| *of == kind);
+            documents
+                .map(|((_, name), document)| (name.clone(), document.as_ref().clone()))
+                .collect()
+        }
+    };
+    let asked = documents.into_iter().filter(|(name, _)| is_asked(name));
+    asked.map(|(_, document)| document.to_string()).collect()
+}
+
+fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
+    let mut pods = Vec::new();
+    for (uid, known) in look.pods.known() {
+        let Some(name) = known.name() else {
+            continue;
+        };
+        let written = look
+            .loaded
+            .objects
+            .documents
+            .get(&(Kind::Pod, name.clone()));
+        let mut document = match written.filter(|_| known.is_written) {
+            Some(document) => document.as_ref().clone(),
+            // Its manifest is gone, and it ends.
+            None => json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name.name, "namespace": name.namespace},
+                "spec": known.pod.as_ref().map(|pod| &pod.spec),
+            }),
+        };
+        let metadata = &mut document["metadata"];
+        metadata["namespace"] = json!(name.namespace);
+        metadata["uid"] = json!(uid);
+        if let Some(gone) = known
+            .gone
+            .filter(|_| metadata["deletionTimestamp"].is_null())
+        {
+            let gone = humantime::format_rfc3339_seconds(gone).to_string();
+            metadata["deletionTimestamp"] = json!(gone);
+        }
+        let mut status = json!(known.status);
+        if let Some(failure) = known.failures.of(&Subject::Sandbox) {
+            status["message"] = json!(failure.message);
+        }
+        document["status"] = status;
+        pods.push((name, document));
+    }
+    pods.sort_by(|one, other| one.0.cmp(&other.0));
+    pods
+}
+
+fn volumes(look: Look<'_>) -> Vec<(Name, Value)> {
+    let (desired, actual) = (look.volumes.desired(), look.volumes.actual());
+    let ids: BTreeSet<&VolumeId> = desired
+        .volumes
+        .keys()
+        .chain(actual.volumes.keys())
+        .collect();
+    let mut volumes: Vec<(Name, Value)> = ids
+        .into_iter()
+        .map(|id| {
+            let volume = volume(look, id);
+            (Name::new("", &volume.metadata.name), json!(volume))
+        })
+        .collect();
+    volumes.sort_by(|one, other| one.0.cmp(&other.0));
+    volumes
+}
+
+fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
+    let desired = look.volumes.desired().volumes.get(id);
+    let actual = look.volumes.actual().volumes.get(id);
+    let wanted = desired.into_iter().flat_map(|it| &it.mounts);
+    let there = actual.into_iter().flat_map(|it| &it.mounts);
+    let mut uids: BTreeSet<&String> = wanted.clone().map(|(uid, _)| uid).collect();
+    uids.extend(there.clone().map(|(uid, _)| uid));
+    let directory = |uid: &str| {
+        let there = there.clone().find(|(pod, _)| *pod == uid);
+        let wanted = wanted.clone().find(|(pod, _)| *pod == uid);
+        let there = there.map(|(_, mount)| mount.directory.clone());
+        let wanted = wanted.map(|(_, mount)| mount.volume.directory.clone());
+        there.or(wanted).unwrap_or_default()
+    };
+    let failed = |step: &Step| {
+        look.volumes
+            .failed()
+            .get(&(id.clone(), step.clone()))
+            .cloned()
+    };
+    let mounts: Vec<ShownMount> = uids
+        .iter()
+        .map(|uid| {
+            let mount = there.clone().find(|(pod, _)| pod == uid).map(|(_, it)| it);
+            let name = look
+                .pods
+                .known()
+                .get(*uid)
+                .and_then(super::pods::Known::name);
+            let pod = |step: fn(String) -> Step| failed(&step((*uid).clone()));
+            ShownMount {
+                pod: name.map(|name| name.to_string()),
+                pod_uid: (*uid).clone(),
+                target_path: look
+                    .layout
+                    .target(uid, &directory(uid))
+                    .display()
+                    .to_string(),
+                mounter: mount.map(|it| it.mounter),
+                state: mount.map_or(State::Pending, |it| it.certainty.into()),
+                message: pod(Step::Publish).or_else(|| pod(Step::Unpublish)),
+            }
+        })
+        .collect();
+    let lifecycle = actual.map(|it| it.lifecycle);
+    let lifecycle = lifecycle.or_else(|| {
+        desired?
+            .mounts
+            .values()
+            .next()
+            .map(|it| it.volume.lifecycle)
+    });
+    let spec = Spec {
+        driver: id.driver.clone(),
+        volume_handle: id.handle.clone(),
+        lifecycle: lifecycle.unwrap_or(crate::volumes::spec::Lifecycle::Persistent),
+    };
+    let operation = look
+        .volumes
+        .under_way()
+        .get(id)
+        .map(|step| call(step).to_owned());
+    let status = Status {
+        staged: actual.and_then(|it| it.staged).into(),
+        operation,
+        message: failed(&Step::Stage).or_else(|| failed(&Step::Unstage)),
+        mounts,
+    };
+    // One that is staged and no pod's is known by its handle alone.
+    let first = uids.first().map(|uid| directory(uid));
+    let name = first.unwrap_or_else(|| id.handle.clone());
+    ShownVolume::new(&name, spec, status)
+}
+
+const fn call(step: &Step) -> &'static str {
+    match step {
+        Step::Stage => "NodeStageVolume",
+        Step::Publish(_) => "NodePublishVolume",
+        Step::Unpublish(_) => "NodeUnpublishVolume",
+        Step::Unstage => "NodeUnstageVolume",
+    }
+}

@@ -1,0 +1,158 @@
+//! A pod's step, carried out by a task of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::Done;
+use super::pods::PodDone;
+use crate::cri::Cri;
+use crate::events::Regarding;
+use crate::objects::{Objects, Pod};
+use crate::operations::{self, Context, Late, OperationError, Place, Wanted};
+use crate::pods::PodStep;
+use crate::pods::config::{self, Node, Source};
+use crate::pods::failures::Failure;
+use crate::pods::worker::Worker;
+use crate::volumes::actual::Mounter;
+use crate::volumes::spec::{Resolved, VolumeId, resolve};
+
+/// What is begun.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) regarding: Regarding,
+    pub(super) pod: Option<Arc<Pod>>,
+    pub(super) node: Arc<Node>,
+    pub(super) step: PodStep,
+    /// What the runtime handler is to be told of.
+    pub(super) late: Vec<Late>,
+    /// Who has mounted the pod's volumes.
+    pub(super) mounters: BTreeMap<VolumeId, Mounter>,
+}
+
+pub(super) fn begin(
+    context: Context,
+    cri: Cri,
+    worker: Worker,
+    objects: Arc<Objects>,
+    begun: Begun,
+    done: mpsc::UnboundedSender<Done>,
+) {
+    tokio::spawn(async move {
+        let subject = begun.step.subject();
+        let told = match &begun.step {
+            PodStep::PublishToRuntime { sandbox } => Some(sandbox.clone()),
+            _ => None,
+        };
+        let result = carry_out(&context, &worker, &objects, &begun).await;
+        let observed = cri.pod(&begun.regarding.uid).await;
+        let ended = PodDone {
+            uid: begun.regarding.uid,
+            subject,
+            told: told.filter(|_| result.is_ok()),
+            result,
+            observed,
+        };
+        // Nobody hears of it where the process ends.
+        let _ = done.send(Done::Pod(ended));
+    });
+}
+
+async fn carry_out(
+    context: &Context,
+    worker: &Worker,
+    objects: &Arc<Objects>,
+    begun: &Begun,
+) -> Result<(), Failure> {
+    let Begun {
+        regarding,
+        pod,
+        step,
+        ..
+    } = begun;
+    let ended = match (step, pod) {
+        (PodStep::End(end), _) => worker.end(regarding, end).await,
+        (PodStep::RunSandbox(sandbox), Some(pod)) => {
+            let made = worker.run_sandbox(objects, pod, sandbox).await;
+            made.map(|_id| ())
+        }
+        (PodStep::PublishToRuntime { sandbox }, Some(_)) => {
+            let told = operations::tell(sandbox, &begun.late).await;
+            return told.map_err(|error| failed(context, regarding, &error));
+        }
+        (PodStep::StartContainer(start), Some(pod)) => {
+            let found = sources(context, objects, pod, &start.name, begun).await;
+            let sources = found.map_err(|error| failed(context, regarding, &error))?;
+            worker.start_container(pod, start, &sources).await
+        }
+        // Nothing is made of a pod that nobody has written down.
+        (_, None) => Ok(()),
+    };
+    ended.map_err(|error| Failure::from(&error))
+}
+
+fn failed(context: &Context, regarding: &Regarding, error: &OperationError) -> Failure {
+    let message = crust_state::sentence(error);
+    let events = &context.events;
+    events.warning(regarding.clone(), "FailedMount", message.clone());
+    Failure {
+        reason: Failure::CONFIG,
+        message,
+        is_pull: false,
+    }
+}
+
+/// Where a container's volumes are, in the order of its `volumeMounts`.
+async fn sources(
+    context: &Context,
+    objects: &Arc<Objects>,
+    pod: &Arc<Pod>,
+    name: &str,
+    begun: &Begun,
+) -> Result<Vec<Source>, OperationError> {
+    let container = pod.containers().find(|it| it.name == name);
+    let missing = || OperationError::Task(format!("there is no container {name:?}"));
+    let container = container.ok_or_else(missing)?;
+    let mut wanted = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let mut volumes = pod.spec.volumes.iter().flatten();
+        let volume = volumes.find(|it| it.name == mount.name);
+        let resolved = volume.map(|volume| resolve(objects, pod, volume));
+        let place = match resolved.transpose()? {
+            Some(Resolved::Csi(spec)) => Place::Csi {
+                by_runtime: begun
+                    .mounters
+                    .get(&spec.volume.id)
+                    .is_some_and(|it| *it != Mounter::Driver),
+                read_only: spec.read_only || spec.volume.read_only,
+                directory: spec.volume.directory,
+            },
+            Some(Resolved::EmptyDir) => Place::EmptyDir {
+                name: mount.name.clone(),
+                group: pod
+                    .spec
+                    .security_context
+                    .as_ref()
+                    .and_then(|it| it.fs_group),
+            },
+            Some(Resolved::HostPath(path)) => Place::HostPath {
+                path,
+                kind: volume
+                    .and_then(|it| it.host_path.as_ref()?.type_.clone())
+                    .unwrap_or_default(),
+            },
+            // It was looked at when the pod was read.
+            None => continue,
+        };
+        let subpath = config::subpath(pod, &begun.node, container, mount)?;
+        wanted.push(Wanted { place, subpath });
+    }
+    let (layout, uid, name) = (context.layout.clone(), pod.uid.clone(), name.to_owned());
+    let given = operations::blocking(move || operations::paths(&layout, &uid, &name, &wanted));
+    let given = given.await?.into_iter().map(|it| Source {
+        host_path: it.path,
+        read_only: it.read_only,
+    });
+    Ok(given.collect())
+}

@@ -1,0 +1,148 @@
+//! The container runtime, asked over the CRI.
+
+mod calls;
+mod listing;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crust_proto::cri::v1::image_service_client::ImageServiceClient;
+use crust_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+use listing::Seen;
+
+/// kubelet's `--runtime-request-timeout`.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// For what may take long: sandboxes, in whose hooks volumes are mounted, and images.
+const LONG: Duration = Duration::from_secs(240);
+
+/// As kubelet's client has it; a node's list of containers, or what a command writes, may be long.
+const MESSAGE: usize = 16 << 20;
+
+/// A call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call} ({}): {code:?}: {message}{}", socket.display(), hint(*code))]
+pub(crate) struct CriError {
+    /// By the interface's name.
+    pub(crate) call: &'static str,
+    /// Where it was asked.
+    pub(crate) socket: PathBuf,
+    /// gRPC's.
+    pub(crate) code: Code,
+    /// The runtime's own words.
+    pub(crate) message: String,
+}
+
+const fn hint(code: Code) -> &'static str {
+    match code {
+        Code::Unavailable => {
+            "; hint: is the container runtime running? --container-runtime-endpoint says where it answers"
+        }
+        Code::Unimplemented => "; hint: the container runtime has to serve the CRI's runtime.v1",
+        _ => "",
+    }
+}
+
+/// A container runtime, connected to when it is first asked, and again after it was restarted. Whoever clones it
+/// has the same connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Cri {
+    socket: PathBuf,
+    /// Whose pods are asked for.
+    owner: String,
+    channel: Result<Channel, Status>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Cri {
+    /// That on a socket. Of its pods only those with this owner's label are seen. In a tokio runtime's context alone.
+    pub(crate) fn new(socket: &Path, owner: &str) -> Self {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+        let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
+        // A path that is no URL is told with the first call, as one that nobody listens on is.
+        let channel = channel.map_err(|error| Status::invalid_argument(error.to_string()));
+        Self {
+            socket: socket.to_owned(),
+            owner: owner.to_owned(),
+            channel,
+            seen: Arc::default(),
+        }
+    }
+
+    /// Asks the runtime service. Whoever doesn't wait for the answer any more takes the question back.
+    async fn ask<T, F>(
+        &self,
+        call: &'static str,
+        deadline: impl Into<Option<Duration>>,
+        work: impl FnOnce(RuntimeServiceClient<Channel>) -> F,
+    ) -> Result<T, CriError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let client = |channel| {
+            let client = RuntimeServiceClient::new(channel);
+            client.max_decoding_message_size(MESSAGE)
+        };
+        let work = |channel| work(client(channel));
+        self.answer(call, deadline.into(), work).await
+    }
+
+    /// Asks the image service.
+    async fn ask_images<T, F>(
+        &self,
+        call: &'static str,
+        deadline: Duration,
+        work: impl FnOnce(ImageServiceClient<Channel>) -> F,
+    ) -> Result<T, CriError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let work = |channel| work(ImageServiceClient::new(channel));
+        self.answer(call, Some(deadline), work).await
+    }
+
+    async fn answer<T, F>(
+        &self,
+        call: &'static str,
+        deadline: Option<Duration>,
+        work: impl FnOnce(Channel) -> F,
+    ) -> Result<T, CriError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let answer = match (&self.channel, deadline) {
+            (Err(status), _) => Err(status.clone()),
+            (Ok(channel), None) => work(channel.clone()).await,
+            (Ok(channel), Some(deadline)) => {
+                let answer = tokio::time::timeout(deadline, work(channel.clone())).await;
+                answer.unwrap_or_else(|_| {
+                    let waited = deadline.as_secs();
+                    Err(Status::deadline_exceeded(format!(
+                        "no answer within {waited} s"
+                    )))
+                })
+            }
+        };
+        answer
+            .map(Response::into_inner)
+            .map_err(|status| self.failed(call, &status))
+    }
+
+    fn failed(&self, call: &'static str, status: &Status) -> CriError {
+        // What the transport says is in the causes, and the message is "transport error".
+        let message = match std::error::Error::source(status) {
+            Some(source) => crust_state::sentence(source),
+            None => status.message().to_owned(),
+        };
+        CriError {
+            call,
+            socket: self.socket.clone(),
+            code: status.code(),
+            message,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Why an operation failed, and whether it may have done something.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crust_mount::errno::Name as ErrorName;
+use crust_mount::fsgroup::FsGroupError;
+use crust_mount::mountinfo::MountInfoError;
+use crust_mount::subpath::SubpathError;
+use rustix::io::Errno;
+
+use crate::csi::{CallError, Lacks};
+use crate::objects::Name;
+use crate::pods::config::ConfigError;
+use crate::runtime_assist::RuntimeError;
+use crate::volumes::data::DataError;
+use crate::volumes::spec::Unresolved;
+
+/// An operation failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OperationError {
+    /// It hasn't registered, or not any more.
+    #[error(
+        "driver name {0} not found in the list of registered CSI drivers; hint: is it started? It registers in plugins_registry, or is given by --csi"
+    )]
+    NoDriver(String),
+    /// The driver answered so, or not at all.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It can't be deferred.
+    #[error(transparent)]
+    Lacks(#[from] Lacks),
+    /// The runtime handler answered so, or not at all.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// It can't be told what it wants to know.
+    #[error("secret {0} not found; hint: give its manifest")]
+    NoSecret(Name),
+    /// CSI's values are texts.
+    #[error("secret {0}: {1}: it is no text")]
+    Secret(Name, String),
+    /// An inline volume of a driver that has none.
+    #[error(
+        "driver {0} has no inline volumes: its CSIDriver's volumeLifecycleModes lack Ephemeral; hint: a claim instead"
+    )]
+    NotInline(String),
+    /// What the pod asks for isn't there.
+    #[error(transparent)]
+    Unresolved(#[from] Unresolved),
+    /// What the pod asks for can't be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A call of the system's.
+    #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
+    System {
+        /// Which.
+        call: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// A record.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The mount table.
+    #[error(transparent)]
+    Mounts(#[from] MountInfoError),
+    /// fsGroup.
+    #[error("applyFSGroup failed: {0}")]
+    Group(#[from] FsGroupError),
+    /// It is no gid.
+    #[error("fsGroup {0} is no gid")]
+    NotAGroup(i64),
+    /// subPath.
+    #[error(transparent)]
+    Subpath(#[from] SubpathError),
+    /// Something of ours.
+    #[error("{0}")]
+    Task(String),
+}
+
+impl OperationError {
+    pub(crate) fn system(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> Self {
+        let path = path.to_owned();
+        move |errno| Self::System { call, path, errno }
+    }
+
+    pub(crate) fn io(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::System {
+            call,
+            path,
+            errno: crust_mount::errno::of(&error),
+        }
+    }
+}
+
+/// A failed operation.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// Why.
+    pub(crate) error: OperationError,
+    /// Whether the driver was asked, or something was written: it has to be taken back then.
+    pub(crate) has_begun: bool,
+}
+
+impl Attempt {
+    /// Nothing was done yet.
+    pub(crate) fn before(error: impl Into<OperationError>) -> Self {
+        Self {
+            error: error.into(),
+            has_begun: false,
+        }
+    }
+
+    /// Something may have been done.
+    pub(crate) fn within(error: impl Into<OperationError>) -> Self {
+        Self {
+            error: error.into(),
+            has_begun: true,
+        }
+    }
+}

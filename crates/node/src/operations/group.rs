@@ -1,0 +1,81 @@
+//! fsGroup of a file system that the driver has mounted: kubelet's part, where the driver has no
+//! VOLUME_MOUNT_GROUP (KEP-2317).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crust_mount::fsgroup;
+use crust_state::{Deadline, FsGroupChangePolicy};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::{Context, OperationError, blocking};
+use crate::csi::Publish;
+use crate::events::Regarding;
+use crate::objects::{Objects, Pod};
+use crate::volumes::spec::MountSpec;
+
+/// For one attempt; what isn't reached goes on at the next.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// The gid that is to be applied, by kubelet's rule: `CSIDriver`'s `fsGroupPolicy` decides.
+pub(super) fn wanted(
+    objects: &Objects,
+    mount: &MountSpec,
+    publish: &Publish,
+) -> Result<Option<u32>, OperationError> {
+    let Some(group) = mount.fs_group else {
+        return Ok(None);
+    };
+    if publish.mount_group.is_some() || mount.read_only || mount.volume.read_only {
+        return Ok(None);
+    }
+    let driver = objects.drivers.get(&mount.volume.id.driver);
+    let policy = driver.and_then(|it| it.spec.fs_group_policy.as_deref());
+    let applies = match policy {
+        Some("None") => false,
+        Some("File") => true,
+        // ReadWriteOnceWithFSType
+        _ => {
+            let mut modes = mount.volume.access_modes.iter();
+            let is_once = modes.any(|it| it == "ReadWriteOnce" || it == "ReadWriteOncePod");
+            is_once && !mount.volume.fs_type.is_empty()
+        }
+    };
+    if !applies {
+        return Ok(None);
+    }
+    let gid = u32::try_from(group).map_err(|_| OperationError::NotAGroup(group))?;
+    Ok(Some(gid))
+}
+
+/// Applies it to what is mounted at the target path.
+pub(super) async fn apply(
+    context: &Context,
+    pod: &Pod,
+    mount: &MountSpec,
+    gid: u32,
+    target: PathBuf,
+) -> Result<(), OperationError> {
+    let policy = match mount.change_policy.as_deref() {
+        Some("OnRootMismatch") => FsGroupChangePolicy::OnRootMismatch,
+        _ => FsGroupChangePolicy::Always,
+    };
+    let events = context.events.clone();
+    let (regarding, volume) = (Regarding::from(pod), mount.volume.directory.clone());
+    blocking(move || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = openat(CWD, &target, flags, Mode::empty())
+            .map_err(OperationError::system("open", &target))?;
+        let mut told = |progress: &fsgroup::Progress| {
+            let message = format!("volume {volume:?}: fsGroup {gid}: {progress}");
+            events.normal(
+                regarding.clone(),
+                "VolumePermissionChangeInProgress",
+                message,
+            );
+        };
+        fsgroup::apply(&root, gid, policy, Deadline::after(LIMIT), &mut told)?;
+        Ok(())
+    })
+    .await
+}

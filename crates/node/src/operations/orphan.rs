@@ -1,0 +1,35 @@
+//! The directory of a pod that is no more.
+
+use std::fs;
+
+use crust_mount::mountinfo;
+use rustix::io::Errno;
+
+use super::OperationError;
+use super::place::gone;
+use crate::volumes::layout::Layout;
+
+/// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
+pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationError> {
+    let pod = layout.pod(uid);
+    if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
+        return Ok(());
+    }
+    // Nobody's data behind a mount is removed with it.
+    let mounts = mountinfo::read_own()?;
+    if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
+        return Err(OperationError::system("rmdir", &mount.mount_point)(
+            Errno::BUSY,
+        ));
+    }
+    for empty in [layout.csi_volumes(uid), layout.subpaths(uid)] {
+        gone("rmdir", &empty, fs::remove_dir(&empty))?;
+    }
+    let empty_dirs = layout.empty_dirs(uid);
+    gone("rm -r", &empty_dirs, fs::remove_dir_all(&empty_dirs))?;
+    let volumes = layout.volumes(uid);
+    for directory in [&volumes, &pod] {
+        gone("rmdir", directory, fs::remove_dir(directory))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! A volume in a pod.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
+use crust_proto::csi::v1::{
+    FileSystemMountInfo, NodePublishVolumeRequest, NodeUnpublishVolumeRequest,
+};
+
+use super::{Attempt, Context, OperationError, blocking, group, place, runtime, secret, subpath};
+use crate::csi::{Publish, capability, context as volume_context};
+use crate::objects::{Objects, Pod};
+use crate::volumes::actual::Mounter;
+use crate::volumes::data::VolumeData;
+use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
+
+/// What was published.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Published {
+    /// Who has it mounted, or will.
+    pub(crate) mounter: Mounter,
+    /// What the runtime is to be told (KEP-2857's earlier draft).
+    pub(crate) late: Option<FileSystemMountInfo>,
+}
+
+/// What to take back, or to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Publication {
+    /// The volume.
+    pub(crate) id: VolumeId,
+    /// The pod, by its uid.
+    pub(crate) pod: String,
+    /// The volume's directory in the pod's.
+    pub(crate) directory: String,
+    /// Who has it mounted.
+    pub(crate) mounter: Mounter,
+}
+
+/// `NodePublishVolume`, and what is a kubelet's to do then.
+pub(crate) async fn publish(
+    context: &Context,
+    objects: &Objects,
+    pod: &Pod,
+    mount: &MountSpec,
+) -> Result<Published, Attempt> {
+    let volume = &mount.volume;
+    let driver = context.driver(&volume.id).map_err(Attempt::before)?;
+    let capabilities = driver.node_capabilities().await.map_err(Attempt::before)?;
+    let publish = Publish::of(mount, &capabilities).map_err(Attempt::before)?;
+    let runtimes = runtime::file_systems(mount)
+        .await
+        .map_err(Attempt::before)?;
+    let secrets = secret(objects, volume.publish_secret.as_ref()).map_err(Attempt::before)?;
+    let about_pod = about(objects, pod, mount).map_err(Attempt::before)?;
+    let layout = &context.layout;
+    let directory = layout.volume(&pod.uid, &volume.directory);
+    let target = layout.target(&pod.uid, &volume.directory);
+    let data = VolumeData::new(
+        &volume.id,
+        &volume.directory,
+        volume.lifecycle,
+        publish.defer_fs_ops,
+        &context.node,
+    );
+    let place = directory.clone();
+    let prepared = blocking(move || place::prepare(&place, &data));
+    let is_new = prepared.await.map_err(Attempt::within)?;
+    let is_staged =
+        volume.lifecycle == Lifecycle::Persistent && capabilities.has(Rpc::StageUnstageVolume);
+    let staging = is_staged.then(|| layout.staging(&volume.id).display().to_string());
+    let request = NodePublishVolumeRequest {
+        volume_id: volume.id.handle.clone(),
+        publish_context: HashMap::new(),
+        staging_target_path: staging.unwrap_or_default(),
+        target_path: target.display().to_string(),
+        volume_capability: Some(capability(volume, &capabilities, &publish)),
+        readonly: mount.read_only || volume.read_only,
+        secrets,
+        volume_context: volume_context(volume)
+            .into_iter()
+            .chain(about_pod)
+            .collect(),
+        defer_fs_ops: publish.defer_fs_ops,
+        runtime_supported_filesystems: runtimes,
+    };
+    let answer = match driver.call(request).await {
+        Ok(answer) => answer,
+        Err(error) if is_new && error.is_final() => {
+            // Nothing is there, and nothing needs to say that there may be.
+            let place = target.clone();
+            return match blocking(move || place::clear(&directory, &place)).await {
+                Ok(()) => Err(Attempt::before(error)),
+                Err(_) => Err(Attempt::within(error)),
+            };
+        }
+        Err(error) => return Err(Attempt::within(error)),
+    };
+    if publish.defer_fs_ops {
+        context.metrics.published_deferred();
+        return Ok(Published {
+            mounter: Mounter::Deferred,
+            late: None,
+        });
+    }
+    if let Some(late) = answer.runtime_mount_info {
+        return Ok(Published {
+            mounter: Mounter::Runtime,
+            late: Some(late),
+        });
+    }
+    if let Some(gid) = group::wanted(objects, mount, &publish).map_err(Attempt::within)? {
+        let applied = group::apply(context, pod, mount, gid, target).await;
+        applied.map_err(Attempt::within)?;
+    }
+    Ok(Published {
+        mounter: Mounter::Driver,
+        late: None,
+    })
+}
+
+/// What a driver is told of the pod, where its `CSIDriver` says that it wants to know.
+fn about(
+    objects: &Objects,
+    pod: &Pod,
+    mount: &MountSpec,
+) -> Result<HashMap<String, String>, OperationError> {
+    let driver = &mount.volume.id.driver;
+    let spec = objects.drivers.get(driver).map(|it| &it.spec);
+    let is_inline = mount.volume.lifecycle == Lifecycle::Ephemeral;
+    let mut modes = spec
+        .iter()
+        .flat_map(|it| &it.volume_lifecycle_modes)
+        .flatten();
+    if is_inline && !modes.any(|mode| mode == Lifecycle::Ephemeral.as_str()) {
+        return Err(OperationError::NotInline(driver.clone()));
+    }
+    if spec.and_then(|it| it.pod_info_on_mount) != Some(true) {
+        return Ok(HashMap::new());
+    }
+    let account = pod.spec.service_account_name.as_deref();
+    let about = [
+        ("pod.name", pod.name.name.as_str()),
+        ("pod.namespace", &pod.name.namespace),
+        ("pod.uid", &pod.uid),
+        ("serviceAccount.name", account.unwrap_or("default")),
+        ("ephemeral", if is_inline { "true" } else { "false" }),
+    ];
+    let about = about.into_iter();
+    Ok(about
+        .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()))
+        .collect())
+}
+
+/// `NodeUnpublishVolume`, and what stood around it.
+pub(crate) async fn unpublish(
+    context: &Context,
+    publication: &Publication,
+) -> Result<(), OperationError> {
+    let Publication {
+        id, pod, directory, ..
+    } = publication;
+    let driver = context.driver(id)?;
+    let layout = &context.layout;
+    let binds = layout.subpaths(pod).join(directory);
+    blocking(move || subpath::unbind(&binds)).await?;
+    let is_deferred = publication.mounter == Mounter::Deferred;
+    // A driver that lacks it now (KEP-2857, story 5) is asked as ever: the runtime cleans up after the pod.
+    let defer_fs_ops = is_deferred && driver.node_capabilities().await?.has(Rpc::DeferFsOps);
+    let target = layout.target(pod, directory);
+    let request = NodeUnpublishVolumeRequest {
+        volume_id: id.handle.clone(),
+        target_path: target.display().to_string(),
+        defer_fs_ops,
+    };
+    driver.call(request).await?;
+    let volume = Arc::new(layout.volume(pod, directory));
+    blocking(move || place::clear(&volume, &target)).await
+}

@@ -1,0 +1,92 @@
+//! A pod's runtime handler that mounts volumes when it is told to, after the sandbox is there (KEP-2857's earlier
+//! draft).
+
+use std::path::PathBuf;
+
+use crust_proto::csi::v1::FileSystemMountInfo;
+use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type as Rpc;
+
+use super::OperationError;
+use crate::runtime_assist::{RuntimeError, RuntimeStorage};
+use crate::volumes::spec::MountSpec;
+use crate::volumes::stats::Stats;
+
+/// What a runtime is told of.
+#[derive(Debug, Clone)]
+pub(crate) struct Late {
+    /// `host_target_path`
+    pub(crate) target: PathBuf,
+    /// The driver's answer.
+    pub(crate) info: FileSystemMountInfo,
+    /// How the pod wants it.
+    pub(crate) mount: MountSpec,
+}
+
+/// Which file systems the driver may leave to the pod's runtime; none where the storage class or the runtime class
+/// doesn't say so, or the runtime lacks what the pod wants after the mount.
+pub(super) async fn file_systems(mount: &MountSpec) -> Result<Vec<String>, RuntimeError> {
+    let allowed = mount.runtime.as_ref();
+    let allowed = allowed.filter(|_| mount.volume.allows_runtime && !mount.deferred);
+    let Some(socket) = allowed else {
+        return Ok(Vec::new());
+    };
+    let storage = RuntimeStorage::new(socket);
+    if let Some(lacks) = storage.capabilities().await?.lacks(mount) {
+        let volume = &mount.volume.id;
+        tracing::info!(
+            "{volume}: the runtime at {} lacks {lacks}; the driver mounts it",
+            socket.display()
+        );
+        return Ok(Vec::new());
+    }
+    storage.file_systems().await
+}
+
+/// Tells a runtime of a pod's volumes, each of which it may know already.
+pub(crate) async fn tell(sandbox: &str, late: &[Late]) -> Result<(), OperationError> {
+    for Late {
+        target,
+        info,
+        mount,
+    } in late
+    {
+        if let Some(socket) = &mount.runtime {
+            let storage = RuntimeStorage::new(socket);
+            storage.publish(sandbox, target, info, mount).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A runtime that has a pod's volume mounted.
+#[derive(Debug, Clone)]
+pub(crate) struct Telling {
+    storage: RuntimeStorage,
+    sandbox: String,
+}
+
+impl Telling {
+    /// By the pod's runtime class, and its sandbox.
+    pub(crate) fn new(socket: &std::path::Path, sandbox: &str) -> Self {
+        Self {
+            storage: RuntimeStorage::new(socket),
+            sandbox: sandbox.to_owned(),
+        }
+    }
+
+    pub(super) async fn tells_stats(&self) -> Result<bool, RuntimeError> {
+        Ok(self.storage.capabilities().await?.has(Rpc::VolumeStats))
+    }
+
+    pub(super) async fn stats(&self, device: &str) -> Result<Stats, RuntimeError> {
+        self.storage.stats(&self.sandbox, device).await
+    }
+
+    pub(super) async fn expands(&self) -> Result<bool, RuntimeError> {
+        Ok(self.storage.capabilities().await?.has(Rpc::VolumeResize))
+    }
+
+    pub(super) async fn expand(&self, device: &str, bytes: i64) -> Result<i64, RuntimeError> {
+        self.storage.expand(&self.sandbox, device, bytes).await
+    }
+}

@@ -1,0 +1,19 @@
+//! Pods: what there is of them, what is to be done next, and what it looks like.
+//!
+//! `decide`, `status` and `config` are functions of their arguments; `worker` acts.
+
+pub(crate) mod config;
+pub(crate) mod decide;
+pub(crate) mod failures;
+#[cfg(test)]
+mod fixture;
+pub(crate) mod labels;
+pub(crate) mod observed;
+pub(crate) mod restart;
+pub(crate) mod status;
+mod steps;
+#[cfg(test)]
+mod trial;
+pub(crate) mod worker;
+
+pub(crate) use steps::{End, PodStep, RunSandbox, StartContainer, Subject};

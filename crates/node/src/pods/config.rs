@@ -1,0 +1,158 @@
+//! What the container runtime is asked for: a pod's sandbox and its containers, as kubelet asks for them.
+
+mod container;
+mod env;
+pub(crate) mod image;
+pub(crate) mod resources;
+mod sandbox;
+mod security;
+mod subpath;
+mod unsupported;
+
+use std::path::{Path, PathBuf};
+
+use crate::objects::{Name, Objects, Pod};
+use crate::settings::Settings;
+
+pub(crate) use container::container;
+pub(crate) use sandbox::sandbox;
+pub(crate) use subpath::subpath;
+pub(crate) use unsupported::ignored;
+
+/// Something that a pod asks can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// crustlet doesn't do it, and the pod would run wrongly without.
+    #[error("{}", .0.join("; "))]
+    Unsupported(Vec<String>),
+    /// There is no such class.
+    #[error("runtimeclass {0} not found; hint: give its manifest")]
+    NoRuntimeClass(String),
+    /// A variable without a value that anybody here knows.
+    #[error("container {container:?}: env {name:?}: {reason}")]
+    Env {
+        /// In the pod.
+        container: String,
+        /// The variable's.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A part of a volume that can't be one.
+    #[error("container {container:?}: volumeMounts {volume:?}: {reason}")]
+    Mount {
+        /// In the pod.
+        container: String,
+        /// The volume's name in the pod.
+        volume: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An amount that is none.
+    #[error("container {container:?}: resources: {resource}: {amount:?} is no amount")]
+    Amount {
+        /// In the pod.
+        container: String,
+        /// Of what.
+        resource: &'static str,
+        /// What was written.
+        amount: String,
+    },
+    /// It has no image.
+    #[error("container {0:?} has no image")]
+    NoImage(String),
+    /// `runAsNonRoot`
+    #[error("container {container:?} has runAsNonRoot, and {reason}")]
+    Root {
+        /// In the pod.
+        container: String,
+        /// Who it would run as.
+        reason: String,
+    },
+    /// The CRI knows paths as texts alone.
+    #[error("{}: the path is no UTF-8", .0.display())]
+    NotText(PathBuf),
+}
+
+/// What is the same for all pods of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Where containers' logs are.
+    pub(crate) logs: PathBuf,
+    /// That of all pods; empty is the runtime's choice.
+    pub(crate) cgroup_parent: String,
+    /// In bytes: the node's.
+    pub(crate) memory: u64,
+}
+
+impl Node {
+    /// This one.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let system = rustix::system::sysinfo();
+        let unit = u64::from(system.mem_unit);
+        Self {
+            name: settings.node_name(),
+            logs: settings.pod_logs_dir(),
+            cgroup_parent: settings.cgroup_root.clone(),
+            memory: system.totalram.saturating_mul(unit),
+        }
+    }
+
+    /// Where a pod's logs are.
+    pub(crate) fn logs_of(&self, pod: &Name, uid: &str) -> PathBuf {
+        let Name { namespace, name } = pod;
+        self.logs.join(format!("{namespace}_{name}_{uid}"))
+    }
+}
+
+/// Where a container's log is, from its pod's directory of them.
+pub(crate) fn log_path(container: &str, attempt: u32) -> PathBuf {
+    Path::new(container).join(format!("{attempt}.log"))
+}
+
+/// Where a container finds what is at one of its `volumeMounts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// On the host, with its subPath.
+    pub(crate) host_path: PathBuf,
+    /// Whatever the container says.
+    pub(crate) read_only: bool,
+}
+
+/// Which of the runtime's handlers runs a pod; empty is the runtime's choice.
+pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigError> {
+    let class = pod.spec.runtime_class_name.as_deref();
+    let Some(class) = class.filter(|it| !it.is_empty()) else {
+        return Ok(String::new());
+    };
+    match objects.runtime_classes.get(class) {
+        Some(found) => Ok(found.object.handler.clone()),
+        None => Err(ConfigError::NoRuntimeClass(class.to_owned())),
+    }
+}
+
+/// Whether all that a pod asks can be done, as far as it can be told before its images are there.
+pub(crate) fn check(pod: &Pod, node: &Node) -> Result<(), ConfigError> {
+    unsupported::check(pod)?;
+    for container in pod.containers() {
+        if container.image.as_deref().is_none_or(str::is_empty) {
+            return Err(ConfigError::NoImage(container.name.clone()));
+        }
+        env::environment(pod, node, container)?;
+        resources::container(pod, node, container)?;
+        for mount in container.volume_mounts.iter().flatten() {
+            subpath(pod, node, container, mount)?;
+        }
+    }
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String, ConfigError> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| ConfigError::NotText(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! A pod's sandbox, as the runtime is asked for it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use crust_proto::cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata};
+
+use super::{ConfigError, Node, security, text};
+use crate::objects::Pod;
+use crate::pods::labels;
+
+/// The kernel's longest name of a host.
+const LONGEST: usize = 63;
+
+/// A pod's; `started` is when its first one was made.
+pub(crate) fn sandbox(
+    pod: &Pod,
+    node: &Node,
+    attempt: u32,
+    started: SystemTime,
+) -> Result<PodSandboxConfig, ConfigError> {
+    let spec = &pod.spec;
+    let security_context = spec.security_context.as_ref();
+    let sysctls = security_context
+        .iter()
+        .flat_map(|it| it.sysctls.iter().flatten());
+    let started = started
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut labels: HashMap<String, String> = copied(pod.metadata.labels.as_ref());
+    labels.extend(pods_labels(pod, node));
+    let mut annotations: HashMap<String, String> = copied(pod.metadata.annotations.as_ref());
+    annotations.extend([
+        (labels::GRACE.to_owned(), pod.grace().to_string()),
+        (labels::STARTED.to_owned(), started.as_nanos().to_string()),
+    ]);
+    Ok(PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: pod.name.name.clone(),
+            uid: pod.uid.clone(),
+            namespace: pod.name.namespace.clone(),
+            attempt,
+        }),
+        hostname: match spec.host_network {
+            Some(true) => String::new(),
+            _ => hostname(pod),
+        },
+        log_directory: text(&node.logs_of(&pod.name, &pod.uid))?,
+        labels,
+        annotations,
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: node.cgroup_parent.clone(),
+            security_context: Some(security::sandbox(pod)),
+            sysctls: sysctls
+                .map(|it| (it.name.clone(), it.value.clone()))
+                .collect(),
+        }),
+    })
+}
+
+/// By which what the runtime has is found again. They go before what the pod says.
+pub(super) fn pods_labels(pod: &Pod, node: &Node) -> [(String, String); 4] {
+    let labels = [
+        (labels::POD_NAME, &pod.name.name),
+        (labels::POD_NAMESPACE, &pod.name.namespace),
+        (labels::POD_UID, &pod.uid),
+        (labels::OWNER, &node.name),
+    ];
+    labels.map(|(label, value)| (label.to_owned(), value.clone()))
+}
+
+fn copied(map: Option<&std::collections::BTreeMap<String, String>>) -> HashMap<String, String> {
+    let entries = map.into_iter().flatten();
+    entries
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn hostname(pod: &Pod) -> String {
+    let said = pod.spec.hostname.as_deref().filter(|it| !it.is_empty());
+    let name = said.unwrap_or(&pod.name.name);
+    // A pod's name is longer than a host's may be, and of ASCII.
+    let name = name.get(..LONGEST).unwrap_or(name);
+    name.trim_end_matches(['-', '.']).to_owned()
+}

@@ -1,0 +1,360 @@
+//! What kubelet would say of a pod.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ContainerState;
+
+use super::*;
+use crate::pods::Subject;
+use crate::pods::failures::Failure;
+use crate::pods::fixture::{at, container, exited, observed, pod, running, sandbox};
+use crate::pods::observed::Container;
+
+const APP: &str = "{containers: [{name: app, image: i}]}";
+const TWO: &str = "{containers: [{name: app, image: i}, {name: other, image: i}]}";
+const INIT: &str = "{initContainers: [{name: one, image: i}], containers: [{name: app, image: i}]}";
+
+fn with(spec: &str, policy: &str) -> String {
+    spec.replacen('{', &format!("{{restartPolicy: {policy}, "), 1)
+}
+
+fn of(spec: &str, observed: Option<&Observed>) -> PodStatus {
+    failing(spec, observed, &Failures::default(), &Held::default())
+}
+
+fn failing(spec: &str, observed: Option<&Observed>, failures: &Failures, held: &Held) -> PodStatus {
+    status(&Look {
+        pod: &pod(spec),
+        observed,
+        failures,
+        held,
+        runtime: "containerd",
+        before: None,
+        now: at(102),
+    })
+}
+
+fn in_a_sandbox(containers: Vec<Container>) -> Observed {
+    observed([sandbox(0, true)], containers)
+}
+
+fn state(state: Option<&ContainerState>) -> String {
+    let Some(state) = state else {
+        return "none".to_owned();
+    };
+    if state.running.is_some() {
+        "running".to_owned()
+    } else if let Some(it) = &state.terminated {
+        let reason = it.reason.as_deref().unwrap_or_default();
+        format!("{reason} {}", it.exit_code)
+    } else {
+        let waiting = state.waiting.as_ref().expect("a state");
+        waiting.reason.clone().unwrap_or_default()
+    }
+}
+
+/// Of the first container: its state, the one before, whether it is ready and how often it was started again.
+fn first(status: &PodStatus) -> (String, String, bool, i32) {
+    let it = &status.container_statuses.as_ref().unwrap()[0];
+    (
+        state(it.state.as_ref()),
+        state(it.last_state.as_ref()),
+        it.ready,
+        it.restart_count,
+    )
+}
+
+fn conditions(status: &PodStatus) -> Vec<String> {
+    let conditions = status.conditions.iter().flatten();
+    conditions
+        .map(|it| {
+            let reason = it.reason.as_deref().unwrap_or_default();
+            format!("{} {} {reason}", it.type_, it.status)
+                .trim_end()
+                .to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn phases_are_kubelets() {
+    let two = |app, other| vec![container("app", 0, app), container("other", 0, other)];
+    let cases = [
+        ("Always", vec![], "Pending"),
+        ("Always", vec![container("app", 0, running())], "Pending"),
+        ("Always", two(running(), State::Created), "Pending"),
+        ("Always", two(running(), running()), "Running"),
+        ("Always", two(exited(1), exited(0)), "Running"),
+        ("OnFailure", two(exited(1), exited(0)), "Running"),
+        ("OnFailure", two(exited(0), exited(0)), "Succeeded"),
+        ("Never", two(running(), exited(1)), "Running"),
+        ("Never", two(exited(0), exited(1)), "Failed"),
+        ("Never", two(exited(0), exited(0)), "Succeeded"),
+        ("Never", two(exited(0), State::Unknown), "Running"),
+    ];
+    for (policy, containers, expected) in cases {
+        let spec = with(TWO, policy);
+        let observed = in_a_sandbox(containers);
+        let status = of(&spec, Some(&observed));
+        assert_eq!(
+            status.phase.as_deref(),
+            Some(expected),
+            "{policy} {observed:?}"
+        );
+        let over = matches!(expected, "Succeeded" | "Failed");
+        assert_eq!(is_over(&pod(&spec), Some(&observed)), over);
+    }
+    assert_eq!(of(TWO, None).phase.as_deref(), Some("Pending"));
+    assert!(!is_over(&pod(TWO), None));
+}
+
+#[test]
+fn init_containers_keep_a_pod_pending_and_fail_it_where_nothing_is_restarted() {
+    let cases = [
+        ("Always", vec![], "Pending", "PodInitializing", "False"),
+        (
+            "Always",
+            vec![container("one", 0, running())],
+            "Pending",
+            "PodInitializing",
+            "False",
+        ),
+        (
+            "Always",
+            vec![container("one", 0, exited(1))],
+            "Pending",
+            "PodInitializing",
+            "False",
+        ),
+        (
+            "Never",
+            vec![container("one", 0, exited(1))],
+            "Failed",
+            "PodInitializing",
+            "False",
+        ),
+        (
+            "Always",
+            vec![container("one", 0, exited(0))],
+            "Pending",
+            "ContainerCreating",
+            "True",
+        ),
+        (
+            "Always",
+            vec![
+                container("one", 0, exited(0)),
+                container("app", 0, running()),
+            ],
+            "Running",
+            "running",
+            "True",
+        ),
+    ];
+    for (policy, containers, phase, app, initialized) in cases {
+        let observed = in_a_sandbox(containers);
+        let status = of(&with(INIT, policy), Some(&observed));
+        assert_eq!(status.phase.as_deref(), Some(phase), "{observed:?}");
+        assert_eq!(first(&status).0, app, "{observed:?}");
+        let told = conditions(&status);
+        let expected = format!("Initialized {initialized}");
+        assert!(told[1].starts_with(&expected), "{told:?}");
+    }
+}
+
+#[test]
+fn a_container_is_told_with_what_it_was_before() {
+    let crashed = |attempt| container("app", attempt, exited(1));
+    let text = str::to_owned;
+    for (containers, expected) in [
+        (vec![], (text("ContainerCreating"), text("none"), false, 0)),
+        (
+            vec![container("app", 0, running())],
+            (text("running"), text("none"), true, 0),
+        ),
+        (
+            vec![container("app", 1, running()), crashed(0)],
+            (text("running"), text("Error 1"), true, 1),
+        ),
+        (vec![crashed(0)], (text("Error 1"), text("none"), false, 0)),
+        (
+            vec![crashed(2).backing_off(10), crashed(1)],
+            (text("CrashLoopBackOff"), text("Error 1"), false, 2),
+        ),
+        (
+            vec![container("app", 0, State::Unknown)],
+            (text("ContainerStatusUnknown 137"), text("none"), false, 0),
+        ),
+    ] {
+        let observed = in_a_sandbox(containers);
+        assert_eq!(first(&of(APP, Some(&observed))), expected, "{observed:?}");
+    }
+    let observed = in_a_sandbox(vec![crashed(2).backing_off(80)]);
+    let status = of(APP, Some(&observed));
+    let app = &status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(app.container_id.as_deref(), Some("containerd://app-2"));
+    let waiting = app.state.as_ref().unwrap().waiting.as_ref().unwrap();
+    assert_eq!(
+        waiting.message.as_deref(),
+        Some("back-off 1m20s restarting failed container=app pod=web_default(u)")
+    );
+}
+
+#[test]
+fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
+    let app = || Subject::Container("app".to_owned());
+    let failures = |subject, reason, is_pull| {
+        let mut failures = Failures::default();
+        let failure = Failure {
+            reason,
+            message: "why".to_owned(),
+            is_pull,
+        };
+        failures.fail(subject, failure, Instant::now());
+        failures
+    };
+    let held = Held([(app(), Duration::from_secs(1))].into());
+    let free = Held::default();
+    for (subject, reason, is_pull, held, expected) in [
+        (app(), "ErrImagePull", true, &held, "ImagePullBackOff"),
+        (app(), "ErrImagePull", true, &free, "ErrImagePull"),
+        (
+            app(),
+            "CreateContainerError",
+            false,
+            &held,
+            "CreateContainerError",
+        ),
+        (
+            Subject::Sandbox,
+            "CreatePodSandboxError",
+            false,
+            &held,
+            "ContainerCreating",
+        ),
+        (
+            Subject::Sandbox,
+            Failure::CONFIG,
+            false,
+            &held,
+            "CreateContainerConfigError",
+        ),
+    ] {
+        let failures = failures(subject, reason, is_pull);
+        let observed = in_a_sandbox(Vec::new());
+        let status = failing(APP, Some(&observed), &failures, held);
+        let containers = status.container_statuses.unwrap();
+        let waiting = containers[0]
+            .state
+            .as_ref()
+            .unwrap()
+            .waiting
+            .as_ref()
+            .unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some(expected));
+        let message = waiting.message.as_deref().unwrap_or_default();
+        assert!(message.ends_with("why"), "{message}");
+    }
+    // One that ended and can't be started again.
+    let failures = failures(app(), "RunContainerError", false);
+    let crashed = in_a_sandbox(vec![container("app", 0, exited(128))]);
+    let status = failing(APP, Some(&crashed), &failures, &held);
+    let (now, before, ..) = first(&status);
+    assert_eq!(
+        (now.as_str(), before.as_str()),
+        ("RunContainerError", "Error 128")
+    );
+}
+
+#[test]
+fn conditions_say_who_is_not_ready() {
+    let observed = in_a_sandbox(vec![
+        container("app", 0, running()),
+        container("other", 0, exited(0)),
+    ]);
+    let status = of(TWO, Some(&observed));
+    assert_eq!(
+        conditions(&status),
+        [
+            "PodScheduled True",
+            "Initialized True",
+            "ContainersReady False ContainersNotReady",
+            "Ready False ContainersNotReady",
+        ]
+    );
+    let ready = status.conditions.unwrap().pop().unwrap();
+    let message = "containers with unready status: [other]";
+    assert_eq!(ready.message.as_deref(), Some(message));
+    let over = in_a_sandbox(vec![container("app", 0, exited(0))]);
+    let over = of(&with(APP, "Never"), Some(&over));
+    assert_eq!(conditions(&over)[3], "Ready False PodCompleted");
+}
+
+#[test]
+fn what_has_not_changed_is_as_old_as_it_was() {
+    let wanted = pod(APP);
+    let runs = in_a_sandbox(vec![container("app", 0, running())]);
+    let (failures, held) = (Failures::default(), Held::default());
+    let look = Look {
+        pod: &wanted,
+        observed: Some(&runs),
+        failures: &failures,
+        held: &held,
+        runtime: "containerd",
+        before: None,
+        now: at(10),
+    };
+    let before = status(&look);
+    let later = Look {
+        before: Some(&before),
+        now: at(20),
+        ..look
+    };
+    assert_eq!(status(&later), before);
+    let gone = Look {
+        observed: None,
+        ..later
+    };
+    let after = status(&gone);
+    assert_eq!(after.start_time, time(at(1)), "what there was has told it");
+    let since = |status: &PodStatus, at: usize| {
+        status.conditions.as_ref().unwrap()[at]
+            .last_transition_time
+            .clone()
+    };
+    assert_eq!(since(&after, 0), time(at(10)), "PodScheduled");
+    assert_eq!(since(&after, 3), time(at(20)), "Ready");
+}
+
+#[test]
+fn an_address_is_that_of_a_sandbox_that_lives() {
+    let runs = of(APP, Some(&in_a_sandbox(Vec::new())));
+    assert_eq!(runs.pod_ip.as_deref(), Some("10.0.0.7"));
+    assert_eq!(runs.pod_ips.unwrap()[0].ip, "10.0.0.7");
+    assert_eq!(runs.qos_class.as_deref(), Some("BestEffort"));
+    let dead = of(APP, Some(&observed([sandbox(0, false)], [])));
+    assert_eq!((dead.pod_ip, dead.pod_ips), (None, None));
+}
+
+#[test]
+fn that_a_container_waits_is_told_once_each_time() {
+    let wanted = pod(APP);
+    let crashed = |attempt| {
+        let crashed = container("app", attempt, exited(1)).backing_off(10);
+        of(APP, Some(&in_a_sandbox(vec![crashed])))
+    };
+    let runs = of(
+        APP,
+        Some(&in_a_sandbox(vec![container("app", 1, running())])),
+    );
+    let told = begun_to_wait(&wanted, Some(&runs), &crashed(1));
+    let expected = "Back-off restarting failed container app in pod web_default(u)";
+    assert_eq!(told, [expected]);
+    let again = begun_to_wait(&wanted, Some(&crashed(1)), &crashed(1));
+    assert_eq!(again, Vec::<String>::new());
+    assert_eq!(
+        begun_to_wait(&wanted, Some(&crashed(1)), &crashed(2)),
+        [expected]
+    );
+    assert_eq!(begun_to_wait(&wanted, None, &runs), Vec::<String>::new());
+}

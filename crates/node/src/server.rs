@@ -1,0 +1,108 @@
+//! The agent, from its root directory to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use crust_proto::crustlet::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
+use crust_serve::http::Listener;
+use crust_serve::listen::{self, Connections};
+use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::{Daemon, KnownSockets, Limits, Servers};
+use tokio::sync::mpsc;
+use tonic::service::Routes;
+
+use crate::agent::Agent;
+use crate::api::Api;
+use crate::cri::Cri;
+use crate::events::Events;
+use crate::metrics::{self, Metrics};
+use crate::operations::Context;
+use crate::plugins::Drivers;
+use crate::root::Root;
+use crate::settings::{MANIFESTS, Settings};
+use crate::volumes::layout::Layout;
+
+/// Calls under way on the socket: people's.
+const CALLS: usize = 256;
+
+/// What calls under way are given at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+static DAEMON: Daemon = Daemon {
+    name: crate::NAME,
+    methods: "crustlet.",
+    descriptors: crust_proto::crustlet::DESCRIPTORS,
+    max_calls: "256",
+    sockets: KnownSockets {
+        names: &[],
+        paths: "--listen",
+        left: "crustlet takes none",
+    },
+};
+
+/// Serves until SIGTERM or SIGINT. Pods and volumes stay as they are: the next one finds them.
+pub(crate) async fn serve(settings: Settings) -> Result<()> {
+    // Before anybody can call: whoever is answered may send one.
+    let mut signals = Signals::new()?;
+    let _root = Root::take(&settings.root_dir)?;
+    let node: Arc<str> = settings.node_name().into();
+    let metrics = Arc::new(Metrics::new());
+    let drivers = Drivers::new(&settings.csi, Arc::clone(&metrics));
+    let context = Context {
+        layout: Layout::new(&settings.root_dir),
+        node: Arc::clone(&node),
+        drivers: drivers.clone(),
+        events: Events::default(),
+        metrics: Arc::clone(&metrics),
+    };
+    // Its own directory is there from the start; others' come when they come.
+    crate::operations::make_directory(&settings.root_dir.join(MANIFESTS))?;
+    let cri = Cri::new(&settings.container_runtime_endpoint, &node);
+    let (questions, asked) = mpsc::unbounded_channel();
+    let api = Api::new(
+        settings.manifests(),
+        context.events.clone(),
+        cri.clone(),
+        questions,
+    );
+    // Before anything else, and by nothing but the disk (KEP-3756).
+    let agent = Agent::new(&settings, context.clone(), cri, asked)?;
+    let registry = context.layout.registry();
+    crate::operations::make_directory(&registry)?;
+    tokio::spawn(drivers.watch(registry));
+    let limits = Limits {
+        calls: CALLS,
+        streams: 64,
+    };
+    let socket = listen::unix(&DAEMON, &settings.listen)?;
+    let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
+    let routes = Routes::new(NodeServer::new(api));
+    servers
+        .add(&[NODE], routes, Connections::new(NODE, socket))
+        .await?;
+    if let Some(address) = settings.metrics_address {
+        let listener = Listener::tcp(&address).await?;
+        tokio::spawn(metrics::serve(listener, metrics));
+    }
+    tell_ready();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), root = %settings.root_dir.display(), "serves");
+    let mut agent = tokio::spawn(agent.run());
+    loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                // There is no configuration but the command line.
+                Told::Reload => {}
+                Told::End(name) => {
+                    tracing::info!("{name}: ends; pods go on");
+                    break;
+                }
+            },
+            failed = servers.failed() => return Err(failed.into()),
+            ended = &mut agent => return Ok(ended?),
+        }
+    }
+    tell_stopping();
+    agent.abort();
+    Ok(servers.end(DRAIN).await?)
+}
