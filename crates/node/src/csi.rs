@@ -6,6 +6,6 @@ mod client;
 mod request;
 
 pub(crate) use call::Call;
-pub(crate) use capabilities::{Capabilities, ControllerCapabilities};
+pub(crate) use capabilities::{Abilities, Capabilities, ControllerCapabilities};
 pub(crate) use client::{CallError, Driver};
-pub(crate) use request::{Lacks, Publish, access_mode, capability, context};
+pub(crate) use request::{Lacks, Publish, access_mode, capability, context, mode};

@@ -62,7 +62,9 @@ impl Admit {
             for file in files(directory)? {
                 let text = bounded::read_to_string(&file, LARGEST);
                 let manifests = manifests(&file, text)?;
-                manifests.into_iter().for_each(|it| objects.insert(it));
+                for manifest in manifests {
+                    objects.insert(manifest);
+                }
             }
         }
         let file = if self.file == Path::new("-") {
@@ -131,8 +133,10 @@ fn answer(
             _ => None,
         })
         .collect();
-    manifests.into_iter().for_each(|it| objects.insert(it));
-    let mut decisions = String::new();
+    for manifest in manifests {
+        objects.insert(manifest);
+    }
+    let mut decisions = Vec::new();
     let documents = order.into_iter().map(|(kind, name)| {
         let document = Value::clone(&objects.documents[&(kind, name.clone())]);
         let Some(pod) = pods.get(&name).filter(|_| kind == Kind::Pod) else {
@@ -140,7 +144,7 @@ fn answer(
         };
         let admission = admit(policy, &objects, pod, &document);
         for decision in admission.decisions {
-            decisions += &format!("pod {name}: {decision}\n");
+            decisions.push(format!("pod {name}: {decision}\n"));
         }
         admission.document
     });
@@ -155,7 +159,10 @@ fn answer(
             format!("{whole:#}\n")
         }
     };
-    Ok(Answer { text, decisions })
+    Ok(Answer {
+        text,
+        decisions: decisions.concat(),
+    })
 }
 
 #[cfg(test)]

@@ -1,24 +1,42 @@
 //! What a driver can do.
 
+use crust_proto::csi::v1::controller_service_capability::Type as ControllerType;
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crust_proto::csi::v1::node_service_capability::Type;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
-use crust_proto::csi::v1::{
-    ControllerGetCapabilitiesResponse, NodeGetCapabilitiesResponse, controller_service_capability,
-};
+use crust_proto::csi::v1::{ControllerGetCapabilitiesResponse, NodeGetCapabilitiesResponse};
 
-/// On a node, as the driver tells it, each time it is asked: it may have been replaced meanwhile.
+/// As the driver tells it, each time it is asked: it may have been replaced meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Capabilities<R = Rpc>(Vec<R>);
+
+/// Those of a driver's controller service; a driver without one has none.
+pub(crate) type ControllerCapabilities = Capabilities<ControllerRpc>;
+
+/// Those of both services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Capabilities(Vec<Rpc>);
+pub(crate) struct Abilities {
+    /// For volumes' storage.
+    pub(crate) controller: ControllerCapabilities,
+    /// For volumes on a node.
+    pub(crate) node: Capabilities,
+}
 
-impl Capabilities {
+impl<R: Copy + PartialEq> Capabilities<R> {
     /// Whether it has told so.
-    pub(crate) fn has(&self, capability: Rpc) -> bool {
+    pub(crate) fn has(&self, capability: R) -> bool {
         self.0.contains(&capability)
     }
 }
 
-impl FromIterator<Rpc> for Capabilities {
-    fn from_iter<T: IntoIterator<Item = Rpc>>(capabilities: T) -> Self {
+impl<R> Default for Capabilities<R> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<R> FromIterator<R> for Capabilities<R> {
+    fn from_iter<T: IntoIterator<Item = R>>(capabilities: T) -> Self {
         Self(capabilities.into_iter().collect())
     }
 }
@@ -34,25 +52,13 @@ impl From<NodeGetCapabilitiesResponse> for Capabilities {
     }
 }
 
-/// With volumes wherever they are, as the driver tells it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ControllerCapabilities(Vec<controller_service_capability::rpc::Type>);
-
-impl ControllerCapabilities {
-    /// Whether it has told so.
-    pub(crate) fn has(&self, capability: controller_service_capability::rpc::Type) -> bool {
-        self.0.contains(&capability)
-    }
-}
-
-/// Those that nobody here knows are left out.
+/// The same.
 impl From<ControllerGetCapabilitiesResponse> for ControllerCapabilities {
     fn from(response: ControllerGetCapabilitiesResponse) -> Self {
-        use controller_service_capability::Type;
         let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
         let rpcs = types.filter_map(|it| match it {
-            Type::Rpc(rpc) => rpc.r#type.try_into().ok(),
+            ControllerType::Rpc(rpc) => ControllerRpc::try_from(rpc.r#type).ok(),
         });
-        Self(rpcs.collect())
+        rpcs.collect()
     }
 }

@@ -13,8 +13,12 @@ use crate::volumes::spec::{MountSpec, VolumeSpec};
 /// KEP-2485, "CSI Specification Changes, Volume Capabilities": by Kubernetes' modes, and by whether the driver
 /// knows the newer ones of CSI.
 pub(crate) fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
+    mode(modes, capabilities.has(Rpc::SingleNodeMultiWriter))
+}
+
+/// The same, by whether the service that is asked knows them: a driver's controller tells it apart from its node.
+pub(crate) fn mode(modes: &[String], knows: bool) -> Mode {
     let has = |mode: &str| modes.iter().any(|it| it == mode);
-    let knows = capabilities.has(Rpc::SingleNodeMultiWriter);
     // The one that allows most, as kubelet's choice is.
     if has("ReadWriteMany") || (has("ReadOnlyMany") && has("ReadWriteOnce")) {
         Mode::MultiNodeMultiWriter

@@ -354,7 +354,8 @@ fn id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Unresolved> 
     })
 }
 
-fn secret(reference: Option<&SecretReference>) -> Option<Name> {
+/// A Secret that a volume names.
+pub(crate) fn secret(reference: Option<&SecretReference>) -> Option<Name> {
     let reference = reference?;
     let name = reference.name.as_deref().filter(|it| !it.is_empty())?;
     Some(Name::new(

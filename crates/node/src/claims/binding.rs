@@ -1,0 +1,246 @@
+//! Which volume a claim gets: the rules of kube-controller-manager's binder.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
+
+use super::wanted::Wanted;
+use super::{BIND_COMPLETED, Notice, World};
+use crate::csi::Abilities;
+use crate::events::Type;
+use crate::objects::manifest::DEFAULT_NAMESPACE;
+use crate::objects::{Name, StorageClass};
+use crate::volumes::spec::capacity;
+
+/// Of classes whose volumes people make.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// What is next for a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Binding<'o> {
+    /// The claim and a volume have each other.
+    Bound(&'o str),
+    /// They are to have.
+    Bind(&'o str),
+    /// A volume is to be made by a driver, for a class.
+    Provision(&'o str, &'o StorageClass),
+    /// Nothing yet.
+    Wait(Notice),
+}
+
+/// Who a volume is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// Nobody.
+    Free,
+    /// This claim, by its name alone: whoever wrote the volume means it.
+    Meant,
+    /// This claim.
+    This,
+    /// Another, which may be gone.
+    Other,
+}
+
+/// `spec.claimRef` of a volume: the claim's name, and its uid where it says one.
+pub(super) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)> {
+    let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    let name = reference.name.as_deref().unwrap_or_default();
+    let uid = reference.uid.as_deref().filter(|it| !it.is_empty());
+    Some((Name::new(namespace, name), uid))
+}
+
+/// Whether a claim, by its name and uid, has a volume.
+pub(super) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> Held {
+    match claim_of(volume) {
+        None => Held::Free,
+        Some((named, None)) if named == *claim => Held::Meant,
+        Some((named, Some(other))) if named == *claim && other == uid => Held::This,
+        Some(_) => Held::Other,
+    }
+}
+
+/// The same, to be written.
+pub(super) fn reference(claim: &Name, uid: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": uid,
+    })
+}
+
+/// Whether a claim and a volume have each other.
+pub(crate) fn is_bound(
+    name: &Name,
+    claim: &PersistentVolumeClaim,
+    volume_name: &str,
+    volume: &PersistentVolume,
+) -> bool {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    volume_of(claim) == Some(volume_name)
+        && held(volume, name, uid) == Held::This
+        && was_bound(claim)
+}
+
+/// `spec.volumeName`
+pub(super) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let name = claim.spec.as_ref()?.volume_name.as_deref();
+    name.filter(|it| !it.is_empty())
+}
+
+/// Whether it was bound once.
+pub(super) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))
+}
+
+/// What is next for a claim; `taken` are the volumes that others get at this moment.
+pub(super) fn decide<'o>(
+    world: &World<'o>,
+    taken: &BTreeSet<&str>,
+    name: &Name,
+    claim: &PersistentVolumeClaim,
+) -> Binding<'o> {
+    let wait = |kind, reason, message| Binding::Wait(Notice::of_claim(kind, name, reason, message));
+    let wanted = match Wanted::of(world.objects, claim) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let message = format!("resources.requests.storage: {error}");
+            return wait(Type::Warning, "FailedBinding", message);
+        }
+    };
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    if let Some(volume) = volume_of(claim) {
+        return named(world, taken, name, claim, &wanted, volume);
+    }
+    let volumes = world.objects.volumes.iter();
+    let mut meant =
+        volumes.filter(|(_, it)| matches!(held(it, name, uid), Held::Meant | Held::This));
+    if let Some((volume_name, volume)) = meant.next() {
+        // One that it has already may have been made before the claim asked for more.
+        return match wanted.mismatch(volume) {
+            Some(why) if held(volume, name, uid) == Held::Meant => {
+                wait(Type::Warning, "VolumeMismatch", mismatch(volume_name, why))
+            }
+            _ => Binding::Bind(volume_name),
+        };
+    }
+    let class = wanted.class;
+    let class = class.map(|it| (it, world.objects.storage_classes.get(it)));
+    if let Some((_, Some(class))) = class
+        && class.object.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+        && !world.is_used(name)
+    {
+        let message = "waiting for first consumer to be created before binding".to_owned();
+        return wait(Type::Normal, "WaitForFirstConsumer", message);
+    }
+    if claim.spec.as_ref().is_some_and(|it| it.selector.is_some()) {
+        let message = "crustlet looks for no volumes by selector; hint: volumeName".to_owned();
+        return wait(Type::Warning, "FailedBinding", message);
+    }
+    if let Some(volume) = best(world, taken, &wanted) {
+        return Binding::Bind(volume);
+    }
+    match provisioner(world, class) {
+        Ok((driver, class)) => Binding::Provision(driver, class),
+        Err((kind, reason, message)) => wait(kind, reason, message),
+    }
+}
+
+fn mismatch(volume: &str, why: &str) -> String {
+    format!("Cannot bind to requested volume \"{volume}\": {why}")
+}
+
+/// Of a claim that names its volume.
+fn named<'o>(
+    world: &World<'o>,
+    taken: &BTreeSet<&str>,
+    name: &Name,
+    claim: &PersistentVolumeClaim,
+    wanted: &Wanted<'_>,
+    volume: &str,
+) -> Binding<'o> {
+    let warn =
+        |reason, message| Binding::Wait(Notice::of_claim(Type::Warning, name, reason, message));
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let Some((volume_name, found)) = world.objects.volumes.get_key_value(volume) else {
+        return if was_bound(claim) {
+            let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
+            warn("ClaimLost", message.to_owned())
+        } else {
+            let message = format!("volume \"{volume}\" not found; hint: give its manifest");
+            warn("FailedBinding", message)
+        };
+    };
+    match held(found, name, uid) {
+        Held::This if was_bound(claim) => Binding::Bound(volume_name),
+        Held::This => Binding::Bind(volume_name),
+        Held::Free | Held::Meant if !taken.contains(volume) => match wanted.mismatch(found) {
+            None => Binding::Bind(volume_name),
+            Some(why) => warn("VolumeMismatch", mismatch(volume_name, why)),
+        },
+        _ if was_bound(claim) => {
+            let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+            warn("ClaimMisbound", message.to_owned())
+        }
+        _ => {
+            let message = format!("volume \"{volume}\" already bound to a different claim.");
+            warn("FailedBinding", message)
+        }
+    }
+}
+
+/// The smallest that fits, of those that are nobody's.
+fn best<'o>(world: &World<'o>, taken: &BTreeSet<&str>, wanted: &Wanted<'_>) -> Option<&'o str> {
+    let volumes = world.objects.volumes.iter();
+    let free = volumes.filter(|(name, volume)| {
+        claim_of(volume).is_none()
+            && !taken.contains(name.as_str())
+            && wanted.mismatch(volume).is_none()
+    });
+    let smallest = free.min_by_key(|(_, volume)| capacity(volume).unwrap_or(i64::MAX));
+    smallest.map(|(name, _)| name.as_str())
+}
+
+type Refused = (Type, &'static str, String);
+
+/// Who makes volumes of a class.
+fn provisioner<'o>(
+    world: &World<'o>,
+    class: Option<(&str, Option<&'o Arc<StorageClass>>)>,
+) -> Result<(&'o str, &'o StorageClass), Refused> {
+    let Some((name, class)) = class else {
+        let message = "no persistent volumes available for this claim and no storage class is set";
+        return Err((Type::Normal, "FailedBinding", message.to_owned()));
+    };
+    let failed = |message| (Type::Warning, "ProvisioningFailed", message);
+    let class = class.ok_or_else(|| {
+        failed(format!(
+            "storageclass \"{name}\" not found; hint: give its manifest"
+        ))
+    })?;
+    let driver = class.object.provisioner.as_str();
+    if driver == NO_PROVISIONER {
+        let message = format!(
+            "no persistent volumes available for this claim, and storageclass \"{name}\" makes none"
+        );
+        return Err((Type::Normal, "FailedBinding", message));
+    }
+    let Some(Abilities { controller, .. }) = world.drivers.get(driver) else {
+        let message = format!(
+            "Waiting for a volume to be created either by the external provisioner '{driver}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
+        );
+        return Err((Type::Normal, "ExternalProvisioning", message));
+    };
+    if !controller.has(Rpc::CreateDeleteVolume) {
+        return Err(failed(format!(
+            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service; hint: write a PersistentVolume"
+        )));
+    }
+    Ok((driver, class))
+}
