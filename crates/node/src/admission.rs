@@ -12,10 +12,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Volume};
 use serde_json::Value;
 
 use crate::claims::class;
-use crate::objects::{Name, Objects, Pod};
+use crate::objects::{Kind, Name, Objects, Pod, manifest};
 
 pub(crate) use asks::Ask;
-pub(crate) use policy::{Policy, PolicyError};
+pub(crate) use policy::Policy;
 use policy::{Rule, Storage};
 
 /// What a policy makes of a pod.
@@ -163,6 +163,23 @@ pub(crate) fn admit(policy: &Policy, objects: &Objects, pod: &Pod, document: &Va
     Admission {
         document,
         decisions,
+    }
+}
+
+/// The same for all pods that there are, in their place.
+pub(crate) fn admit_all(policy: &Policy, objects: &mut Objects) {
+    let pods: Vec<_> = objects.pods.values().cloned().collect();
+    for pod in pods {
+        let key = (Kind::Pod, pod.name.clone());
+        let Some(document) = objects.documents.get(&key) else {
+            continue;
+        };
+        let admitted = admit(policy, objects, &pod, document).document;
+        if **document != admitted
+            && let Ok(manifest) = manifest::of(admitted)
+        {
+            objects.insert(manifest);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! what the container runtime says, operations that end, questions. Whatever takes time is a task of its own, at
 //! most one for a volume and one for a pod, which tells how it ended.
 
+mod claims;
 mod pods;
 mod restart;
 mod shown;
@@ -20,9 +21,10 @@ use anyhow::Result;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
+use crate::admission::{Policy, admit_all};
 use crate::api::Question;
 use crate::cri::{Cri, CriError};
-use crate::objects::Pod;
+use crate::objects::{Objects, Pod};
 use crate::operations::Context;
 use crate::pods::observed::Observed;
 use crate::settings::{Gates, Settings};
@@ -30,7 +32,8 @@ use crate::sources::{Directories, Loaded, SourceError};
 use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
-use pods::{Ages, Known, PodDone, Pods};
+use claims::{ClaimDone, Claims};
+use pods::{Ages, PodDone, Pods};
 use restart::Restart;
 use shown::{Look, documents};
 use volumes::{VolumeDone, Volumes};
@@ -52,6 +55,8 @@ pub(crate) enum Done {
     Listed(Ages, Result<BTreeMap<String, Observed>, CriError>),
     /// The container runtime has said what it is called.
     Named(String),
+    /// Something of a claim's.
+    Claim(ClaimDone),
     /// Volumes were measured.
     Measured,
 }
@@ -66,7 +71,12 @@ pub(crate) struct Agent {
     runtime: String,
     directories: Vec<PathBuf>,
     sources: Directories,
+    /// What is written.
     loaded: Loaded,
+    /// The same, with what was decided laid over it.
+    objects: Arc<Objects>,
+    policy: Policy,
+    claims: Claims,
     told: Vec<SourceError>,
     pods: Pods,
     volumes: Volumes,
@@ -94,12 +104,16 @@ impl Agent {
         let mut pods = Pods::new(settings, &context, cri.clone(), done.0.clone());
         pods.found(restart.pods());
         let directories = settings.manifests();
+        let policy = settings.admission_policy.as_deref().map(Policy::load);
         Ok(Self {
             gates: settings.feature_gates,
             sources: Directories::new(&directories),
             pods,
             directories,
             loaded: Loaded::default(),
+            objects: Arc::default(),
+            policy: policy.transpose()?.unwrap_or_default(),
+            claims: Claims::open(&context, done.0.clone())?,
             told: Vec::new(),
             volumes,
             restart,
@@ -135,7 +149,10 @@ impl Agent {
                 Some(done) = self.done.1.recv() => self.take(done),
                 Some(question) = self.questions.recv() => self.answer(question),
                 Ok(()) = manifests.changed() => self.load(),
-                Ok(()) = drivers.changed() => self.volumes.drivers_changed(),
+                Ok(()) = drivers.changed() => {
+                    self.volumes.drivers_changed();
+                    self.claims.drivers_changed();
+                }
                 _ = relist.tick() => self.list(),
                 _ = measure.tick() => self.measure(),
                 () = again => {}
@@ -146,15 +163,24 @@ impl Agent {
     /// Reads the manifests.
     fn load(&mut self) {
         self.loaded = self.sources.read();
-        if !self.gates.runtime_assisted_mount {
-            Arc::make_mut(&mut self.loaded.objects).ignore_deferral();
-        }
+        self.compose();
         for error in &self.loaded.errors {
             if !self.told.contains(error) {
                 tracing::warn!("manifests: {error}");
             }
         }
         self.told.clone_from(&self.loaded.errors);
+    }
+
+    /// What there is: what is written, what was decided about it, and which volumes are deferred.
+    fn compose(&mut self) {
+        let mut objects = self.claims.records().view(&self.loaded.objects);
+        if self.gates.runtime_assisted_mount {
+            admit_all(&self.policy, &mut objects);
+        } else {
+            objects.ignore_deferral();
+        }
+        self.objects = Arc::new(objects);
     }
 
     fn list(&mut self) {
@@ -189,6 +215,11 @@ impl Agent {
                     Err(error) => self.pods.unseen(&error),
                 }
             }
+            Done::Claim(done) => {
+                if self.claims.take(done) {
+                    self.compose();
+                }
+            }
             Done::Named(runtime) => self.runtime = runtime,
             Done::Measured => self.is_measuring = false,
         }
@@ -206,12 +237,14 @@ impl Agent {
         match question {
             Question::Load(answer) => {
                 self.load();
-                self.pods.want(&self.loaded);
+                self.pods.want(&self.objects);
                 let _ = answer.send(());
             }
             Question::List(listed, answer) => {
                 let look = Look {
                     loaded: &self.loaded,
+                    objects: &self.objects,
+                    records: self.claims.records(),
                     pods: &self.pods,
                     volumes: &self.volumes,
                     layout: &self.context.layout,
@@ -227,11 +260,12 @@ impl Agent {
     /// Begins what can be begun; when to look again though nothing happens.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        let objects = Arc::clone(&self.loaded.objects);
-        self.pods.want(&self.loaded);
+        let is_known = self.loaded.is_complete && self.is_listed;
+        let claims = self.decide_claims(is_known, now);
+        let objects = Arc::clone(&self.objects);
+        self.pods.want(&objects);
         let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
         self.volumes.want(&objects, &wanting);
-        let is_known = self.loaded.is_complete && self.is_listed;
         if is_known {
             self.restart.go_on(&self.context, &mut self.volumes);
             self.pods.found(self.restart.pods());
@@ -247,7 +281,27 @@ impl Agent {
         let pods = self
             .pods
             .step(&self.loaded, &objects, &self.volumes, is_known);
-        [volumes, pods].into_iter().flatten().min()
+        self.volumes.count();
+        [claims, volumes, pods].into_iter().flatten().min()
+    }
+
+    /// What is written of a claim may be all that the next step waited for.
+    fn decide_claims(&mut self, is_known: bool, now: Instant) -> Option<Duration> {
+        for _ in 0..Claims::rounds() {
+            let look = claims::Look {
+                loaded: &self.loaded,
+                objects: &self.objects,
+                pods: &self.pods,
+                volumes: &self.volumes,
+                is_known,
+            };
+            let (is_changed, pause) = self.claims.step(look, now);
+            if !is_changed {
+                return pause;
+            }
+            self.compose();
+        }
+        Some(Duration::ZERO)
     }
 }
 

@@ -209,7 +209,10 @@ impl Node for Api {
                     return;
                 }
             }
-            while request.watch {
+            if !request.watch {
+                return;
+            }
+            loop {
                 let next = tokio::select! {
                     next = coming.recv() => next,
                     () = sender.closed() => return,

@@ -41,7 +41,6 @@ use crate::volumes::spec::{capacity, ephemeral_claim};
 use binding::{Binding, Held};
 use status::ClaimStatus;
 
-pub(crate) use binding::is_bound;
 pub(crate) use expansion::{Grow, GrowOnNode};
 pub(crate) use provision::{Create, Unprovisionable};
 pub(crate) use reclaim::Delete;
@@ -71,7 +70,7 @@ pub(crate) struct World<'w> {
 
 impl World<'_> {
     /// Whether a pod has a claim, or is to have it.
-    fn is_used(&self, claim: &Name) -> bool {
+    pub(crate) fn is_used(&self, claim: &Name) -> bool {
         self.pods.iter().any(|pod| {
             let volumes = pod.spec.volumes.iter().flatten();
             volumes.into_iter().any(|volume| {

@@ -146,3 +146,44 @@ impl Cri {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_runtime_that_is_not_there_is_told_with_the_call_and_the_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let cri = Cri::new(&socket, "node-1");
+        let error = cri.pods().await.unwrap_err();
+        assert_eq!(
+            (error.call, error.code),
+            ("ListPodSandbox", Code::Unavailable)
+        );
+        let told = error.to_string();
+        let start = format!("ListPodSandbox ({}): Unavailable: ", socket.display());
+        assert!(told.starts_with(&start), "{told}");
+        assert!(told.contains("No such file"), "{told}");
+        assert!(
+            told.contains("hint: is the container runtime running?"),
+            "{told}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_says_nothing_is_waited_for_as_long_as_kubelet_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let cri = Cri::new(&socket, "node-1");
+        let error = cri.remove_sandbox("s0").await.unwrap_err();
+        assert_eq!(error.code, Code::DeadlineExceeded);
+        assert_eq!(error.message, "no answer within 120 s");
+        let grace = Duration::from_secs(30);
+        let error = cri.stop_container("c0", grace).await.unwrap_err();
+        assert_eq!(error.message, "no answer within 150 s");
+        let error = cri.start_container("c0").await.unwrap_err();
+        assert_eq!(error.message, "no answer within 120 s");
+    }
+}

@@ -8,4 +8,4 @@ mod request;
 pub(crate) use call::Call;
 pub(crate) use capabilities::{Abilities, Capabilities, ControllerCapabilities};
 pub(crate) use client::{CallError, Driver};
-pub(crate) use request::{Lacks, Publish, access_mode, capability, context, mode};
+pub(crate) use request::{Lacks, Publish, capability, context, mode};

@@ -15,7 +15,7 @@ const KEPT: usize = 4096;
 const BEHIND: usize = 1024;
 
 /// How long the same again is the same event.
-const SAME: Duration = Duration::from_mins(10);
+const SAME: Duration = Duration::from_secs(600);
 
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,9 +7,11 @@
 //! | `reconstruct`, `orphan` | what is found on the disk, and what nobody has any more |
 //! | `runtime`, `stats` | what the runtime handler is told and asked, and the driver |
 //! | `paths` | where a container's volumes are |
+//! | `storage`, `expand` | volumes that are made, grow and are destroyed |
 //! | `group`, `subpath` | what a kubelet does to a file system that the driver has mounted |
 
 mod error;
+mod expand;
 mod group;
 mod orphan;
 mod paths;
@@ -19,6 +21,7 @@ mod reconstruct;
 mod runtime;
 mod stage;
 mod stats;
+mod storage;
 mod subpath;
 
 use std::collections::HashMap;
@@ -33,6 +36,7 @@ use crate::volumes::layout::Layout;
 use crate::volumes::spec::VolumeId;
 
 pub(crate) use error::{Attempt, OperationError};
+pub(crate) use expand::expand;
 pub(crate) use orphan::remove_pod;
 pub(crate) use paths::{Place, Wanted, paths};
 pub(crate) use place::directory as make_directory;
@@ -41,6 +45,7 @@ pub(crate) use reconstruct::{Broken, Found, clean, reconstruct};
 pub(crate) use runtime::{Late, Telling, tell};
 pub(crate) use stage::{stage, unstage};
 pub(crate) use stats::stats;
+pub(crate) use storage::{abilities, create, delete, grow};
 
 /// What operations work with.
 #[derive(Debug, Clone)]
@@ -59,8 +64,12 @@ pub(crate) struct Context {
 
 impl Context {
     fn driver(&self, id: &VolumeId) -> Result<Driver, OperationError> {
-        let driver = self.drivers.get(&id.driver);
-        driver.ok_or_else(|| OperationError::NoDriver(id.driver.clone()))
+        self.driver_by(&id.driver)
+    }
+
+    fn driver_by(&self, name: &str) -> Result<Driver, OperationError> {
+        let driver = self.drivers.get(name);
+        driver.ok_or_else(|| OperationError::NoDriver(name.to_owned()))
     }
 }
 

@@ -12,8 +12,6 @@ pub(crate) mod observed;
 pub(crate) mod restart;
 pub(crate) mod status;
 mod steps;
-#[cfg(test)]
-mod trial;
 pub(crate) mod worker;
 
 pub(crate) use steps::{End, PodStep, RunSandbox, StartContainer, Subject};

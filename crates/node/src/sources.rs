@@ -8,13 +8,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crust_state::bounded;
 
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name, Objects};
 
-pub(crate) use write::{Applied, Outcome, WriteError, apply, delete, remove};
+pub(crate) use write::{Outcome, WriteError, apply, delete, remove};
 
 /// In bytes: the API server's own limit is 1.5 MiB an object.
 const LARGEST: u64 = 3 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct Origin {
     pub(crate) path: PathBuf,
     /// Whether it has no other object.
     pub(crate) is_alone: bool,
+    /// When it was written last.
+    pub(crate) written: SystemTime,
 }
 
 /// All that is written down, at one moment.
@@ -70,6 +73,7 @@ struct Directory {
 #[derive(Debug)]
 struct Known {
     stamp: Option<Stamp>,
+    written: SystemTime,
     /// As it was when it could be read last; `None` where it never could.
     manifests: Option<Arc<[Manifest]>>,
     error: Option<String>,
@@ -126,6 +130,7 @@ impl Directories {
                 let origin = Origin {
                     path: path.clone(),
                     is_alone: known.manifests.as_ref().is_some_and(|it| it.len() == 1),
+                    written: known.written,
                 };
                 loaded.origins.insert(key, origin);
                 objects.insert(manifest.clone());
@@ -147,19 +152,22 @@ impl Directory {
         for path in names {
             let known = self.files.entry(path.clone()).or_insert(Known {
                 stamp: None,
+                written: SystemTime::UNIX_EPOCH,
                 manifests: None,
                 error: None,
             });
-            match fs::symlink_metadata(&path).map(|it| (Stamp::of(&it), it.is_file())) {
+            match fs::symlink_metadata(&path) {
                 // It has gone since.
                 Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
                     self.files.remove(&path);
                     continue;
                 }
                 Err(failed) => known.error = Some(failed.to_string()),
-                Ok((_, false)) => known.error = Some("it is no regular file".to_owned()),
-                Ok((stamp, true)) if known.stamp == Some(stamp) => {}
-                Ok((stamp, true)) => known.take(&path, stamp),
+                Ok(it) if !it.is_file() => {
+                    known.error = Some("it is no regular file".to_owned());
+                }
+                Ok(it) if known.stamp == Some(Stamp::of(&it)) => {}
+                Ok(it) => known.take(&path, &it),
             }
             if let Some(reason) = &known.error {
                 errors.push(error(&path, reason.clone()));
@@ -170,7 +178,7 @@ impl Directory {
 }
 
 impl Known {
-    fn take(&mut self, path: &Path, stamp: Stamp) {
+    fn take(&mut self, path: &Path, metadata: &Metadata) {
         let read = bounded::read_to_string(path, LARGEST).map_err(|error| error.to_string());
         match read.and_then(|text| manifest::read(&text).map_err(|error| error.to_string())) {
             Ok(manifests) => {
@@ -179,7 +187,8 @@ impl Known {
             }
             Err(reason) => self.error = Some(reason),
         }
-        self.stamp = Some(stamp);
+        self.stamp = Some(Stamp::of(metadata));
+        self.written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     }
 }
 

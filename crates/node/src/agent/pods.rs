@@ -14,7 +14,7 @@ use crate::api::Container;
 use crate::cri::{Cri, CriError};
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
-use crate::operations::{self, Context};
+use crate::operations::{self, Context, Telling};
 use crate::pods::config::{self, Node};
 use crate::pods::decide::{Next, Wanted, next};
 use crate::pods::failures::{Failure, Failures};
@@ -25,6 +25,8 @@ use crate::pods::worker::Worker;
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
 use crate::sources::{self, Loaded, WriteError};
+use crate::volumes::actual::Mounter;
+use crate::volumes::spec::MountSpec;
 
 /// All pods of the node.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct Pods {
     node: Arc<Node>,
     done: mpsc::UnboundedSender<Done>,
     /// By their uids.
-    pods: BTreeMap<String, Known>,
+    all: BTreeMap<String, Known>,
     /// Those of them that are written down, or were.
     written: BTreeMap<String, Arc<Pod>>,
     /// Whether the container runtime couldn't be asked the last time.
@@ -99,7 +101,7 @@ impl Pods {
             context: context.clone(),
             cri,
             done,
-            pods: BTreeMap::new(),
+            all: BTreeMap::new(),
             written: BTreeMap::new(),
             is_blind: false,
         }
@@ -112,23 +114,23 @@ impl Pods {
 
     /// All, by their uids.
     pub(crate) const fn known(&self) -> &BTreeMap<String, Known> {
-        &self.pods
+        &self.all
     }
 
     /// Pods that have a directory, whoever made it: they end where nobody wants them.
     pub(crate) fn found(&mut self, uids: BTreeSet<String>) {
         for uid in uids {
-            self.pods.entry(uid).or_default();
+            self.all.entry(uid).or_default();
         }
     }
 
     /// What is wanted from now on.
-    pub(crate) fn want(&mut self, loaded: &Loaded) {
-        for known in self.pods.values_mut() {
+    pub(crate) fn want(&mut self, objects: &Objects) {
+        for known in self.all.values_mut() {
             known.is_written = false;
         }
-        for pod in loaded.objects.pods.values() {
-            let known = self.pods.entry(pod.uid.clone()).or_default();
+        for pod in objects.pods.values() {
+            let known = self.all.entry(pod.uid.clone()).or_default();
             if known.is_over && !pod.is_deleted() {
                 // Another one of its name, whose uid is made of that.
                 *known = Known::default();
@@ -142,13 +144,13 @@ impl Pods {
             }
             known.take(pod, &self.context.events);
         }
-        self.pods
+        self.all
             .retain(|_, known| known.is_written || !known.is_over);
         let now = SystemTime::now();
-        for known in self.pods.values_mut() {
+        for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
         }
-        let written = self.pods.iter();
+        let written = self.all.iter();
         self.written = written
             .filter_map(|(uid, known)| Some((uid.clone(), Arc::clone(known.pod.as_ref()?))))
             .collect();
@@ -156,7 +158,7 @@ impl Pods {
 
     /// Those whose volumes are to be there.
     pub(crate) fn wanting_volumes(&self) -> Vec<Arc<Pod>> {
-        let pods = self.pods.values().filter(|it| it.is_to_run());
+        let pods = self.all.values().filter(|it| it.is_to_run());
         let pods = pods.filter(|it| it.outcome().is_none());
         pods.filter_map(|it| it.pod.clone()).collect()
     }
@@ -167,20 +169,20 @@ impl Pods {
             let observed = known.observed.as_ref();
             known.is_under_way || known.is_stale || observed.is_some_and(|it| !it.is_stopped())
         };
-        let running = self.pods.iter().filter(|(_, known)| is_running(known));
+        let running = self.all.iter().filter(|(_, known)| is_running(known));
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// To be kept while the container runtime is asked.
     pub(crate) fn ages(&self) -> Ages {
-        let ages = self.pods.iter();
+        let ages = self.all.iter();
         ages.map(|(uid, known)| (uid.clone(), known.age)).collect()
     }
 
     /// What the container runtime has, as far as nothing was done since it was asked.
     pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
         self.is_blind = false;
-        for (uid, known) in &mut self.pods {
+        for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
             let is_new = ages.get(uid).is_none_or(|age| *age == known.age);
             if is_new && !known.is_under_way {
@@ -189,7 +191,7 @@ impl Pods {
             }
         }
         for (uid, observed) in listed {
-            let known = self.pods.entry(uid).or_default();
+            let known = self.all.entry(uid).or_default();
             known.observed = Some(observed);
         }
     }
@@ -203,7 +205,7 @@ impl Pods {
 
     /// What a step came to.
     pub(crate) fn take(&mut self, done: PodDone) {
-        let Some(known) = self.pods.get_mut(&done.uid) else {
+        let Some(known) = self.all.get_mut(&done.uid) else {
             return;
         };
         known.is_under_way = false;
@@ -225,7 +227,7 @@ impl Pods {
     /// What pods look like now; who began to wait is told.
     pub(crate) fn show(&mut self, runtime: &str) {
         let (now, clock) = (SystemTime::now(), Instant::now());
-        for known in self.pods.values_mut() {
+        for known in self.all.values_mut() {
             let Some(pod) = &known.pod else {
                 continue;
             };
@@ -234,11 +236,13 @@ impl Pods {
                 observed: known.observed.as_ref(),
                 failures: &known.failures,
                 held: &known.failures.held(clock),
+                is_ending: !known.is_to_run(),
                 runtime,
                 before: known.status.as_ref(),
                 now,
             });
-            self.worker.tell_waiting(pod, known.status.as_ref(), &shown);
+            self.worker
+                .tell_back_offs(pod, known.status.as_ref(), &shown);
             known.status = Some(shown);
         }
     }
@@ -254,7 +258,7 @@ impl Pods {
         let (now, clock) = (SystemTime::now(), Instant::now());
         let mut pause: Option<Duration> = None;
         let mut ended = Vec::new();
-        for (uid, known) in &mut self.pods {
+        for (uid, known) in &mut self.all {
             if known.is_under_way || known.is_stale || known.is_over {
                 continue;
             }
@@ -322,7 +326,7 @@ impl Pods {
 
     /// Nothing is left of a pod but its directory, and its manifest where that says that it is to end.
     fn finish(&mut self, loaded: &Loaded, uid: &str, now: Instant) {
-        let Some(known) = self.pods.get_mut(uid) else {
+        let Some(known) = self.all.get_mut(uid) else {
             return;
         };
         if let Err(error) = operations::remove_pod(&self.context.layout, uid) {
@@ -354,15 +358,26 @@ impl Pods {
                 Err(error) => return tracing::warn!("{}", crust_state::sentence(&error)),
             }
         } else {
-            self.pods.remove(uid);
+            self.all.remove(uid);
         }
         self.swept();
+    }
+
+    /// The runtime handler that has a pod's volume mounted, where it was told to (KEP-2857's earlier draft).
+    pub(crate) fn telling(&self, uid: &str, spec: &MountSpec, mounter: Mounter) -> Option<Telling> {
+        let socket = spec
+            .runtime
+            .as_ref()
+            .filter(|_| mounter == Mounter::Runtime)?;
+        let observed = self.all.get(uid)?.observed.as_ref()?;
+        let sandbox = observed.sandboxes.iter().find(|it| it.is_ready)?;
+        Some(Telling::new(socket, &sandbox.id))
     }
 
     /// A container of a pod's, for whoever wants to look into it: by its name, or the first.
     pub(crate) fn container(&self, pod: &Name, container: &str) -> Result<Container, String> {
         let found = self
-            .pods
+            .all
             .iter()
             .find(|(_, it)| it.name().as_ref() == Some(pod));
         let (uid, known) = found.ok_or_else(|| format!("Pod {pod} not found"))?;
@@ -395,7 +410,7 @@ impl Pods {
 
     fn swept(&self) {
         let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
-        let stuck = self.pods.values().filter(is_stuck).count();
+        let stuck = self.all.values().filter(is_stuck).count();
         self.context.metrics.orphans_swept(stuck);
     }
 }

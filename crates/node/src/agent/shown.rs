@@ -1,13 +1,16 @@
 //! What is shown of objects: as they were written, with what has become of them.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::pods::Pods;
+use super::pods::{Known, Pods};
 use super::volumes::Volumes;
 use crate::api::Listed;
-use crate::objects::{Kind, Name};
+use crate::claims::Records;
+use crate::claims::status::document;
+use crate::objects::{Kind, Name, Objects};
 use crate::pods::Subject;
 use crate::sources::Loaded;
 use crate::volumes::layout::Layout;
@@ -19,6 +22,8 @@ use crate::volumes::spec::VolumeId;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) loaded: &'a Loaded,
+    pub(super) objects: &'a Objects,
+    pub(super) records: &'a Records,
     pub(super) pods: &'a Pods,
     pub(super) volumes: &'a Volumes,
     pub(super) layout: &'a Layout,
@@ -34,15 +39,30 @@ pub(super) fn documents(look: Look<'_>, listed: &Listed) -> Vec<String> {
         None => volumes(look),
         Some(Kind::Pod) => pods(look),
         Some(kind) => {
-            let documents = look.loaded.objects.documents.iter();
-            let documents = documents.filter(|((of, _), _)| *of == kind);
-            documents
-                .map(|((_, name), document)| (name.clone(), document.as_ref().clone()))
-                .collect()
+            let keys = look.objects.documents.keys().filter(|key| key.0 == kind);
+            let documents = keys.filter_map(|key| {
+                let mut document = document(look.objects, look.records, kind, &key.1)?;
+                date(look, key, &mut document);
+                Some((key.1.clone(), document))
+            });
+            documents.collect()
         }
     };
     let asked = documents.into_iter().filter(|(name, _)| is_asked(name));
     asked.map(|(_, document)| document.to_string()).collect()
+}
+
+/// An API server says when an object was made. Here it is when it was written, where nobody says.
+fn date(look: Look<'_>, key: &(Kind, Name), document: &mut Value) {
+    let metadata = &mut document["metadata"];
+    let origin = look.loaded.origins.get(key);
+    if let Some(origin) = origin.filter(|_| metadata["creationTimestamp"].is_null()) {
+        metadata["creationTimestamp"] = json!(rfc3339(origin.written));
+    }
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
@@ -51,11 +71,7 @@ fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
         let Some(name) = known.name() else {
             continue;
         };
-        let written = look
-            .loaded
-            .objects
-            .documents
-            .get(&(Kind::Pod, name.clone()));
+        let written = look.objects.documents.get(&(Kind::Pod, name.clone()));
         let mut document = match written.filter(|_| known.is_written) {
             Some(document) => document.as_ref().clone(),
             // Its manifest is gone, and it ends.
@@ -69,12 +85,13 @@ fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
         let metadata = &mut document["metadata"];
         metadata["namespace"] = json!(name.namespace);
         metadata["uid"] = json!(uid);
+        date(look, &(Kind::Pod, name.clone()), &mut document);
+        let metadata = &mut document["metadata"];
         if let Some(gone) = known
             .gone
             .filter(|_| metadata["deletionTimestamp"].is_null())
         {
-            let gone = humantime::format_rfc3339_seconds(gone).to_string();
-            metadata["deletionTimestamp"] = json!(gone);
+            metadata["deletionTimestamp"] = json!(rfc3339(gone));
         }
         let mut status = json!(known.status);
         if let Some(failure) = known.failures.of(&Subject::Sandbox) {
@@ -129,11 +146,7 @@ fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
         .iter()
         .map(|uid| {
             let mount = there.clone().find(|(pod, _)| pod == uid).map(|(_, it)| it);
-            let name = look
-                .pods
-                .known()
-                .get(*uid)
-                .and_then(super::pods::Known::name);
+            let name = look.pods.known().get(*uid).and_then(Known::name);
             let pod = |step: fn(String) -> Step| failed(&step((*uid).clone()));
             ShownMount {
                 pod: name.map(|name| name.to_string()),

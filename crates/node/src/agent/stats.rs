@@ -8,7 +8,7 @@ use super::volumes::Volumes;
 use crate::metrics::VolumeStats;
 use crate::objects::Name;
 use crate::operations::{Context, Publication, Telling, stats};
-use crate::volumes::actual::{Certainty, Mounter};
+use crate::volumes::actual::Certainty;
 
 /// What is measured.
 #[derive(Debug)]
@@ -65,9 +65,6 @@ fn measured(pods: &Pods, volumes: &Volumes) -> Vec<Measured> {
             if observed.is_none_or(|it| it.alive().next().is_none()) {
                 continue;
             }
-            let sandbox = observed.and_then(|it| it.sandboxes.iter().find(|it| it.is_ready));
-            let runtime = spec.runtime.as_ref().zip(sandbox);
-            let runtime = runtime.filter(|_| mount.mounter == Mounter::Runtime);
             measured.push(Measured {
                 publication: Publication {
                     id: id.clone(),
@@ -76,7 +73,7 @@ fn measured(pods: &Pods, volumes: &Volumes) -> Vec<Measured> {
                     mounter: mount.mounter,
                 },
                 claim: claim.clone(),
-                runtime: runtime.map(|(socket, sandbox)| Telling::new(socket, &sandbox.id)),
+                runtime: pods.telling(uid, spec, mount.mounter),
             });
         }
     }

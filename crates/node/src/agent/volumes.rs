@@ -147,7 +147,7 @@ impl Volumes {
                 let key = (id.clone(), step);
                 match self.backoff.remaining(&key, now) {
                     Some(remaining) => {
-                        pause = Some(pause.map_or(remaining, |it| it.min(remaining)))
+                        pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
                     }
                     None if first.is_none() => first = Some(key.1.clone()),
                     None => {}
@@ -373,6 +373,16 @@ impl Volumes {
         };
         let name = there.map_or_else(|| id.to_string(), Clone::clone);
         format!("{call} failed for volume {name:?}")
+    }
+
+    /// Tells how many there are.
+    pub(crate) fn count(&self) {
+        let (desired, actual) = (self.desired.volumes.keys(), self.actual.volumes.keys());
+        let metrics = &self.context.metrics;
+        metrics.set_total_volumes(
+            desired.map(|id| id.driver.as_str()),
+            actual.map(|id| id.driver.as_str()),
+        );
     }
 
     /// Whether a pod has all of its volumes.

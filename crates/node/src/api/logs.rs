@@ -70,7 +70,7 @@ fn take(read: &mut Vec<u8>) -> Vec<u8> {
         let (_time, _stream, tag) = (parts.next(), parts.next(), parts.next());
         match (tag, parts.next()) {
             (Some(b"P"), Some(part)) => {
-                text.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part))
+                text.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part));
             }
             (Some(_), Some(whole)) => text.extend_from_slice(whole),
             // Not the CRI's: shown as it is.

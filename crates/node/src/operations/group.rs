@@ -1,5 +1,5 @@
 //! fsGroup of a file system that the driver has mounted: kubelet's part, where the driver has no
-//! VOLUME_MOUNT_GROUP (KEP-2317).
+//! `VOLUME_MOUNT_GROUP` (KEP-2317).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::objects::{Objects, Pod};
 use crate::volumes::spec::MountSpec;
 
 /// For one attempt; what isn't reached goes on at the next.
-const LIMIT: Duration = Duration::from_mins(10);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The gid that is to be applied, by kubelet's rule: `CSIDriver`'s `fsGroupPolicy` decides.
 pub(super) fn wanted(

@@ -155,7 +155,6 @@ fn host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
             made.map_err(OperationError::io("open", path))?;
             true
         }
-        (_, None) => false,
         ("Directory" | "DirectoryOrCreate", Some(it)) => it.is_dir(),
         ("File" | "FileOrCreate", Some(it)) => it.is_file(),
         ("Socket", Some(it)) => it.is_socket(),

@@ -11,6 +11,9 @@ use super::restart::{Policy, next_backoff, outcome, remaining};
 use super::{End, PodStep, RunSandbox, StartContainer};
 use crate::objects::Pod;
 
+/// From one sandbox of a pod's to the next.
+const BETWEEN: Duration = Duration::from_secs(2);
+
 /// What is wanted of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted<'a> {
@@ -129,7 +132,7 @@ impl Choice<'_> {
         let Some(current) = current(observed) else {
             // What lives without its sandbox, or in one of two, goes with it.
             return if observed.is_stopped() {
-                self.offer(sandbox(Some(observed)))
+                self.tidy(observed).or_else(|| self.another(observed))
             } else {
                 self.offer(stop(observed, observed.grace()))
             };
@@ -140,6 +143,19 @@ impl Choice<'_> {
         }
         self.containers(pod, observed, current)
             .or_else(|| self.tidy(observed))
+    }
+
+    /// A sandbox after those that died; not one after another for one that dies at once.
+    fn another(&mut self, observed: &Observed) -> Option<PodStep> {
+        let newest = observed.sandboxes.first();
+        let age = newest.and_then(|it| self.now.duration_since(it.created).ok());
+        match age.and_then(|age| BETWEEN.checked_sub(age)) {
+            Some(pause) if !pause.is_zero() => {
+                self.wait(pause);
+                None
+            }
+            _ => self.offer(sandbox(Some(observed))),
+        }
     }
 
     fn containers(&mut self, pod: &Pod, observed: &Observed, current: &Sandbox) -> Option<PodStep> {

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 use crust_proto::cri::v1::{self, ContainerState, PodSandboxState};
 
 use super::labels;
-use crate::objects::Name;
+use crate::events::Regarding;
 use crate::objects::manifest::is_name;
+use crate::objects::{Kind, Name};
 
 /// kubelet's `terminationGracePeriodSeconds` where nobody says otherwise.
 const GRACE: Duration = Duration::from_secs(30);
@@ -147,6 +148,16 @@ impl Observed {
     }
 }
 
+impl From<&Observed> for Regarding {
+    fn from(pod: &Observed) -> Self {
+        Self {
+            kind: Kind::Pod,
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+}
+
 /// Sandboxes with their addresses, and containers with their status where they have one, put together by pods' uids.
 /// What has another's labels is another's.
 pub(crate) fn gather(
@@ -166,9 +177,10 @@ pub(crate) fn gather(
             pod.containers.push(container);
         }
     }
+    // By attempts first: containerd knows no time of a sandbox that it couldn't make.
     for pod in pods.values_mut() {
         pod.sandboxes
-            .sort_by_key(|it| std::cmp::Reverse((it.created, it.attempt)));
+            .sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created)));
         pod.containers
             .sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created)));
     }
@@ -219,7 +231,8 @@ impl Container {
             None if listed == ContainerState::ContainerCreated => State::Created,
             None => State::Unknown,
         };
-        let name = container.labels.get(labels::CONTAINER_NAME)?;
+        let name = container.labels.get(labels::CONTAINER_NAME);
+        let name = name.filter(|name| is_name(name))?;
         let backoff = container.annotations.get(labels::BACKOFF);
         let backoff = backoff.and_then(|it| it.parse().ok());
         Some(Self {

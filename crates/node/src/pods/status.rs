@@ -26,17 +26,14 @@ pub(crate) struct Look<'a> {
     pub(crate) failures: &'a Failures,
     /// What of that isn't tried at the moment.
     pub(crate) held: &'a Held,
+    /// Whether it was asked to end: nothing of it is started again.
+    pub(crate) is_ending: bool,
     /// The container runtime's name, which is part of containers' ids.
     pub(crate) runtime: &'a str,
     /// The status before this one: what hasn't changed is as old as it says.
     pub(crate) before: Option<&'a PodStatus>,
     /// The time.
     pub(crate) now: SystemTime,
-}
-
-/// Whether a pod ended for good: nothing of it will be started again.
-pub(crate) fn is_over(pod: &Pod, observed: Option<&Observed>) -> bool {
-    observed.is_some_and(|observed| outcome(pod, observed).is_some())
 }
 
 /// A pod's.
@@ -76,8 +73,17 @@ pub(crate) fn status(look: &Look<'_>) -> PodStatus {
     }
 }
 
-/// Who of a pod's containers has begun to wait, which nothing is done for: a sentence each.
-pub(crate) fn begun_to_wait(pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) -> Vec<String> {
+/// A container is left alone for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BackOff {
+    /// In a sentence.
+    pub(crate) message: String,
+    /// Whether it is its image that it waits for.
+    pub(crate) is_pull: bool,
+}
+
+/// Who of a pod's containers has begun to be left alone since the status before.
+pub(crate) fn back_offs(pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) -> Vec<BackOff> {
     let waits = |status: &ContainerStatus| {
         let waiting = status.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone()?;
@@ -94,11 +100,17 @@ pub(crate) fn begun_to_wait(pod: &Pod, before: Option<&PodStatus>, now: &PodStat
             return None;
         }
         match reason.as_str() {
-            container::CRASH_LOOP => Some(format!(
-                "Back-off restarting failed container {name} in pod {}",
-                full_name(pod)
-            )),
-            container::PULL_LOOP => Some(format!("Back-off pulling image {:?}", status.image)),
+            container::CRASH_LOOP => Some(BackOff {
+                message: format!(
+                    "Back-off restarting failed container {name} in pod {}",
+                    full_name(pod)
+                ),
+                is_pull: false,
+            }),
+            container::PULL_LOOP => Some(BackOff {
+                message: format!("Back-off pulling image {:?}", status.image),
+                is_pull: true,
+            }),
             _ => None,
         }
     });

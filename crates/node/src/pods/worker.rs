@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, PodStatus};
 use tokio::task::JoinSet;
 
 use super::config::{self, ConfigError, Node, Source};
-use super::status::begun_to_wait;
+use super::status::{BackOff, back_offs};
 use super::{End, RunSandbox, StartContainer};
 use crate::cri::{Cri, CriError};
 use crate::events::{Events, Regarding};
@@ -100,7 +100,11 @@ impl Worker {
         };
         let started = self.make_container(pod, container, step, sources).await;
         if let Err(error) = &started {
-            let message = format!("Error: {}", sentence(error));
+            // What is wrong with an image was told by then.
+            let message = match error.images_reason() {
+                Some(reason) => format!("Error: {reason}"),
+                None => format!("Error: {}", sentence(error)),
+            };
             self.events.warning(pod, "Failed", message);
         }
         started
@@ -216,10 +220,14 @@ impl Worker {
         self.events.normal(pod.clone(), "Killing", message);
     }
 
-    /// Tells of containers that wait since the status before.
-    pub(crate) fn tell_waiting(&self, pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) {
-        for message in begun_to_wait(pod, before, now) {
-            self.events.warning(pod, "BackOff", message);
+    /// Tells of containers that are left alone since the status before.
+    pub(crate) fn tell_back_offs(&self, pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) {
+        for BackOff { message, is_pull } in back_offs(pod, before, now) {
+            if is_pull {
+                self.events.normal(pod, "BackOff", message);
+            } else {
+                self.events.warning(pod, "BackOff", message);
+            }
         }
     }
 }

@@ -87,9 +87,9 @@ fn applied(directory: &Path, text: &str) -> Result<Vec<Outcome>, String> {
 
 #[test]
 fn what_is_applied_is_a_file_an_object_and_the_same_again_is_nothing() {
+    use Outcome::{Configured, Created, Unchanged};
     let place = tempfile::tempdir().unwrap();
     let text = format!("{POD}---\n{CLAIM}");
-    use Outcome::{Configured, Created, Unchanged};
     assert_eq!(applied(place.path(), &text), Ok(vec![Created, Created]));
     assert_eq!(applied(place.path(), &text), Ok(vec![Unchanged, Unchanged]));
     let grown = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");

@@ -138,6 +138,9 @@ pub(crate) enum Unresolved {
         /// What it names.
         volume: String,
     },
+    /// It has one that another claim has.
+    #[error("persistentvolumeclaim {0}: persistentvolume {1} is bound to {2}")]
+    Others(Name, String, Name),
     /// It isn't a CSI driver's.
     #[error("persistentvolume {0} is no CSI driver's")]
     NotCsi(String),
@@ -265,6 +268,14 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
             claim: name.clone(),
             volume: bound.to_owned(),
         })?;
+    let reference = volume.spec.as_ref().and_then(|it| it.claim_ref.as_ref());
+    if let Some(other) = reference.and_then(|it| it.name.as_deref()) {
+        let namespace = reference.and_then(|it| it.namespace.as_deref());
+        let other = Name::new(namespace.unwrap_or_default(), other);
+        if other != name {
+            return Err(Unresolved::Others(name, bound.to_owned(), other));
+        }
+    }
     let class = storage_class(volume);
     let class = class.and_then(|class| objects.storage_classes.get(class));
     persistent(

@@ -133,7 +133,9 @@ pub(super) fn is_privileged(container: &Container) -> bool {
 
 /// Refuses what the pod would run wrongly without; all of it is told at once.
 pub(super) fn check(pod: &Pod) -> Result<(), ConfigError> {
-    let refused = asked(pod, Refused);
+    let mut refused = asked(pod, Refused);
+    // Hints come last in a sentence.
+    refused.sort_by_key(|it| it.contains("hint: "));
     if refused.is_empty() {
         Ok(())
     } else {

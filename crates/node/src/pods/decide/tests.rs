@@ -275,6 +275,22 @@ fn a_dead_sandbox_is_followed_by_another_after_all_in_it_was_stopped() {
 }
 
 #[test]
+fn sandboxes_that_die_at_once_are_neither_many_nor_soon() {
+    let told = |now, observed: &Observed| run_at(at(now), APP, Some(observed), &Held::default());
+    let two = observed([sandbox(1, false), sandbox(0, false)], []);
+    assert_eq!(told(3, &two), "remove s0");
+    let second = observed([sandbox(1, false)], []);
+    assert_eq!(
+        told(3, &second),
+        "wait 1",
+        "it was made in the second second"
+    );
+    assert_eq!(told(4, &second), "sandbox 2 after [s1]");
+    let back = "sandbox 2 after [s1]";
+    assert_eq!(told(1, &second), back, "the clock was put back");
+}
+
+#[test]
 fn of_two_sandboxes_that_live_both_go() {
     let two = observed([sandbox(1, true), sandbox(0, true)], []);
     assert_eq!(run(APP, Some(&two)), "stop [] [s1 s0] in 5");

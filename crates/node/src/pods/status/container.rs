@@ -79,7 +79,8 @@ fn again(
     is_first: bool,
 ) -> Option<ContainerState> {
     let is_done = is_first && exit.code == 0;
-    if is_done || !Policy::of(look.pod).restarts(exit) || outcome(look.pod, observed).is_some() {
+    let is_over = || look.is_ending || outcome(look.pod, observed).is_some();
+    if is_done || !Policy::of(look.pod).restarts(exit) || is_over() {
         return None;
     }
     if remaining(latest, look.now).is_some() {

@@ -1,5 +1,6 @@
 //! What kubelet would say of a pod.
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ContainerState;
@@ -28,6 +29,7 @@ fn failing(spec: &str, observed: Option<&Observed>, failures: &Failures, held: &
         observed,
         failures,
         held,
+        is_ending: false,
         runtime: "containerd",
         before: None,
         now: at(102),
@@ -300,6 +302,7 @@ fn what_has_not_changed_is_as_old_as_it_was() {
         observed: Some(&runs),
         failures: &failures,
         held: &held,
+        is_ending: false,
         runtime: "containerd",
         before: None,
         now: at(10),
@@ -327,6 +330,25 @@ fn what_has_not_changed_is_as_old_as_it_was() {
 }
 
 #[test]
+fn what_ends_waits_for_nothing() {
+    let wanted = pod(APP);
+    let ended = in_a_sandbox(vec![container("app", 1, exited(137)).backing_off(10)]);
+    let (failures, held) = (Failures::default(), Held::default());
+    let status = status(&Look {
+        pod: &wanted,
+        observed: Some(&ended),
+        failures: &failures,
+        held: &held,
+        is_ending: true,
+        runtime: "containerd",
+        before: None,
+        now: at(102),
+    });
+    assert_eq!(first(&status).0, "Error 137");
+    assert_eq!(back_offs(&wanted, None, &status), Vec::<BackOff>::new());
+}
+
+#[test]
 fn an_address_is_that_of_a_sandbox_that_lives() {
     let runs = of(APP, Some(&in_a_sandbox(Vec::new())));
     assert_eq!(runs.pod_ip.as_deref(), Some("10.0.0.7"));
@@ -347,14 +369,17 @@ fn that_a_container_waits_is_told_once_each_time() {
         APP,
         Some(&in_a_sandbox(vec![container("app", 1, running())])),
     );
-    let told = begun_to_wait(&wanted, Some(&runs), &crashed(1));
-    let expected = "Back-off restarting failed container app in pod web_default(u)";
-    assert_eq!(told, [expected]);
-    let again = begun_to_wait(&wanted, Some(&crashed(1)), &crashed(1));
-    assert_eq!(again, Vec::<String>::new());
+    let told = back_offs(&wanted, Some(&runs), &crashed(1));
+    let expected = BackOff {
+        message: "Back-off restarting failed container app in pod web_default(u)".to_owned(),
+        is_pull: false,
+    };
+    assert_eq!(told, slice::from_ref(&expected));
+    let again = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
+    assert_eq!(again, Vec::<BackOff>::new());
     assert_eq!(
-        begun_to_wait(&wanted, Some(&crashed(1)), &crashed(2)),
+        back_offs(&wanted, Some(&crashed(1)), &crashed(2)),
         [expected]
     );
-    assert_eq!(begun_to_wait(&wanted, None, &runs), Vec::<String>::new());
+    assert_eq!(back_offs(&wanted, None, &runs), Vec::<BackOff>::new());
 }

@@ -61,20 +61,34 @@ pub(crate) enum StepError {
     End(Vec<CriError>),
 }
 
+impl StepError {
+    /// In one word, as kubelet's.
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Config(_) => Failure::CONFIG,
+            Self::Sandbox(_) => "CreatePodSandboxError",
+            Self::Inspect { .. } => "ImageInspectError",
+            Self::Pull { .. } | Self::Vanished(_) => "ErrImagePull",
+            Self::NeverPulled(_) => "ErrImageNeverPull",
+            Self::Create(_) | Self::Logs { .. } => "CreateContainerError",
+            Self::Start(_) => "RunContainerError",
+            Self::End(_) => "KillContainerError",
+        }
+    }
+
+    /// The reason of what is wrong with an image, and told as that.
+    pub(super) const fn images_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Pull { .. } | Self::NeverPulled(_) => Some(self.reason()),
+            _ => None,
+        }
+    }
+}
+
 impl From<&StepError> for Failure {
     fn from(error: &StepError) -> Self {
-        let reason = match error {
-            StepError::Config(_) => Self::CONFIG,
-            StepError::Sandbox(_) => "CreatePodSandboxError",
-            StepError::Inspect { .. } => "ImageInspectError",
-            StepError::Pull { .. } | StepError::Vanished(_) => "ErrImagePull",
-            StepError::NeverPulled(_) => "ErrImageNeverPull",
-            StepError::Create(_) | StepError::Logs { .. } => "CreateContainerError",
-            StepError::Start(_) => "RunContainerError",
-            StepError::End(_) => "KillContainerError",
-        };
         Self {
-            reason,
+            reason: error.reason(),
             message: sentence(error),
             is_pull: matches!(error, StepError::Pull { .. }),
         }

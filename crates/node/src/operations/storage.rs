@@ -1,0 +1,73 @@
+//! Volumes' storage, by a driver's controller service.
+
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
+use crust_proto::csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest,
+};
+use tonic::Code;
+
+use super::{Context, OperationError, secret};
+use crate::claims::{Create, Delete, Grow};
+use crate::csi::{Abilities, ControllerCapabilities, Driver};
+use crate::objects::Objects;
+
+/// What a driver can do. One without a controller service has volumes that others make.
+pub(crate) async fn abilities(driver: &Driver) -> Result<Abilities, OperationError> {
+    let controller = match driver.controller_capabilities().await {
+        Err(error) if error.code() == Code::Unimplemented => ControllerCapabilities::default(),
+        controller => controller?,
+    };
+    Ok(Abilities {
+        controller,
+        node: driver.node_capabilities().await?,
+    })
+}
+
+/// `CreateVolume`
+pub(crate) async fn create(
+    context: &Context,
+    objects: &Objects,
+    create: &Create,
+) -> Result<CreateVolumeResponse, OperationError> {
+    let request = CreateVolumeRequest {
+        secrets: secret(objects, create.secret.as_ref())?,
+        ..create.request.clone()
+    };
+    Ok(context.driver_by(&create.driver)?.call(request).await?)
+}
+
+/// `DeleteVolume`; nothing, where the driver never makes or destroys any.
+pub(crate) async fn delete(
+    context: &Context,
+    objects: &Objects,
+    delete: &Delete,
+) -> Result<(), OperationError> {
+    let driver = context.driver_by(&delete.driver)?;
+    if !driver
+        .controller_capabilities()
+        .await?
+        .has(Rpc::CreateDeleteVolume)
+    {
+        return Ok(());
+    }
+    let request = DeleteVolumeRequest {
+        secrets: secret(objects, delete.secret.as_ref())?,
+        ..delete.request.clone()
+    };
+    driver.call(request).await?;
+    Ok(())
+}
+
+/// `ControllerExpandVolume`
+pub(crate) async fn grow(
+    context: &Context,
+    objects: &Objects,
+    grow: &Grow,
+) -> Result<ControllerExpandVolumeResponse, OperationError> {
+    let request = ControllerExpandVolumeRequest {
+        secrets: secret(objects, grow.secret.as_ref())?,
+        ..grow.request.clone()
+    };
+    Ok(context.driver_by(&grow.driver)?.call(request).await?)
+}
