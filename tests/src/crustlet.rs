@@ -44,11 +44,12 @@ impl Crustlet {
         Self::with(node, containerd, driver, &[])
     }
 
-    /// With further arguments, as `--name=value`.
+    /// With further arguments, as `--name=value`, each time that it is started.
     #[track_caller]
     pub fn with(node: &Node, containerd: &Containerd, driver: &Path, arguments: &[&str]) -> Self {
-        let crustlet = Self::stopped(node, containerd, driver);
-        crustlet.spawn(crustlet.command(arguments));
+        let mut crustlet = Self::stopped(node, containerd, driver);
+        crustlet.settings = overridden(&crustlet.settings, arguments);
+        crustlet.spawn(crustlet.command(&[]));
         crustlet
     }
 
@@ -93,14 +94,12 @@ impl Crustlet {
         }
     }
 
-    /// The agent's command line; what is given here stands for what the harness would give by that name.
+    /// The agent's command line, with arguments that stand for what it would be given by those names.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let name = |argument: &str| argument.split_once('=').map(|it| it.0.to_owned());
-        let said: Vec<String> = arguments.iter().filter_map(|it| name(it)).collect();
-        let is_said = |setting: &&String| name(setting).is_some_and(|it| said.contains(&it));
-        let own = self.settings.iter().filter(|it| !is_said(it));
         let mut command = Command::new(binary("crustlet"));
-        command.arg("serve").args(own).args(arguments);
+        command
+            .arg("serve")
+            .args(overridden(&self.settings, arguments));
         command
     }
 
@@ -120,7 +119,7 @@ impl Crustlet {
         self.daemon.kill();
     }
 
-    /// SIGKILL, and another one with these arguments.
+    /// SIGKILL, and another one, with these arguments besides.
     #[track_caller]
     pub fn restart(&self, arguments: &[&str]) {
         self.kill();
@@ -225,6 +224,15 @@ impl Drop for Crustlet {
     }
 }
 
+/// Settings, but for those that are given anew by their names: `--name=value`.
+fn overridden(settings: &[String], anew: &[&str]) -> Vec<String> {
+    let name = |argument: &str| argument.split('=').next().map(str::to_owned);
+    let said: Vec<Option<String>> = anew.iter().map(|it| name(it)).collect();
+    let kept = settings.iter().filter(|it| !said.contains(&name(it)));
+    let anew = anew.iter().map(|&it| it.to_owned());
+    kept.cloned().chain(anew).collect()
+}
+
 /// An address that no other process's tests have, and by which nothing but this host is reached: so nobody takes it
 /// while the agent is restarted.
 fn own_address() -> SocketAddr {
@@ -233,4 +241,30 @@ fn own_address() -> SocketAddr {
     // Pids have 22 bits.
     let address = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
     SocketAddr::from((address, NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_stands_for_the_one_by_its_name() {
+        let settings = ["--csi=a=unix:///a", "--period=1"].map(str::to_owned);
+        let anew = ["--period=5", "--feature-gates=A=false,B=true"];
+        let expected = [
+            "--csi=a=unix:///a",
+            "--period=5",
+            "--feature-gates=A=false,B=true",
+        ];
+        assert_eq!(overridden(&settings, &anew), expected);
+        assert_eq!(overridden(&settings, &[]), settings);
+    }
+
+    #[test]
+    fn metrics_are_asked_for_at_an_address_of_the_process_own() {
+        let addresses = [own_address(), own_address()];
+        assert!(addresses.iter().all(|it| it.ip().is_loopback()));
+        assert_ne!(addresses[0], addresses[1]);
+        assert_ne!(addresses[0].ip(), Ipv4Addr::LOCALHOST);
+    }
 }

@@ -19,6 +19,18 @@ pub fn documents(objects: &[&dyn Display]) -> String {
     texts.join("---\n")
 }
 
+/// Bytes as Kubernetes writes those of a volume of crust-csi's, which are whole mebibytes: `32Mi`.
+///
+/// # Panics
+///
+/// When they aren't whole.
+#[track_caller]
+pub fn quantity(bytes: i64) -> String {
+    assert_eq!(bytes % (1 << 20), 0, "{bytes} bytes");
+    assert_ne!(bytes % (1 << 30), 0, "{bytes} bytes are gibibytes");
+    format!("{}Mi", bytes >> 20)
+}
+
 /// A value as YAML has it in one line, quoted where it has to be: JSON is YAML.
 struct Flow<T>(T);
 

@@ -70,7 +70,7 @@ impl Testbed {
         };
         let mut arguments: Vec<&str> = setup.agent.to_vec();
         let policy = setup.policy.map(|text| {
-            let file = node.handler().path().with_file_name("policy.yaml");
+            let file = policy_of(&node);
             fs::write(&file, text).expect("a policy");
             format!("--admission-policy={}", file.display())
         });
@@ -83,6 +83,13 @@ impl Testbed {
             ops,
             node,
         }
+    }
+
+    /// Replaces the agent's admission policy, where it was given one, by SIGKILL and another agent.
+    #[track_caller]
+    pub fn change_policy(&self, text: &str) {
+        fs::write(policy_of(&self.node), text).expect("a policy");
+        self.crustlet.restart(&[]);
     }
 
     /// Has a volume made by the driver, no larger than its file system needs.
@@ -184,7 +191,7 @@ impl Testbed {
         host::mountinfo_mentions(&self.csi.device(&volume.id))
     }
 
-    /// A pod's volume is left to the runtime, which has it mounted in the sandbox: on the host there is nothing of it
+    /// A pod's volume is left to the runtime by the driver, and on record as such: on the host there is nothing of it
     /// but what is staged.
     ///
     /// # Panics
@@ -192,6 +199,18 @@ impl Testbed {
     /// When there is.
     #[track_caller]
     pub fn assert_deferred(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
+        self.assert_not_on_the_host(pod, name, volume);
+        let data = self.crustlet.data(&pod.uid(), name);
+        assert_eq!(data["deferFSMount"], "true", "{data}");
+    }
+
+    /// The same, whoever has told the runtime.
+    ///
+    /// # Panics
+    ///
+    /// When there is.
+    #[track_caller]
+    pub fn assert_not_on_the_host(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         let info = self.mount_info(pod, name);
         let info = info.unwrap_or_else(|| panic!("{name} of {} isn't staged", pod.name()));
         let device = self.csi.device(&volume.id);
@@ -199,8 +218,6 @@ impl Testbed {
         assert_eq!(self.host_mounts(volume), Vec::<String>::new());
         assert_empty(&self.crustlet.staging(&volume.id));
         assert_no_files(&self.target(pod, name));
-        let data = self.crustlet.data(&pod.uid(), name);
-        assert_eq!(data["deferFSMount"], "true", "{data}");
     }
 
     /// A pod's volume is mounted by the driver, in the ordinary way; nothing is staged.
@@ -243,6 +260,10 @@ impl Testbed {
             assert_eq!(self.csi.devices(&volume.id), Vec::<PathBuf>::new());
         }
     }
+}
+
+fn policy_of(node: &Node) -> PathBuf {
+    node.handler().path().with_file_name("policy.yaml")
 }
 
 #[track_caller]

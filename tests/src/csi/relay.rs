@@ -6,13 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crust_proto::csi::v1::controller_server::{Controller, ControllerServer};
 use crust_proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crust_proto::csi::v1::node_server::{Node, NodeServer};
 use crust_proto::csi::v1::{
-    GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeExpandVolumeRequest,
-    NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
-    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-    NodeUnstageVolumeRequest, ProbeRequest,
+    ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, CreateVolumeRequest,
+    DeleteVolumeRequest, GetCapacityRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
+    ListVolumesRequest, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, ProbeRequest,
+    ValidateVolumeCapabilitiesRequest,
 };
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
@@ -34,7 +37,7 @@ pub enum Moment {
     After,
 }
 
-/// It stands for a driver, and hands on what is asked of its node: to whoever listens at the driver's socket by then.
+/// It stands for a driver, and hands on what it is asked: to whoever listens at the driver's socket by then.
 #[derive(Debug)]
 pub struct Relay {
     socket: PathBuf,
@@ -67,6 +70,7 @@ impl Relay {
         let ear = Ear(Arc::clone(&shared));
         let serve = Server::builder()
             .add_service(IdentityServer::new(ear.clone()))
+            .add_service(ControllerServer::new(ear.clone()))
             .add_service(NodeServer::new(ear))
             .serve_with_incoming(UnixListenerStream::new(listener));
         runtime.spawn(serve);
@@ -91,7 +95,7 @@ impl Relay {
             .collect()
     }
 
-    /// What changes a volume and was asked, by the requests' names; the last last.
+    /// What changes a volume on the node and was asked, by the requests' names; the last last.
     pub fn steps(&self) -> Vec<&'static str> {
         const CHANGES: [&str; 5] = [
             NodeStageVolumeRequest::NAME,
@@ -251,6 +255,17 @@ handed_on! {
     get_plugin_info GetPluginInfoRequest,
     get_plugin_capabilities GetPluginCapabilitiesRequest,
     probe ProbeRequest,
+}
+
+handed_on! {
+    Controller:
+    create_volume CreateVolumeRequest,
+    delete_volume DeleteVolumeRequest,
+    validate_volume_capabilities ValidateVolumeCapabilitiesRequest,
+    list_volumes ListVolumesRequest,
+    get_capacity GetCapacityRequest,
+    controller_get_capabilities ControllerGetCapabilitiesRequest,
+    controller_expand_volume ControllerExpandVolumeRequest,
 }
 
 handed_on! {

@@ -7,7 +7,7 @@ use super::Flow;
 use crate::csi::DRIVER;
 use crate::node::utf8;
 
-/// A `StorageClass` of the harness's driver.
+/// A `StorageClass` of the harness's driver, whose volumes may grow.
 #[derive(Debug, Clone)]
 pub struct StorageClass {
     name: String,
@@ -43,6 +43,7 @@ metadata:
   name: {name}
 provisioner: {DRIVER}
 volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
 "
         )?;
         if let Some(allow) = self.allow_runtime_assisted_mount {

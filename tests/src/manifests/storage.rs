@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use crust_proto::csi::v1::volume_capability::AccessType;
 
-use super::Flow;
+use super::{Flow, quantity};
 use crate::csi::{CsiVolume, DRIVER};
 
 /// A `PersistentVolume` of a volume that was created.
@@ -25,6 +25,7 @@ pub struct Volume {
 #[derive(Debug, Clone)]
 pub struct Claim {
     name: String,
+    request: i64,
     volume: Volume,
 }
 
@@ -64,26 +65,29 @@ impl Volume {
         self
     }
 
-    /// In bytes: what the storage side has grown to.
-    #[must_use]
-    pub fn capacity(mut self, bytes: i64) -> Self {
-        self.capacity = bytes;
-        self
-    }
-
     /// The claim that is bound to it, and asks for as much.
     pub fn claim(&self, name: &str) -> Claim {
         Claim {
             name: name.to_owned(),
+            request: self.capacity,
             volume: self.clone(),
         }
+    }
+}
+
+impl Claim {
+    /// What is asked for instead, in bytes: a volume that is smaller is to grow.
+    #[must_use]
+    pub fn request(mut self, bytes: i64) -> Self {
+        self.request = bytes;
+        self
     }
 }
 
 impl Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, handle, .. } = self;
-        let capacity = Flow(self.capacity.to_string());
+        let capacity = quantity(self.capacity);
         let [modes, options] = [&self.modes, &self.mount_options].map(Flow);
         let [class, fs_type] = [&self.class, &self.fs_type].map(Flow);
         let attributes = Flow(&self.attributes);
@@ -111,8 +115,8 @@ spec:
 
 impl Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, volume } = self;
-        let capacity = Flow(volume.capacity.to_string());
+        let Self { name, volume, .. } = self;
+        let request = quantity(self.request);
         let (modes, class) = (Flow(&volume.modes), Flow(&volume.class));
         let volume = &volume.name;
         write!(
@@ -126,7 +130,7 @@ spec:
   accessModes: {modes}
   storageClassName: {class}
   volumeName: {volume}
-  resources: {{requests: {{storage: {capacity}}}}}
+  resources: {{requests: {{storage: {request}}}}}
 "
         )
     }

@@ -62,12 +62,12 @@ fn a_claim_is_bound_to_what_was_created() {
     let volume = Volume::new("pv-1", &created())
         .class("fast")
         .mode("ReadWriteOncePod");
-    let claim = volume.claim("data").to_string();
+    let claim = volume.claim("data").request(48 << 20).to_string();
     let read: core::PersistentVolume = strictly(&yaml(&volume.to_string())).unwrap();
     let spec = read.spec.unwrap();
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOncePod"]);
     assert_eq!(spec.mount_options.unwrap(), ["nobarrier"]);
-    assert_eq!(spec.capacity.unwrap()["storage"].0, "33554432");
+    assert_eq!(spec.capacity.unwrap()["storage"].0, "32Mi");
     let csi = spec.csi.unwrap();
     assert_eq!(
         (csi.volume_handle.as_str(), csi.fs_type.as_deref()),
@@ -75,7 +75,12 @@ fn a_claim_is_bound_to_what_was_created() {
     );
     assert_eq!(csi.volume_attributes.unwrap()["crust.dev/defer"], "true");
     let claim: core::PersistentVolumeClaim = strictly(&yaml(&claim)).unwrap();
-    assert_eq!(claim.spec.unwrap().volume_name.as_deref(), Some("pv-1"));
+    let spec = claim.spec.unwrap();
+    assert_eq!(spec.volume_name.as_deref(), Some("pv-1"));
+    assert_eq!(
+        spec.resources.unwrap().requests.unwrap()["storage"].0,
+        "48Mi"
+    );
 }
 
 #[test]
