@@ -1,0 +1,163 @@
+//! KEP-2857's earlier draft: kubelet asks the runtime over the CRUST interface, and tells it what to mount. Its six
+//! stories.
+
+use std::fs;
+
+use crust_proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+};
+use runcrust_tests::manifests::{Pod, RuntimeClass, StorageClass};
+use runcrust_tests::{Delegate, Setup, Testbed, on_each_delegate};
+
+use crate::scene::{CLASS, MICROVM, OLDER, Scene, Storage, microvm};
+
+/// A sandbox can take a volume that comes late.
+const ALWAYS: &str = "sandbox = \"always\"\n";
+
+fn permitted() -> StorageClass {
+    StorageClass::new(CLASS).allow_runtime_assisted_mount(true)
+}
+
+fn with_socket(testbed: &Testbed) -> RuntimeClass {
+    RuntimeClass::new(MICROVM, "crust").fs_mgmt_socket(testbed.ops.crust_socket())
+}
+
+/// All that the draft asks for, but for further lines of runcrust's configuration and the driver's arguments.
+fn scene(delegate: Delegate, runcrust: &str, driver: &[&str]) -> Scene {
+    let runcrust = format!("{ALWAYS}{runcrust}");
+    let setup = Setup {
+        runcrust: &runcrust,
+        driver,
+        ..Setup::default()
+    };
+    Scene::of(delegate, &setup, &permitted(), with_socket)
+}
+
+/// A pod with a fsGroup and a subPath lives, and its volume is mounted by the driver.
+#[track_caller]
+fn falls_back(scene: &Scene) -> NodePublishVolumeRequest {
+    let data = scene.claim("data", "ext4");
+    let pod = microvm("web").fs_group(100).claim("data");
+    let pod = pod.mount_as("data", "/data", "subPath: app");
+    scene.run(&pod);
+    scene.assert_plain(&pod, &data);
+    let script = "echo hello > /data/file; stat -c '%g' /data /data/file";
+    assert_eq!(scene.sh(&pod, script), "100\n100");
+    let file = scene.target(&pod, &data.pv).join("app/file");
+    assert_eq!(fs::read_to_string(file).unwrap(), "hello\n");
+    scene.wait_stats(&data, &pod, "/data");
+    scene.end(&pod);
+    scene.assert_nothing_left(&[&data]);
+    one_publication(scene)
+}
+
+#[track_caller]
+fn one_publication(scene: &Scene) -> NodePublishVolumeRequest {
+    let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+    let [request] = &published[..] else {
+        panic!("{published:?}");
+    };
+    assert!(!request.defer_fs_ops, "that is the later KEP's");
+    request.clone()
+}
+
+/// Nothing of it is on the host, and the pod has it, with its group.
+#[track_caller]
+fn assert_in_the_sandbox(scene: &Scene, pod: &Pod, storage: &Storage) {
+    scene.assert_not_on_the_host(pod, storage);
+    let mounted = scene.sh(
+        pod,
+        "grep -c ' /data ' /proc/self/mountinfo; stat -c %g /data",
+    );
+    assert_eq!(mounted, "1\n100");
+}
+
+on_each_delegate! {
+    fn story_1_all_is_deferred_to_a_runtime_that_can_do_everything(delegate: Delegate) {
+        const MORE: i64 = 64 << 20;
+        let scene = scene(delegate, "", &[]);
+        let data = scene.claim("data", "xfs");
+        let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
+        let pod = pod.mount_as("data", "/part", "subPath: part");
+        scene.run(&pod);
+        assert_in_the_sandbox(&scene, &pod, &data);
+        assert_eq!(scene.sh(&pod, "echo hello > /part/file; cat /data/part/file"), "hello");
+        let request = one_publication(&scene);
+        assert!(request.runtime_supported_filesystems.iter().any(|it| it == "xfs"), "{request:?}");
+
+        scene.wait_stats(&data, &pod, "/data");
+        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.heard();
+        assert!(asked.iter().any(|it| it.runtime_supported_stats), "{asked:?}");
+        let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
+        scene.ask_for(&data, grown);
+        scene.wait_capacity(&data, grown);
+        assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        assert!(asked.iter().any(|it| it.runtime_supports_expand), "{asked:?}");
+
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+        assert_eq!(scene.look(&data, |root| fs::read_to_string(root.join("part/file")).unwrap()), "hello\n");
+    }
+
+    fn story_2_fallback_where_the_runtime_lacks_post_mount_configuration(delegate: Delegate) {
+        let off = ["FS_GROUP_CHANGE_POLICY_ALWAYS", "FS_GROUP_CHANGE_POLICY_ROOT_MISMATCH", "SUBPATH"];
+        let request = falls_back(&scene(delegate, &format!("capabilities_off = {off:?}"), &[]));
+        assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
+    }
+
+    fn story_3_fallback_where_the_runtime_class_has_no_socket(delegate: Delegate) {
+        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
+        let no_socket = |_: &Testbed| RuntimeClass::new(MICROVM, "crust");
+        let request = falls_back(&Scene::of(delegate, &setup, &permitted(), no_socket));
+        assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
+    }
+
+    fn story_4_fallback_where_the_storage_class_does_not_allow_it(delegate: Delegate) {
+        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
+        let request = falls_back(&Scene::of(delegate, &setup, &StorageClass::new(CLASS), with_socket));
+        assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
+    }
+
+    /// What the same story is called, though its text is the one above.
+    fn story_4_fallback_where_the_driver_cannot_defer(delegate: Delegate) {
+        falls_back(&scene(delegate, "", &OLDER));
+    }
+
+    fn story_5_fallback_where_the_runtime_lacks_the_file_system(delegate: Delegate) {
+        let scene = scene(delegate, "fstypes = [\"ext4\"]", &[]);
+        let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "xfs"));
+        let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
+        let pod = pod.claim("logs").mount("logs", "/logs");
+        scene.run(&pod);
+        assert_in_the_sandbox(&scene, &pod, &data);
+        scene.assert_plain(&pod, &logs);
+        assert_eq!(scene.sh(&pod, "echo x > /logs/file; stat -c %g /logs/file"), "100");
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        assert_eq!(published.len(), 2, "{published:?}");
+        assert!(published.iter().all(|it| it.runtime_supported_filesystems == ["ext4"]), "{published:?}");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data, &logs]);
+    }
+
+    fn story_6_no_growth_where_the_runtime_cannot_resize(delegate: Delegate) {
+        let scene = scene(delegate, &format!("capabilities_off = {:?}", ["VOLUME_RESIZE"]), &[]);
+        let data = scene.claim("data", "xfs");
+        let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
+        scene.run(&pod);
+        assert_in_the_sandbox(&scene, &pod, &data);
+        let before = scene.size(&pod, "/data");
+        scene.ask_for(&data, data.volume.capacity + (64 << 20));
+        scene.wait_no_growth(&data);
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        assert_eq!(asked.iter().map(|it| it.runtime_supports_expand).collect::<Vec<_>>(), [false]);
+        // "Kubelet will note the failed precondition … and not retry it."
+        let looks = || scene.relay.heard::<NodeGetVolumeStatsRequest>().len();
+        let so_far = looks();
+        scene.crustlet.wait("some seconds' statistics", || looks() > so_far + 3);
+        assert_eq!(scene.relay.heard::<NodeExpandVolumeRequest>().len(), 1);
+        assert_eq!(scene.size(&pod, "/data"), before);
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+    }
+}

@@ -1,0 +1,105 @@
+//! The feature gate `RuntimeAssistedMount`, and the field that it is of.
+
+use runcrust_tests::manifests::Pod;
+use runcrust_tests::{Setup, on_each_delegate};
+
+use crate::scene::{CLASS, OLDER, Scene, Storage, microvm, pod_with};
+
+const OFF: &str = "--feature-gates=RuntimeAssistedMount=false";
+
+/// Pods that say `true`, `false`, and nothing.
+fn pods(storages: &[Storage; 3]) -> [Pod; 3] {
+    let fields = ["deferFSMount: true", "deferFSMount: false", ""];
+    let mut storages = storages.iter();
+    fields.map(|field| {
+        let claim = storages.next().expect("one each").claim();
+        microvm(claim).claim_as(claim, field).mount(claim, "/data")
+    })
+}
+
+on_each_delegate! {
+    /// KEP-2857, "Are there any tests for feature enablement/disablement?".
+    fn the_field_counts_where_the_gate_is_open(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let storages = ["true", "false", "unset"].map(|name| scene.claim(name, "ext4"));
+        let pods = pods(&storages);
+        for (round, arguments) in [&[][..], &[OFF], &[]].into_iter().enumerate() {
+            if round > 0 {
+                scene.crustlet.restart(arguments);
+            }
+            let is_open = arguments.is_empty();
+            for (pod, storage) in pods.iter().zip(&storages) {
+                scene.run(pod);
+                if is_open && pod.name() == "true" {
+                    scene.assert_deferred(pod, storage);
+                } else {
+                    scene.assert_plain(pod, storage);
+                }
+                scene.sh(pod, "echo line >> /data/file");
+                let lines = scene.sh(pod, "cat /data/file | wc -l");
+                assert_eq!(lines, (round + 1).to_string(), "{}", pod.name());
+            }
+            for pod in &pods {
+                scene.end(pod);
+            }
+            scene.assert_nothing_left(&storages.iter().collect::<Vec<_>>());
+        }
+    }
+
+    /// Under a driver that can't defer, too: nobody asks it to.
+    fn the_field_asks_nothing_of_a_driver_where_the_gate_is_closed(delegate: Delegate) {
+        let setup = Setup { driver: &OLDER, agent: &[OFF], ..Setup::default() };
+        let scene = Scene::with(delegate, &setup);
+        let storage = scene.claim("data", "ext4");
+        let pod = microvm("web").fs_group(100).deferred("data").mount_as("data", "/data", "subPath: app");
+        scene.run(&pod);
+        scene.assert_plain(&pod, &storage);
+        assert_eq!(scene.sh(&pod, "touch /data/file; stat -c %g /data/file"), "100");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&storage]);
+    }
+
+    /// KEP-2857, "`DeferFSMount` field in Pod Spec": never back, and not once the pod has started.
+    fn the_field_of_a_pod_that_runs_stays_as_it_was(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
+        let (one, two) = (pod_with("one", "data", true), pod_with("two", "logs", false));
+        scene.run(&one);
+        scene.run(&two);
+        let containers = [&one, &two].map(|pod| scene.container(pod));
+        scene.begin(&pod_with("one", "data", false));
+        scene.begin(&pod_with("two", "logs", true));
+        // What was written before it has been read by then.
+        let last = microvm("last");
+        scene.run(&last);
+        assert_eq!([&one, &two].map(|pod| scene.container(pod)), containers);
+        scene.assert_deferred(&one, &data);
+        scene.assert_plain(&two, &logs);
+        for pod in [&one, &two, &last] {
+            scene.end(pod);
+        }
+        scene.assert_nothing_left(&[&data, &logs]);
+    }
+
+    /// The field of `ephemeral`, whose claim and volume are made for the pod, and go with it.
+    fn an_ephemeral_volume_is_deferred_too(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let size = "resources: {requests: {storage: 32Mi}}";
+        let claim = format!("{{accessModes: [ReadWriteOncePod], storageClassName: {CLASS}, {size}}}");
+        let source = format!("ephemeral: {{deferFSMount: true, volumeClaimTemplate: {{spec: {claim}}}}}");
+        let pod = microvm("web").volume("scratch", &source).mount("scratch", "/data");
+        scene.run(&pod);
+        assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
+        let claim = scene.crustlet.get("pvc", "web-scratch");
+        let volume = claim["spec"]["volumeName"].as_str().expect("it is bound").to_owned();
+        let info = scene.mount_info(&pod, &volume).expect("it is staged");
+        let device = info["device"].as_str().expect("a device").to_owned();
+        assert_eq!(runcrust_tests::host::mountinfo_mentions(device.as_ref()), Vec::<String>::new());
+        assert_eq!(scene.crustlet.data(&pod.uid(), &volume)["deferFSMount"], "true");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[]);
+        scene.crustlet.wait("the claim and its volume to be deleted", || {
+            !scene.crustlet.has("pvc", "web-scratch") && scene.csi.left().is_empty()
+        });
+    }
+}
