@@ -266,6 +266,7 @@ impl Bench {
             certainty: Certainty::Certain,
             directory: "pv".to_owned(),
             mounter,
+            late: None,
         };
         entry.mounts.insert("web-uid".to_owned(), mount);
     }
