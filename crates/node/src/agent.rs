@@ -241,6 +241,7 @@ impl Agent {
                 let _ = answer.send(());
             }
             Question::List(listed, answer) => {
+                self.pods.show(&self.runtime);
                 let look = Look {
                     loaded: &self.loaded,
                     objects: &self.objects,

@@ -21,7 +21,7 @@ on_each_delegate! {
     /// KEP-2857, "Are there any tests for feature enablement/disablement?".
     fn the_field_counts_where_the_gate_is_open(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let storages = ["true", "false", "unset"].map(|name| scene.claim(name, "ext4"));
+        let storages = ["deferred", "plain", "unset"].map(|name| scene.claim(name, "ext4"));
         let pods = pods(&storages);
         for (round, arguments) in [&[][..], &[OFF], &[]].into_iter().enumerate() {
             if round > 0 {
@@ -30,7 +30,7 @@ on_each_delegate! {
             let is_open = arguments.is_empty();
             for (pod, storage) in pods.iter().zip(&storages) {
                 scene.run(pod);
-                if is_open && pod.name() == "true" {
+                if is_open && pod.name() == "deferred" {
                     scene.assert_deferred(pod, storage);
                 } else {
                     scene.assert_plain(pod, storage);

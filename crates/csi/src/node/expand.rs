@@ -52,9 +52,10 @@ impl Driver {
             Some((target, publication)) => {
                 let target = path_again(target)?;
                 if publication.by == By::Kubelet {
-                    if request.runtime_supports_expand {
-                        response.source = device.path().display().to_string();
+                    if !request.runtime_supports_expand {
+                        return Err(not_the_runtimes(id));
                     }
+                    response.source = device.path().display().to_string();
                     return Ok(response);
                 }
                 self.grow_in_use(id, &device, &target, publication, range)?;
@@ -100,6 +101,12 @@ impl Driver {
         let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, device, mount)
     }
+}
+
+/// KEP-2857's earlier draft, story 6: it isn't ours to grow, and whoever has it mounted can't.
+fn not_the_runtimes(id: &str) -> Refusal {
+    let what = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: it grows when its pod is started anew by a runtime that does, or by none";
+    Refusal::state(id, what)
 }
 
 fn read_only(id: &str) -> Refusal {

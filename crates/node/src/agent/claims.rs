@@ -40,6 +40,8 @@ pub(crate) struct Claims {
     /// What drivers can do, as far as they have said.
     drivers: BTreeMap<String, Abilities>,
     asked: Option<Instant>,
+    /// Of which the answer is known, or is to come.
+    asked_for: BTreeSet<String>,
     is_asking: bool,
     backoff: Backoff<Key>,
     under_way: BTreeSet<Key>,
@@ -88,6 +90,7 @@ impl Claims {
             done,
             drivers: BTreeMap::new(),
             asked: None,
+            asked_for: BTreeSet::new(),
             is_asking: false,
             backoff: Backoff::default(),
             under_way: BTreeSet::new(),
@@ -102,7 +105,7 @@ impl Claims {
 
     /// Drivers came or went.
     pub(super) fn drivers_changed(&mut self) {
-        self.asked = None;
+        self.asked_for.clear();
         self.backoff = Backoff::default();
     }
 
@@ -131,7 +134,10 @@ impl Claims {
             self.remove(look.loaded, &name);
         }
         self.ask(look.objects, plan.waiting.is_empty(), now);
-        self.tell(&plan.waiting);
+        // Whoever is being asked may have all that is waited for.
+        if !self.is_asking {
+            self.tell(&plan.waiting);
+        }
         let mut is_changed = false;
         let mut pause = (!plan.waiting.is_empty()).then_some(ASK_AGAIN);
         for step in plan.steps {
@@ -186,10 +192,13 @@ impl Claims {
             .asked
             .is_none_or(|asked| now.duration_since(asked) > ASK_AGAIN);
         let is_missing = names.iter().any(|name| !self.drivers.contains_key(name));
-        if self.is_asking || !is_old || (is_idle && !is_missing && self.asked.is_some()) {
+        let is_new = !names.is_subset(&self.asked_for);
+        let is_due = is_new || (is_old && (is_missing || !is_idle));
+        if self.is_asking || !is_due {
             return;
         }
         self.asked = Some(now);
+        self.asked_for.clone_from(&names);
         self.is_asking = true;
         let (drivers, done) = (self.context.drivers.clone(), self.done.clone());
         tokio::spawn(async move {

@@ -123,7 +123,13 @@ impl GrowOnNode {
 
     /// The same of a refusal.
     pub(crate) fn failed(&self, code: Code, why: &str) -> Write {
-        let status = self.status.after(Progress::NodeFailed(is_final(code), why));
+        // The draft's story 6: "Kubelet will note the failed precondition … and not retry it".
+        let is_refused = self.mounter == Mounter::Runtime && code == Code::FailedPrecondition;
+        let status = self.status.after(if is_refused {
+            Progress::NodeCannotDefer(why)
+        } else {
+            Progress::NodeFailed(is_final(code), why)
+        });
         let message = format!("NodeExpandVolume failed for volume {}: {why}", self.id);
         let notice = Notice::of_claim(Type::Warning, &self.claim, FAILED, message);
         Write::status(&self.claim, &status).telling(notice)
@@ -294,6 +300,9 @@ impl<'o> Of<'o> {
                     Write::status(self.name, &status).telling(notice).into(),
                 ))
             };
+        }
+        if mounter == Mounter::Runtime && self.status.cannot_defer() {
+            return Ok(None);
         }
         if !node.has(Rpc::ExpandVolume) {
             let message = format!(

@@ -92,6 +92,11 @@ impl ClaimStatus {
             .unwrap_or_default()
     }
 
+    /// Whether whoever has it mounted won't grow it.
+    pub(super) fn cannot_defer(&self) -> bool {
+        self.resize_status.as_deref() == Some(NODE_EXPANSION_FAILED)
+    }
+
     /// How large its file system is.
     pub(super) fn capacity(&self) -> Option<i64> {
         bytes(self.capacity.get(STORAGE)?).ok()

@@ -61,7 +61,12 @@ fn next(
         let goes = match wanted(pod) {
             None => allowed.unmounts && !is_running,
             // Deferred since, before the pod has begun.
-            Some(wanted) => wanted.deferred && mount.mounter == Mounter::Driver && !is_running,
+            Some(wanted) => {
+                wanted.deferred
+                    && mount.mounter == Mounter::Driver
+                    && allowed.unmounts
+                    && !is_running
+            }
         };
         if goes {
             steps.push(Step::Unpublish(pod.clone()));

@@ -245,9 +245,12 @@ fn what_is_to_be_deferred_is_mounted_no_more_unless_the_pod_has_begun() {
     let desired = wanted(&with_mode("ReadWriteOnce", &[("one", true)]));
     for certainty in [Certain, Uncertain] {
         let there = actual(Some(Certain), &[("one-uid", certainty)]);
-        let steps = next(&desired, &there, false, &[]);
+        let steps = next(&desired, &there, true, &[]);
         assert_eq!(steps, [unpublish("one-uid")]);
     }
+    // Until it is known what runs, it may have begun.
+    let there = actual(Some(Certain), &[("one-uid", Uncertain)]);
+    assert_eq!(next(&desired, &there, false, &[]), [publish("one-uid")]);
     let there = actual(Some(Certain), &[("one-uid", Certain)]);
     assert_eq!(next(&desired, &there, true, &["one-uid"]), []);
 }
