@@ -27,6 +27,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "csi.",
+    quiet: &[],
     descriptors: crust_proto::csi::DESCRIPTORS,
     max_calls: "--max-calls",
     sockets: KnownSockets {

@@ -34,6 +34,7 @@ use settings::Settings;
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",
+    quiet: &[],
     descriptors: crust_proto::DESCRIPTORS,
     max_calls: "max_calls",
     sockets: KnownSockets {

@@ -7,6 +7,9 @@ pub struct Daemon {
     pub name: &'static str,
     /// How the names of its own methods begin: `crust.`. Others' are those of gRPC itself.
     pub methods: &'static str,
+    /// Those of them that are called over and over, and change nothing: `List`. Only where they fail they are logged
+    /// as the others are.
+    pub quiet: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
     /// Where its user says how many calls may be under way: `max_calls`.
@@ -34,6 +37,7 @@ pub(crate) mod tests {
     pub(crate) static DAEMON: Daemon = Daemon {
         name: "a_daemon",
         methods: "ours.",
+        quiet: &[],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
         max_calls: "--max-calls",
         sockets: KnownSockets {

@@ -233,7 +233,7 @@ impl Claims {
                 true
             }
             Err(error) => {
-                self.failed((write.kind, write.name), &error);
+                self.failed(&(write.kind, write.name), &error);
                 false
             }
         }
@@ -243,16 +243,16 @@ impl Claims {
         match self.store.forget(kind, name) {
             Ok(()) => true,
             Err(error) => {
-                self.failed((kind, name.clone()), &error);
+                self.failed(&(kind, name.clone()), &error);
                 false
             }
         }
     }
 
-    fn failed(&mut self, key: Key, error: &StoreError) {
-        let (kind, name) = &key;
+    fn failed(&mut self, key: &Key, error: &StoreError) {
+        let (kind, name) = key;
         tracing::error!("{kind} {name}: {}", crust_state::sentence(error));
-        self.backoff.fail(&key, Instant::now());
+        self.backoff.fail(key, Instant::now());
     }
 
     fn begin(&mut self, key: Key, call: Call, objects: &Arc<Objects>) {

@@ -57,9 +57,7 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// The sandboxes for which the runtime handler was told of volumes.
     told: BTreeSet<String>,
-    is_under_way: bool,
-    /// Whether what was observed was before the last step.
-    is_stale: bool,
+    at: At,
     /// Counts steps' beginnings and ends: what is listed meanwhile is old.
     age: u64,
     /// Since when its manifest isn't there.
@@ -68,8 +66,20 @@ pub(crate) struct Known {
     pub(crate) status: Option<PodStatus>,
     /// What its author was told already.
     is_told: bool,
-    /// Whether nothing is left of it but the manifest, which was taken away.
-    is_over: bool,
+}
+
+/// How far a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum At {
+    /// What was observed is what there is.
+    #[default]
+    Rest,
+    /// A step is under way.
+    Step,
+    /// One has ended, and what there is since isn't known.
+    Unseen,
+    /// Nothing is left of it but the manifest, which was taken away.
+    Over,
 }
 
 /// A step has ended.
@@ -131,21 +141,23 @@ impl Pods {
         }
         for pod in objects.pods.values() {
             let known = self.all.entry(pod.uid.clone()).or_default();
-            if known.is_over && !pod.is_deleted() {
+            if known.at == At::Over && !pod.is_deleted() {
                 // Another one of its name, whose uid is made of that.
                 *known = Known::default();
             }
             if std::mem::replace(&mut known.is_written, true) {
-                let (name, uid) = (&pod.name, &pod.uid);
-                tracing::warn!(
-                    "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
-                );
+                if !std::mem::replace(&mut known.is_told, true) {
+                    let (name, uid) = (&pod.name, &pod.uid);
+                    tracing::warn!(
+                        "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
+                    );
+                }
                 continue;
             }
             known.take(pod, &self.context.events);
         }
         self.all
-            .retain(|_, known| known.is_written || !known.is_over);
+            .retain(|_, known| known.is_written || known.at != At::Over);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
@@ -167,7 +179,8 @@ impl Pods {
     pub(crate) fn running(&self) -> BTreeSet<String> {
         let is_running = |known: &Known| {
             let observed = known.observed.as_ref();
-            known.is_under_way || known.is_stale || observed.is_some_and(|it| !it.is_stopped())
+            let is_at_it = matches!(known.at, At::Step | At::Unseen);
+            is_at_it || observed.is_some_and(|it| !it.is_stopped())
         };
         let running = self.all.iter().filter(|(_, known)| is_running(known));
         running.map(|(uid, _)| uid.clone()).collect()
@@ -184,12 +197,15 @@ impl Pods {
         self.is_blind = false;
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
-            let is_new = ages.get(uid).is_none_or(|age| *age == known.age);
-            if is_new && !known.is_under_way {
+            // Who wasn't known then was nobody's step.
+            let age = ages.get(uid).copied().unwrap_or_default();
+            if age == known.age && matches!(known.at, At::Rest | At::Unseen) {
                 known.observed = observed;
-                known.is_stale = false;
+                known.at = At::Rest;
             }
         }
+        // Who was known then has ended since.
+        listed.retain(|uid, _| !ages.contains_key(uid));
         for (uid, observed) in listed {
             let known = self.all.entry(uid).or_default();
             known.observed = Some(observed);
@@ -208,19 +224,16 @@ impl Pods {
         let Some(known) = self.all.get_mut(&done.uid) else {
             return;
         };
-        known.is_under_way = false;
+        known.at = At::Unseen;
         known.age += 1;
         match done.result {
             Ok(()) => known.failures.succeed(&done.subject),
             Err(failure) => known.failures.fail(done.subject, failure, Instant::now()),
         }
         known.told.extend(done.told);
-        match done.observed {
-            Ok(observed) => {
-                known.observed = observed;
-                known.is_stale = false;
-            }
-            Err(_) => known.is_stale = true,
+        if let Ok(observed) = done.observed {
+            known.observed = observed;
+            known.at = At::Rest;
         }
     }
 
@@ -259,7 +272,7 @@ impl Pods {
         let mut pause: Option<Duration> = None;
         let mut ended = Vec::new();
         for (uid, known) in &mut self.all {
-            if known.is_under_way || known.is_stale || known.is_over {
+            if known.at != At::Rest {
                 continue;
             }
             let held = known.failures.held(clock);
@@ -287,7 +300,7 @@ impl Pods {
                 // What tells that it was there goes when its volumes have.
                 Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
                 Next::Step(step) => {
-                    known.is_under_way = true;
+                    known.at = At::Step;
                     known.age += 1;
                     let begun = Begun {
                         regarding: known.regarding(uid),
@@ -345,7 +358,7 @@ impl Pods {
         let name = known.name();
         if let Some(name) = name.filter(|_| known.is_written) {
             match sources::remove(loaded, Kind::Pod, &name) {
-                Ok(()) => known.is_over = true,
+                Ok(()) => known.at = At::Over,
                 Err(error @ WriteError::Shared { .. }) => {
                     if let Some(pod) = known.pod.as_deref().filter(|_| !known.is_told) {
                         known.is_told = true;
