@@ -29,7 +29,7 @@ static DAEMON: Daemon = Daemon {
     methods: "csi.",
     quiet: &[],
     descriptors: crust_proto::csi::DESCRIPTORS,
-    max_calls: "--max-calls",
+    busy: "try again later, or raise --max-calls",
     sockets: KnownSockets {
         names: &[],
         paths: "--endpoint",

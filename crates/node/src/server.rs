@@ -34,7 +34,7 @@ static DAEMON: Daemon = Daemon {
     methods: "crustlet.",
     quiet: &["List", "Events"],
     descriptors: crust_proto::crustlet::DESCRIPTORS,
-    max_calls: "crustlet's own limit",
+    busy: "try again later",
     sockets: KnownSockets {
         names: &[],
         paths: "--listen",

@@ -36,7 +36,7 @@ static DAEMON: Daemon = Daemon {
     methods: "crust.",
     quiet: &[],
     descriptors: crust_proto::DESCRIPTORS,
-    max_calls: "max_calls",
+    busy: "try again later, or raise max_calls",
     sockets: KnownSockets {
         names: &["crust_ops", "crust"],
         paths: "`listen` and `crust_listen` of the configuration",

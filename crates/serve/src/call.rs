@@ -259,6 +259,7 @@ mod tests {
     async fn a_call_that_nobody_waits_for_is_counted_as_cancelled() {
         let heard = Arc::new(Heard::default());
         drop(UnderWay {
+            is_quiet: false,
             observer: Arc::clone(&heard) as _,
             method: Some("ours.Node/Get".to_owned()),
             began: Instant::now(),

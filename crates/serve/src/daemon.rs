@@ -12,8 +12,8 @@ pub struct Daemon {
     pub quiet: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
-    /// Where its user says how many calls may be under way: `max_calls`.
-    pub max_calls: &'static str,
+    /// What to do where too many calls are under way: "try again later, or raise `max_calls`".
+    pub busy: &'static str,
     /// What systemd may pass to it.
     pub sockets: KnownSockets,
 }
@@ -39,7 +39,7 @@ pub(crate) mod tests {
         methods: "ours.",
         quiet: &[],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
-        max_calls: "--max-calls",
+        busy: "try again later, or raise --max-calls",
         sockets: KnownSockets {
             names: &["a_daemon"],
             paths: "`--listen`",
