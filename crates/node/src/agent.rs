@@ -33,9 +33,10 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
-use pods::{Ages, PodDone, Pods};
+use pods::{Ages, Pods};
 use restart::Restart;
 use shown::{Look, documents};
+use step::PodDone;
 use volumes::{VolumeDone, Volumes};
 
 /// How often the container runtime is asked for what it has, as kubelet does.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
 use super::Done;
-use super::step::{Begun, begin};
+use super::step::{Begun, PodDone, begin};
 use super::volumes::Volumes;
 use crate::api::Container;
 use crate::cri::{Cri, CriError};
@@ -80,18 +80,6 @@ enum At {
     Unseen,
     /// Nothing is left of it but the manifest, which was taken away.
     Over,
-}
-
-/// A step has ended.
-#[derive(Debug)]
-pub(crate) struct PodDone {
-    pub(super) uid: String,
-    pub(super) subject: Subject,
-    /// The sandbox for which the runtime handler was told.
-    pub(super) told: Option<String>,
-    pub(super) result: Result<(), Failure>,
-    /// What there is since.
-    pub(super) observed: Result<Option<Observed>, CriError>,
 }
 
 /// Ages of pods when the container runtime was asked.
