@@ -21,12 +21,12 @@ use crate::pods::failures::{Failure, Failures};
 use crate::pods::observed::{Container as Observable, Observed};
 use crate::pods::restart::{Outcome, outcome};
 use crate::pods::status::{Look, status};
-use crate::pods::worker::Worker;
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
 use crate::sources::{self, Loaded, WriteError};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
+use crate::worker::Worker;
 
 /// All pods of the node.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use crate::operations::{self, Context, Late, OperationError, Place, Wanted};
 use crate::pods::config::{self, Node, Source};
 use crate::pods::failures::Failure;
 use crate::pods::observed::Observed;
-use crate::pods::worker::Worker;
 use crate::pods::{PodStep, Subject};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
+use crate::worker::Worker;
 
 /// What is begun.
 #[derive(Debug)]
