@@ -66,6 +66,8 @@ pub(crate) struct Known {
     pub(crate) status: Option<PodStatus>,
     /// What its author was told already.
     is_told: bool,
+    /// Whether it was begun to end it: it does, whatever is written since.
+    is_ending: bool,
 }
 
 /// How far a pod is.
@@ -288,6 +290,7 @@ impl Pods {
                 // What tells that it was there goes when its volumes have.
                 Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
                 Next::Step(step) => {
+                    known.is_ending |= !is_to_run;
                     known.at = At::Step;
                     known.age += 1;
                     let begun = Begun {
@@ -344,7 +347,10 @@ impl Pods {
         }
         known.failures.succeed(&Subject::End);
         let name = known.name();
-        if let Some(name) = name.filter(|_| known.is_written) {
+        if known.is_written && !known.is_deleted() {
+            // It is wanted again, or another one by its uid.
+            *known = Known::default();
+        } else if let Some(name) = name.filter(|_| known.is_written) {
             match sources::remove(loaded, Kind::Pod, &name) {
                 Ok(()) => known.at = At::Over,
                 Err(error @ WriteError::Shared { .. }) => {
@@ -427,6 +433,9 @@ impl Known {
             self.pod = Some(Arc::clone(pod));
             return;
         }
+        if self.is_ending {
+            return;
+        }
         if !std::mem::replace(&mut self.is_told, true) {
             let message =
                 "its manifest is another one now, and it stays what it was; hint: delete it first";
@@ -440,7 +449,11 @@ impl Known {
 
     /// Whether it is wanted, and wasn't told to end.
     pub(crate) fn is_to_run(&self) -> bool {
-        self.is_written && self.pod.as_ref().is_some_and(|pod| !pod.is_deleted())
+        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted()
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.is_deleted())
     }
 
     /// How it ended, if it did.

@@ -185,6 +185,13 @@ impl Volumes {
             }
             Step::Unpublish(_) | Step::Unstage => None,
         };
+        let wanted = self
+            .desired
+            .volumes
+            .get(&id)
+            .filter(|_| step == Step::Stage);
+        let wanted: Vec<MountSpec> =
+            wanted.map_or_else(Vec::new, |it| it.mounts.values().cloned().collect());
         let pod = match &step {
             Step::Publish(pod) => pods.get(pod).cloned(),
             _ => None,
@@ -199,9 +206,7 @@ impl Volumes {
         tokio::spawn(async move {
             let begun = Instant::now();
             let result = match (&step, &mount, pod, publication) {
-                (Step::Stage, Some(mount), ..) => {
-                    stage(&context, &objects, mount).await.map(|()| None)
-                }
+                (Step::Stage, ..) => stage(&context, &objects, &wanted).await.map(|()| None),
                 (Step::Publish(_), Some(mount), Some(pod), _) => {
                     publish(&context, &objects, &pod, mount).await.map(Some)
                 }
@@ -214,9 +219,7 @@ impl Volumes {
                     ended.map(|()| None).map_err(Attempt::within)
                 }
                 // Who wanted it has gone since.
-                _ => Err(Attempt::before(OperationError::Task(
-                    "nobody wants it any more".to_owned(),
-                ))),
+                _ => Err(Attempt::before(OperationError::Nobody)),
             };
             let operation = match step {
                 Step::Stage | Step::Publish(_) => Operation::Mount,
@@ -274,8 +277,8 @@ impl Volumes {
             }
             Err(Attempt { error, has_begun }) => {
                 let pause = self.backoff.fail(&key, Instant::now());
-                if let Some(mount) = mount.as_deref().filter(|_| has_begun) {
-                    self.uncertain(&key, mount);
+                if has_begun {
+                    self.uncertain(&key, mount.as_deref());
                 }
                 let told = crust_state::sentence(&error);
                 let told = format!("{} : {told}", self.what(&key, mount.as_deref()));
@@ -327,11 +330,15 @@ impl Volumes {
     }
 
     /// It may be there now, or not.
-    fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: &MountSpec) {
-        let volume = self.actual.entry(id, spec.volume.lifecycle);
-        match step {
-            Step::Stage => volume.staged = volume.staged.or(Some(Certainty::Uncertain)),
-            Step::Publish(pod) => {
+    fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: Option<&MountSpec>) {
+        let there = self.actual.volumes.get_mut(id);
+        match (step, spec) {
+            (Step::Stage, Some(spec)) => {
+                let volume = self.actual.entry(id, spec.volume.lifecycle);
+                volume.staged = volume.staged.or(Some(Certainty::Uncertain));
+            }
+            (Step::Publish(pod), Some(spec)) => {
+                let volume = self.actual.entry(id, spec.volume.lifecycle);
                 volume.mounts.entry(pod.clone()).or_insert_with(|| Mount {
                     certainty: Certainty::Uncertain,
                     directory: spec.volume.directory.clone(),
@@ -343,7 +350,18 @@ impl Volumes {
                     late: None,
                 });
             }
-            Step::Unpublish(_) | Step::Unstage => {}
+            // Half of it may be gone: whoever wants it again has it made anew.
+            (Step::Unpublish(pod), _) => {
+                if let Some(mount) = there.and_then(|it| it.mounts.get_mut(pod)) {
+                    mount.certainty = Certainty::Uncertain;
+                }
+            }
+            (Step::Unstage, _) => {
+                if let Some(volume) = there {
+                    volume.staged = Some(Certainty::Uncertain);
+                }
+            }
+            (Step::Stage | Step::Publish(_), None) => {}
         }
     }
 
