@@ -1,10 +1,11 @@
 //! Pods: which there are, and the next step of each.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
 use super::Done;
@@ -12,14 +13,12 @@ use super::step::{Begun, PodDone, begin};
 use super::volumes::Volumes;
 use crate::api::Container;
 use crate::cri::{Cri, CriError};
-use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::operations::{self, Context, Telling};
 use crate::pods::config::{self, Node};
 use crate::pods::decide::{Next, Wanted, next};
-use crate::pods::failures::{Failure, Failures};
+use crate::pods::failures::Failure;
 use crate::pods::observed::{Container as Observable, Observed};
-use crate::pods::restart::{Outcome, outcome};
 use crate::pods::status::{Look, status};
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
@@ -27,6 +26,10 @@ use crate::sources::{self, Loaded, WriteError};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::worker::Worker;
+
+use known::At;
+
+pub(crate) use known::Known;
 
 /// All pods of the node.
 #[derive(Debug)]
@@ -42,46 +45,6 @@ pub(crate) struct Pods {
     written: BTreeMap<String, Arc<Pod>>,
     /// Whether the container runtime couldn't be asked the last time.
     is_blind: bool,
-}
-
-/// A pod.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// As it was written; one that runs stays so, whatever is written since.
-    pub(crate) pod: Option<Arc<Pod>>,
-    /// Whether its manifest is there.
-    pub(crate) is_written: bool,
-    /// What the container runtime has of it.
-    pub(crate) observed: Option<Observed>,
-    /// Why what comes next doesn't come to be.
-    pub(crate) failures: Failures,
-    /// The sandboxes for which the runtime handler was told of volumes.
-    told: BTreeSet<String>,
-    at: At,
-    /// Counts steps' beginnings and ends: what is listed meanwhile is old.
-    age: u64,
-    /// Since when its manifest isn't there.
-    pub(crate) gone: Option<SystemTime>,
-    /// `status`, as it was shown last.
-    pub(crate) status: Option<PodStatus>,
-    /// What its author was told already.
-    is_told: bool,
-    /// Whether it was begun to end it: it does, whatever is written since.
-    is_ending: bool,
-}
-
-/// How far a pod is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum At {
-    /// What was observed is what there is.
-    #[default]
-    Rest,
-    /// A step is under way.
-    Step,
-    /// One has ended, and what there is since isn't known.
-    Unseen,
-    /// Nothing is left of it but the manifest, which was taken away.
-    Over,
 }
 
 /// Ages of pods when the container runtime was asked.
@@ -419,69 +382,5 @@ impl Pods {
         let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
         let stuck = self.all.values().filter(is_stuck).count();
         self.context.metrics.orphans_swept(stuck);
-    }
-}
-
-impl Known {
-    /// What is written of it now.
-    fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
-        let Some(before) = &self.pod else {
-            self.pod = Some(Arc::clone(pod));
-            return;
-        };
-        if pod.may_follow(before) {
-            self.pod = Some(Arc::clone(pod));
-            return;
-        }
-        if self.is_ending {
-            return;
-        }
-        if !std::mem::replace(&mut self.is_told, true) {
-            let message =
-                "its manifest is another one now, and it stays what it was; hint: delete it first";
-            events.warning(pod.as_ref(), "FailedUpdate", message);
-        }
-        let mut kept = Pod::clone(before);
-        kept.metadata.clone_from(&pod.metadata);
-        kept.deferred.extend(pod.deferred.iter().cloned());
-        self.pod = Some(Arc::new(kept));
-    }
-
-    /// Whether it is wanted, and wasn't told to end.
-    pub(crate) fn is_to_run(&self) -> bool {
-        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted()
-    }
-
-    fn is_deleted(&self) -> bool {
-        self.pod.as_ref().is_some_and(|pod| pod.is_deleted())
-    }
-
-    /// How it ended, if it did.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        outcome(self.pod.as_ref()?, self.observed.as_ref()?)
-    }
-
-    /// Its name, from wherever it is known.
-    pub(crate) fn name(&self) -> Option<Name> {
-        let written = self.pod.as_ref().map(|it| it.name.clone());
-        written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
-    }
-
-    fn regarding(&self, uid: &str) -> Regarding {
-        let unknown = || Name::new("", uid);
-        Regarding {
-            kind: Kind::Pod,
-            name: self.name().unwrap_or_else(unknown),
-            uid: uid.to_owned(),
-        }
-    }
-
-    fn grace(&self) -> Duration {
-        let written = self.pod.as_ref().map(|pod| {
-            let seconds = u64::try_from(pod.grace()).unwrap_or_default();
-            Duration::from_secs(seconds)
-        });
-        let observed = || self.observed.as_ref().map(Observed::grace);
-        written.or_else(observed).unwrap_or_default()
     }
 }
