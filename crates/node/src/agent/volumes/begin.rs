@@ -9,7 +9,7 @@ use crate::agent::Done;
 use crate::metrics::Operation;
 use crate::objects::{Objects, Pod};
 use crate::operations::{
-    Attempt, OperationError, Publication, Published, publish, stage, unpublish, unstage,
+    Attempt, Context, Publication, Published, publish, stage, unpublish, unstage,
 };
 use crate::volumes::actual::Mounter;
 use crate::volumes::plan::Step;
@@ -24,6 +24,53 @@ pub(crate) struct VolumeDone {
     pub(super) result: Result<Option<Published>, Attempt>,
 }
 
+/// What is to be done, and all that it takes.
+#[derive(Debug)]
+enum Work {
+    Stage(Vec<MountSpec>),
+    Publish(Box<MountSpec>, Arc<Pod>),
+    Unpublish(Publication),
+    Unstage(VolumeId),
+}
+
+impl Work {
+    async fn carry_out(
+        &self,
+        context: &Context,
+        objects: &Objects,
+    ) -> Result<Option<Published>, Attempt> {
+        match self {
+            Self::Stage(wanted) => stage(context, objects, wanted).await.map(|()| None),
+            Self::Publish(mount, pod) => publish(context, objects, pod, mount).await.map(Some),
+            Self::Unpublish(publication) => {
+                let ended = unpublish(context, publication).await;
+                ended.map(|()| None).map_err(Attempt::within)
+            }
+            Self::Unstage(id) => {
+                let ended = unstage(context, id).await;
+                ended.map(|()| None).map_err(Attempt::within)
+            }
+        }
+    }
+
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Stage(_) | Self::Publish(..) => Operation::Mount,
+            Self::Unpublish(_) => Operation::Unmount,
+            Self::Unstage(_) => Operation::UnmountDevice,
+        }
+    }
+
+    /// As it was wanted.
+    fn mount(self) -> Option<Box<MountSpec>> {
+        match self {
+            Self::Stage(wanted) => wanted.into_iter().next().map(Box::new),
+            Self::Publish(mount, _) => Some(mount),
+            Self::Unpublish(_) | Self::Unstage(_) => None,
+        }
+    }
+}
+
 impl Volumes {
     pub(super) fn begin(
         &mut self,
@@ -32,67 +79,42 @@ impl Volumes {
         id: VolumeId,
         step: Step,
     ) {
-        let mount = match &step {
-            Step::Publish(pod) => self.mount_of(&id, pod),
-            Step::Stage => {
-                let volume = self.desired.volumes.get(&id);
-                volume.and_then(|it| it.mounts.values().next().cloned())
-            }
-            Step::Unpublish(_) | Step::Unstage => None,
-        };
-        let wanted = self
-            .desired
-            .volumes
-            .get(&id)
-            .filter(|_| step == Step::Stage);
-        let wanted: Vec<MountSpec> =
-            wanted.map_or_else(Vec::new, |it| it.mounts.values().cloned().collect());
-        let pod = match &step {
-            Step::Publish(pod) => pods.get(pod).cloned(),
-            _ => None,
-        };
-        let publication = match &step {
-            Step::Unpublish(pod) => self.publication(&id, pod),
-            _ => None,
+        let Some(work) = self.work(pods, &id, &step) else {
+            return;
         };
         self.under_way.insert(id.clone(), step.clone());
         let (context, objects, done) =
             (self.context.clone(), Arc::clone(objects), self.done.clone());
         tokio::spawn(async move {
             let begun = Instant::now();
-            let result = match (&step, &mount, pod, publication) {
-                (Step::Stage, ..) => stage(&context, &objects, &wanted).await.map(|()| None),
-                (Step::Publish(_), Some(mount), Some(pod), _) => {
-                    publish(&context, &objects, &pod, mount).await.map(Some)
-                }
-                (Step::Unpublish(_), _, _, Some(publication)) => {
-                    let ended = unpublish(&context, &publication).await;
-                    ended.map(|()| None).map_err(Attempt::within)
-                }
-                (Step::Unstage, ..) => {
-                    let ended = unstage(&context, &id).await;
-                    ended.map(|()| None).map_err(Attempt::within)
-                }
-                // Who wanted it has gone since.
-                _ => Err(Attempt::before(OperationError::Nobody)),
-            };
-            let operation = match step {
-                Step::Stage | Step::Publish(_) => Operation::Mount,
-                Step::Unpublish(_) => Operation::Unmount,
-                Step::Unstage => Operation::UnmountDevice,
-            };
-            let metrics = &context.metrics;
-            metrics.operation(&id.driver, operation, result.is_ok(), begun.elapsed());
-            let mount = mount.map(Box::new);
+            let result = work.carry_out(&context, &objects).await;
+            let (metrics, elapsed) = (&context.metrics, begun.elapsed());
+            metrics.operation(&id.driver, work.operation(), result.is_ok(), elapsed);
             let ended = VolumeDone {
                 id,
                 step,
-                mount,
+                mount: work.mount(),
                 result,
             };
             // Nobody hears of it where the process ends.
             let _ = done.send(Done::Volume(ended));
         });
+    }
+
+    /// What a step takes; `None` where who wanted it has gone since.
+    fn work(&self, pods: &BTreeMap<String, Arc<Pod>>, id: &VolumeId, step: &Step) -> Option<Work> {
+        Some(match step {
+            Step::Stage => {
+                let wanted = self.desired.volumes.get(id)?.mounts.values();
+                Work::Stage(wanted.cloned().collect())
+            }
+            Step::Publish(pod) => {
+                let mount = Box::new(self.mount_of(id, pod)?);
+                Work::Publish(mount, Arc::clone(pods.get(pod)?))
+            }
+            Step::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
+            Step::Unstage => Work::Unstage(id.clone()),
+        })
     }
 
     /// A pod's mount as it is wanted; one that is there stays deferred or not, whatever was written since.
