@@ -267,7 +267,7 @@ impl Agent {
         let objects = Arc::clone(&self.objects);
         self.pods.want(&objects);
         let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
-        self.volumes.want(&objects, &wanting);
+        self.volumes.want(&objects, &wanting, now);
         if is_known {
             self.restart.go_on(&self.context, &mut self.volumes);
             self.pods.found(self.restart.pods());

@@ -15,11 +15,14 @@ use crate::objects::{Objects, Pod};
 use crate::operations::{Broken, Context, Found};
 use crate::volumes::actual::{Actual, Certainty, Mount};
 use crate::volumes::backoff::Backoff;
-use crate::volumes::desired::{Desired, Problems};
+use crate::volumes::desired::{Desired, Problem};
 use crate::volumes::plan::{Allowed, Step, plan};
-use crate::volumes::spec::{Lifecycle, VolumeId};
+use crate::volumes::spec::{Lifecycle, Unresolved, VolumeId};
 
 pub(crate) use begin::VolumeDone;
+
+/// How long a claim is given to be bound until its pod is told that it isn't.
+const SOON: Duration = Duration::from_secs(3);
 
 /// All volumes of the node.
 #[derive(Debug)]
@@ -33,7 +36,32 @@ pub(crate) struct Volumes {
     /// Why the last operation of a volume failed.
     failed: BTreeMap<(VolumeId, Step), String>,
     /// What pods were told already.
-    told: BTreeMap<String, Problems>,
+    told: BTreeMap<(String, String), Told>,
+}
+
+/// What a pod's volume lacks, and whether the pod was told.
+#[derive(Debug)]
+struct Told {
+    problem: Problem,
+    since: Instant,
+    is_done: bool,
+}
+
+impl Told {
+    fn new(problem: &Problem, since: Instant) -> Self {
+        Self {
+            problem: problem.clone(),
+            since,
+            is_done: false,
+        }
+    }
+
+    /// Whether the pod is to be told now, once. A claim that was just written is bound in a moment.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_unbound = matches!(self.problem, Problem::Unresolved(Unresolved::Unbound(_)));
+        let is_early = is_unbound && now.duration_since(self.since) < SOON;
+        !is_early && !std::mem::replace(&mut self.is_done, true)
+    }
 }
 
 impl Volumes {
@@ -103,14 +131,17 @@ impl Volumes {
     }
 
     /// What these pods want from now on.
-    pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>]) {
+    pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
         self.desired = Desired::of(objects, pods, &self.actual.holders());
         for pod in pods {
             let problems = self.desired.problems.get(&pod.uid);
-            let problems = problems.cloned().unwrap_or_default();
-            let told = self.told.insert(pod.uid.clone(), problems.clone());
-            for (volume, problem) in &problems {
-                if told.as_ref().and_then(|told| told.get(volume)) != Some(problem) {
+            for (volume, problem) in problems.into_iter().flatten() {
+                let told = self.told.entry((pod.uid.clone(), volume.clone()));
+                let told = told.or_insert_with(|| Told::new(problem, now));
+                if told.problem != *problem {
+                    *told = Told::new(problem, now);
+                }
+                if told.is_due(now) {
                     let message =
                         format!("MountVolume.SetUp failed for volume {volume:?} : {problem}");
                     let events = &self.context.events;
@@ -118,8 +149,11 @@ impl Volumes {
                 }
             }
         }
-        let is_there = |uid: &String| pods.iter().any(|pod| pod.uid == *uid);
-        self.told.retain(|uid, _| is_there(uid));
+        let problems = &self.desired.problems;
+        self.told.retain(|(uid, volume), _| {
+            let of_it = problems.get(uid);
+            of_it.is_some_and(|problems| problems.contains_key(volume))
+        });
     }
 
     /// Begins what can be done now; when to look again at what failed.
