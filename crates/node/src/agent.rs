@@ -278,6 +278,7 @@ impl Agent {
         let allowed = Allowed {
             unmounts: is_known,
             running: &running,
+            begun: &self.pods.begun(),
         };
         let volumes = self
             .volumes

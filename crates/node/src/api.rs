@@ -201,6 +201,12 @@ impl Node for Api {
             let wanted = |event: &events::Event| {
                 let Name { namespace, name } = &event.regarding.name;
                 let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
+                // As Kubernetes has it: those of objects without a namespace are in `default`.
+                let namespace = if namespace.is_empty() {
+                    DEFAULT_NAMESPACE
+                } else {
+                    namespace
+                };
                 is(&request.kind, event.regarding.kind.as_str())
                     && is(&request.namespace, namespace)
                     && is(&request.name, name)

@@ -151,6 +151,8 @@ impl Claims {
                 Step::Write(write) => is_changed |= self.write(*write),
                 Step::Forget(kind, name) => is_changed |= self.forget(kind, &name),
                 Step::Create(it) => self.begin(key, Call::Create(it), look.objects),
+                // What is being done to it here, or is to be, isn't in what there is yet.
+                Step::Delete(it) if look.volumes.are_busy(&it.id()) => {}
                 Step::Delete(it) => self.begin(key, Call::Delete(it), look.objects),
                 Step::Grow(it) => {
                     is_changed |= self.write(it.begun());

@@ -142,6 +142,13 @@ impl Pods {
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
+    /// Those that the container runtime has something of, whether it runs or not.
+    pub(crate) fn begun(&self) -> BTreeSet<String> {
+        let is_begun = |known: &Known| known.at != At::Rest || known.observed.is_some();
+        let begun = self.all.iter().filter(|(_, known)| is_begun(known));
+        begun.map(|(uid, _)| uid.clone()).collect()
+    }
+
     /// To be kept while the container runtime is asked.
     pub(crate) fn ages(&self) -> Ages {
         let ages = self.all.iter();

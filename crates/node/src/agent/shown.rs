@@ -1,7 +1,7 @@
 //! What is shown of objects: as they were written, with what has become of them.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -17,6 +17,9 @@ use crate::volumes::layout::Layout;
 use crate::volumes::plan::Step;
 use crate::volumes::shown::{ShownMount, ShownVolume, Spec, State, Status};
 use crate::volumes::spec::VolumeId;
+
+/// 9999-12-31T23:59:59Z, in seconds since 1970.
+const LAST: u64 = 253_402_300_799;
 
 /// What there is to show.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +64,10 @@ fn date(look: Look<'_>, key: &(Kind, Name), document: &mut Value) {
     }
 }
 
+/// A file may have any time, and not every one can be written.
 fn rfc3339(time: SystemTime) -> String {
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(LAST);
+    let time = time.clamp(SystemTime::UNIX_EPOCH, last);
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
@@ -198,5 +204,19 @@ const fn call(step: &Step) -> &'static str {
         Step::Publish(_) => "NodePublishVolume",
         Step::Unpublish(_) => "NodeUnpublishVolume",
         Step::Unstage => "NodeUnstageVolume",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_cannot_be_written_is_the_nearest_that_can() {
+        let second = Duration::from_secs(1);
+        let (first, last) = (SystemTime::UNIX_EPOCH, Duration::from_secs(LAST));
+        assert_eq!(rfc3339(first - second), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(first + last + second), "9999-12-31T23:59:59Z");
+        assert_eq!(rfc3339(first + second), "1970-01-01T00:00:01Z");
     }
 }

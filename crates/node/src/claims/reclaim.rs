@@ -24,6 +24,14 @@ pub(crate) struct Delete {
 }
 
 impl Delete {
+    /// Which volume it is.
+    pub(crate) fn id(&self) -> VolumeId {
+        VolumeId {
+            driver: self.driver.clone(),
+            handle: self.request.volume_id.clone(),
+        }
+    }
+
     /// What is next once it is destroyed.
     pub(crate) fn done(&self) -> Step {
         Step::Forget(Kind::PersistentVolume, Name::new("", &self.volume))
@@ -45,6 +53,15 @@ pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool 
     }
 }
 
+/// Whether another `PersistentVolume` has the same storage: somebody has written it to keep that.
+fn is_anothers(world: &World<'_>, name: &str, id: &VolumeId) -> bool {
+    let mut others = world.objects.volumes.iter().filter(|(it, _)| *it != name);
+    others.any(|(_, other)| {
+        let source = other.spec.as_ref().and_then(|it| it.csi.as_ref());
+        source.is_some_and(|it| it.driver == id.driver && it.volume_handle == id.handle)
+    })
+}
+
 /// A volume that was made here, whose claim is gone, that nobody on this node uses, and that isn't to be kept.
 pub(super) fn delete(
     world: &World<'_>,
@@ -61,6 +78,7 @@ pub(super) fn delete(
         || spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete")
         || !is_released(world.records, volume)
         || world.actual.volumes.contains_key(&id)
+        || is_anothers(world, name, &id)
     {
         return None;
     }

@@ -61,6 +61,8 @@ pub(crate) enum DocumentError {
     },
 }
 
+const NO_SECRET: &str = "data and stringData are maps of texts, those of data in base64; hint: a number is no text, put it in quotes";
+
 fn known() -> String {
     let kinds = Kind::ALL.map(|kind| format!("{} {kind}", kind.api_version()));
     format!("it reads {}", kinds.join(", "))
@@ -100,8 +102,8 @@ pub(crate) struct Manifest {
 
 /// Reads all documents of a text. Empty ones are none.
 pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| ManifestError::Yaml(error.to_string()))?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| ManifestError::Yaml(told(&error)))?;
     let documents = documents.into_iter().enumerate();
     let there = documents.filter(|(_, document)| !document.is_null());
     there
@@ -112,6 +114,12 @@ pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
             })
         })
         .collect()
+}
+
+/// In one line, and without the text: there may be secrets in it.
+fn told(error: &serde_saphyr::Error) -> String {
+    let error = error.without_snippet().to_string();
+    error.lines().next().unwrap_or_default().to_owned()
 }
 
 /// What every object has.
@@ -205,7 +213,8 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
             })
         }
         Kind::CSIDriver => Object::Driver(plain(document)?),
-        Kind::Secret => Object::Secret(plain(document)?),
+        // What is wrong is told with what is there.
+        Kind::Secret => Object::Secret(plain(document).map_err(|_| NO_SECRET.to_owned())?),
     })
 }
 

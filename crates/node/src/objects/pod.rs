@@ -127,7 +127,9 @@ impl Pod {
     /// Whether this one may take the place of `before`, which has the same uid: all that may change is that a volume
     /// is deferred which wasn't (KEP-2857), and what is about it.
     pub(crate) fn may_follow(&self, before: &Self) -> bool {
-        self.spec == before.spec && self.deferred.is_superset(&before.deferred)
+        self.name == before.name
+            && self.spec == before.spec
+            && self.deferred.is_superset(&before.deferred)
     }
 
     /// Whether it was asked to end.

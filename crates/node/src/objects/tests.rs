@@ -129,6 +129,23 @@ fn what_cannot_be_read_says_where_and_what_to_do() {
     }
 }
 
+/// They would be in the log.
+#[test]
+fn what_is_wrong_with_a_secret_is_told_without_it() {
+    let secret =
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: 73219988}";
+    let error = refused(secret);
+    assert!(error.contains("put it in quotes"), "{error}");
+    for secret in [
+        secret.to_owned(),
+        secret.replace("{password: ", "{\n  password: \""),
+    ] {
+        let error = refused(&secret);
+        assert!(!error.contains("73219988"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
 /// They become parts of paths.
 #[test]
 fn names_are_names() {

@@ -14,7 +14,7 @@ use crate::objects::Name;
 use crate::pods::config::ConfigError;
 use crate::runtime_assist::RuntimeError;
 use crate::volumes::data::DataError;
-use crate::volumes::spec::Unresolved;
+use crate::volumes::spec::{Unresolved, VolumeId};
 
 /// An operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,27 @@ pub(crate) enum OperationError {
     /// What the pod asks for can't be.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Another volume has its place: a pod has two by one name, or its `PersistentVolume` is another one since.
+    #[error("{}: {id} is there; hint: a pod's volumes need names of their own, and a PersistentVolume's source doesn't change", path.display())]
+    Occupied {
+        /// The volume's directory.
+        path: PathBuf,
+        /// Which is there.
+        id: VolumeId,
+    },
+    /// The driver leaves to the runtime what that wasn't said to mount (KEP-2857's earlier draft).
+    #[error(
+        "driver {driver} answers NodePublishVolume with runtime_mount_info, file system {kind:?}, which wasn't in runtime_supported_filesystems"
+    )]
+    NotOffered {
+        /// Which.
+        driver: String,
+        /// `type`
+        kind: String,
+    },
+    /// The pod's runtime class doesn't say any more where its handler answers.
+    #[error("{}: the pod's runtime class has no fsMgmtSocket any more, and the volume was left to that", .0.display())]
+    NoSocket(PathBuf),
     /// A call of the system's.
     #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
     System {
@@ -115,6 +136,12 @@ impl Attempt {
             error: error.into(),
             has_begun: false,
         }
+    }
+
+    /// The same of what has to be there first: unless another volume has the place, which stays as it is.
+    pub(super) fn preparing(error: OperationError) -> Self {
+        let has_begun = !matches!(error, OperationError::Occupied { .. });
+        Self { error, has_begun }
     }
 
     /// Something may have been done.

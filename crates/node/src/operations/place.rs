@@ -25,6 +25,18 @@ pub(crate) fn directory(path: &Path) -> Result<(), OperationError> {
     made.map_err(OperationError::io("mkdir", path))
 }
 
+/// Refuses a pod's directory that another volume has.
+pub(super) fn check(volume: &Path, data: &VolumeData) -> Result<(), OperationError> {
+    match VolumeData::read(volume) {
+        Ok(Some(other)) if other.id() != data.id() && other.directory() == data.directory() => {
+            let (path, id) = (volume.to_owned(), other.id());
+            Err(OperationError::Occupied { path, id })
+        }
+        // What can't be told is written anew.
+        _ => Ok(()),
+    }
+}
+
 /// Makes a volume's directory, with its record. Whether there was none: what has lost its record may be there.
 pub(super) fn prepare(volume: &Path, data: &VolumeData) -> Result<bool, OperationError> {
     let there = volume.try_exists();

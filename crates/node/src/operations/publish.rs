@@ -64,8 +64,11 @@ pub(crate) async fn publish(
         &context.node,
     );
     let place = directory.clone();
-    let prepared = blocking(move || place::prepare(&place, &data));
-    let is_new = prepared.await.map_err(Attempt::within)?;
+    let prepared = blocking(move || {
+        place::check(&place, &data)?;
+        place::prepare(&place, &data)
+    });
+    let is_new = prepared.await.map_err(Attempt::preparing)?;
     let is_staged =
         volume.lifecycle == Lifecycle::Persistent && capabilities.has(Rpc::StageUnstageVolume);
     let staging = is_staged.then(|| layout.staging(&volume.id).display().to_string());
@@ -82,7 +85,7 @@ pub(crate) async fn publish(
             .chain(about_pod)
             .collect(),
         defer_fs_ops: publish.defer_fs_ops,
-        runtime_supported_filesystems: runtimes,
+        runtime_supported_filesystems: runtimes.clone(),
     };
     let answer = match driver.call(request).await {
         Ok(answer) => answer,
@@ -104,6 +107,11 @@ pub(crate) async fn publish(
         });
     }
     if let Some(late) = answer.runtime_mount_info {
+        // Nobody would mount it, and the pod would write to the host's disk.
+        if !runtimes.contains(&late.r#type) {
+            let (driver, kind) = (volume.id.driver.clone(), late.r#type);
+            return Err(Attempt::within(OperationError::NotOffered { driver, kind }));
+        }
         return Ok(Published {
             mounter: Mounter::Runtime,
             late: Some(late),

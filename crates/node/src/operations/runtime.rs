@@ -50,10 +50,10 @@ pub(crate) async fn tell(sandbox: &str, late: &[Late]) -> Result<(), OperationEr
         mount,
     } in late
     {
-        if let Some(socket) = &mount.runtime {
-            let storage = RuntimeStorage::new(socket);
-            storage.publish(sandbox, target, info, mount).await?;
-        }
+        let missing = || OperationError::NoSocket(target.clone());
+        let socket = mount.runtime.as_ref().ok_or_else(missing)?;
+        let storage = RuntimeStorage::new(socket);
+        storage.publish(sandbox, target, info, mount).await?;
     }
     Ok(())
 }

@@ -27,6 +27,9 @@ pub(crate) struct Allowed<'a> {
     pub(crate) unmounts: bool,
     /// Pods whose processes may still use their volumes.
     pub(crate) running: &'a BTreeSet<String>,
+    /// Pods that were begun: how their volumes are mounted stays as it is (KEP-2857, "`DeferFSMount` field in Pod
+    /// Spec").
+    pub(crate) begun: &'a BTreeSet<String>,
 }
 
 /// The next steps of each volume that needs one, the first before the others: each will do, and a volume has one at
@@ -65,7 +68,7 @@ fn next(
                 wanted.deferred
                     && mount.mounter == Mounter::Driver
                     && allowed.unmounts
-                    && !is_running
+                    && !allowed.begun.contains(pod)
             }
         };
         if goes {

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::objects::manifest::is_name;
+use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
 use crate::objects::{Name, Objects, Pod};
 
 /// A volume, whoever has it mounted.
@@ -271,8 +271,11 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
     let reference = volume.spec.as_ref().and_then(|it| it.claim_ref.as_ref());
     if let Some(other) = reference.and_then(|it| it.name.as_deref()) {
         let namespace = reference.and_then(|it| it.namespace.as_deref());
-        let other = Name::new(namespace.unwrap_or_default(), other);
-        if other != name {
+        let other = Name::new(namespace.unwrap_or(DEFAULT_NAMESPACE), other);
+        let uid = reference.and_then(|it| it.uid.as_deref());
+        let own = claim.metadata.uid.as_deref();
+        let is_another = uid.zip(own).is_some_and(|(uid, own)| uid != own);
+        if other != name || is_another {
             return Err(Unresolved::Others(name, bound.to_owned(), other));
         }
     }

@@ -102,6 +102,7 @@ fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) ->
     let allowed = Allowed {
         unmounts,
         running: &running,
+        begun: &running,
     };
     let steps = plan(desired, actual, allowed);
     assert!(steps.len() <= 1, "{steps:?}");

@@ -62,6 +62,11 @@ impl Volumes {
             .collect()
     }
 
+    /// Whether something is done to a volume, or to be done.
+    pub(crate) fn are_busy(&self, id: &VolumeId) -> bool {
+        self.under_way.contains_key(id) || self.desired.volumes.contains_key(id)
+    }
+
     /// Whether nothing of a pod's volumes is there, or being made.
     pub(crate) fn are_gone(&self, uid: &str) -> bool {
         !self.actual.has_mounts_of(uid) && !self.is_coming(uid)

@@ -83,6 +83,10 @@ impl Volumes {
             return;
         };
         self.under_way.insert(id.clone(), step.clone());
+        // From here on nobody may count on it, also where it is wanted again before the answer.
+        if matches!(step, Step::Unpublish(_) | Step::Unstage) {
+            self.uncertain(&(id.clone(), step.clone()), None);
+        }
         let (context, objects, done) =
             (self.context.clone(), Arc::clone(objects), self.done.clone());
         tokio::spawn(async move {

@@ -83,7 +83,7 @@ impl Volumes {
     }
 
     /// It may be there now, or not.
-    fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: Option<&MountSpec>) {
+    pub(super) fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: Option<&MountSpec>) {
         let there = self.actual.volumes.get_mut(id);
         match (step, spec) {
             (Step::Stage, Some(spec)) => {
