@@ -282,7 +282,8 @@ impl Node for Api {
         let now = now();
         let deleted = self.write(move |_, loaded| {
             // A pod ends first, and whatever else its users: the agent takes their files away then.
-            if matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim) && !request.force {
+            let is_claim = kind == Kind::PersistentVolumeClaim;
+            if is_claim || (kind == Kind::Pod && !request.force) {
                 sources::delete(loaded, kind, &name, &now, grace)
             } else {
                 sources::remove(loaded, kind, &name)

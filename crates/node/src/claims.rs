@@ -158,6 +158,11 @@ impl Write {
         }
     }
 
+    /// Of a claim that is to go: what is left when its manifest is.
+    pub(crate) fn deleted(claim: &Name, now: &str) -> Self {
+        Self::claim(claim, json!({"metadata": {"deletionTimestamp": now}}))
+    }
+
     fn status(claim: &Name, status: &ClaimStatus) -> Self {
         Self::claim(claim, json!({ "status": status }))
     }

@@ -4,7 +4,7 @@ mod call;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
 
@@ -120,9 +120,9 @@ impl Claims {
             complete: look.is_known && look.loaded.errors.is_empty(),
         };
         let plan = plan(&world);
-        let unused: Vec<Name> = world
-            .objects
-            .claims
+        // By what is written: who writes a claim again hasn't deleted that one.
+        let written = &look.loaded.objects.claims;
+        let unused: Vec<Name> = written
             .iter()
             .filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some())
             .filter(|(name, _)| world.complete && !world.is_used(name))
@@ -179,6 +179,10 @@ impl Claims {
         {
             return;
         }
+        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        if !self.store_write(&Write::deleted(name, &now)) {
+            return;
+        }
         if let Err(error) = sources::remove(loaded, kind, name) {
             self.backoff.fail(&(kind, name.clone()), Instant::now());
             tracing::warn!("{}", crust_state::sentence(&error));
@@ -225,18 +229,19 @@ impl Claims {
     }
 
     fn write(&mut self, write: Write) -> bool {
-        match self.store.write(&write) {
-            Ok(()) => {
-                if let Some(notice) = write.notice {
-                    notice.tell(&self.context.events);
-                }
-                true
-            }
-            Err(error) => {
-                self.failed(&(write.kind, write.name), &error);
-                false
-            }
+        let is_written = self.store_write(&write);
+        if let Some(notice) = write.notice.filter(|_| is_written) {
+            notice.tell(&self.context.events);
         }
+        is_written
+    }
+
+    fn store_write(&mut self, write: &Write) -> bool {
+        let written = self.store.write(write);
+        if let Err(error) = &written {
+            self.failed(&(write.kind, write.name.clone()), error);
+        }
+        written.is_ok()
     }
 
     fn forget(&mut self, kind: Kind, name: &Name) -> bool {

@@ -61,9 +61,12 @@ impl Records {
                 let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
                 !owners.any(|owner| world.pods.iter().any(|pod| owner["uid"] == pod.uid))
             }
-            // As long as a pod has it, as Kubernetes' protection of claims does.
+            // As long as a pod has it, as Kubernetes' protection of claims does. One whose manifest is away without
+            // a word is missed, and not gone: its volume would be destroyed for a file that was moved.
             Kind::PersistentVolumeClaim => {
-                !world.objects.claims.contains_key(name) && !world.is_used(name)
+                is_deleted(record)
+                    && !world.objects.claims.contains_key(name)
+                    && !world.is_used(name)
             }
             // Who had it is known as long as that one is there: the volume's manifest may come back.
             Kind::PersistentVolume if !is_whole(*kind, record) => {
@@ -125,6 +128,11 @@ impl Records {
 }
 
 /// Whether nobody else writes the object: a claim that a pod brought, a volume that a driver made.
+/// Whether somebody has said that it is to go.
+fn is_deleted(record: &Value) -> bool {
+    record.pointer("/metadata/deletionTimestamp").is_some()
+}
+
 fn is_whole(kind: Kind, record: &Value) -> bool {
     let metadata = &record["metadata"];
     match kind {

@@ -140,6 +140,12 @@ impl Bench {
         }
     }
 
+    /// As the agent does once nobody has a claim that was deleted.
+    fn delete_claim(&mut self) {
+        self.write(Write::deleted(&Name::new("default", "data"), NOW));
+        self.remove(Kind::PersistentVolumeClaim, "data");
+    }
+
     fn remove(&mut self, kind: Kind, name: &str) {
         let namespace = if kind.is_namespaced() { "default" } else { "" };
         let name = Name::new(namespace, name);

@@ -112,7 +112,7 @@ fn a_volume_whose_claim_is_gone_is_destroyed_once_nobody_uses_it() {
     let mut bench = Bench::provisioned();
     bench.apply(&[&pod("web", DATA)]);
     bench.mount(Mounter::Deferred);
-    bench.remove(Kind::PersistentVolumeClaim, "data");
+    bench.delete_claim();
     bench.rest();
     assert_eq!(
         bench.phase(Kind::PersistentVolume, "pvc-uid-1"),
@@ -134,12 +134,25 @@ fn a_volume_whose_claim_is_gone_is_destroyed_once_nobody_uses_it() {
     assert_eq!(bench.records, Records::default());
 }
 
+/// Whoever moves a file, or mounts a directory late, loses no data.
+#[test]
+fn a_claim_whose_manifest_is_away_keeps_its_volume() {
+    let mut bench = Bench::provisioned();
+    bench.remove(Kind::PersistentVolumeClaim, "data");
+    bench.rest();
+    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Bound");
+    bench.apply(&[&wanting("1Gi")]);
+    bench.rest();
+    assert_eq!(bench.claim()["spec"]["volumeName"], "pvc-uid-1");
+    assert_eq!(bench.claim()["status"]["phase"], "Bound");
+}
+
 /// It has its own data: no claim finds another's.
 #[test]
 fn a_claim_by_the_name_of_one_that_was_gets_another_volume() {
     let mut bench = Bench::provisioned();
     bench.mount(Mounter::Driver);
-    bench.remove(Kind::PersistentVolumeClaim, "data");
+    bench.delete_claim();
     bench.rest();
     bench.apply(&[&wanting("1Gi")]);
     let Step::Create(create) = bench.step() else {
@@ -157,13 +170,13 @@ fn what_is_to_be_kept_or_was_not_made_here_is_not_destroyed() {
     let mut bench = Bench::new(&[&keeping, &wanting("1Gi")]);
     bench.create();
     bench.rest();
-    bench.remove(Kind::PersistentVolumeClaim, "data");
+    bench.delete_claim();
     bench.rest();
     assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
     let spec = "capacity: {storage: 1Gi}\n  persistentVolumeReclaimPolicy: Delete";
     let mut bench = Bench::new(&[&volume("pv-1", spec), &claim("volumeName: pv-1")]);
     bench.rest();
-    bench.remove(Kind::PersistentVolumeClaim, "data");
+    bench.delete_claim();
     bench.rest();
     assert_eq!(bench.phase(Kind::PersistentVolume, "pv-1"), "Released");
     bench.remove(Kind::PersistentVolume, "pv-1");
