@@ -11,12 +11,22 @@ use crate::{Run, binary};
 ///
 /// When it hasn't been built, or `--help` fails.
 pub fn of(program: &str) -> BTreeMap<String, Option<String>> {
-    let help = Run::of(Command::new(binary(program)).arg("--help")).success();
+    of_command(program, &[])
+}
+
+/// The same of one of its commands.
+///
+/// # Panics
+///
+/// When it hasn't been built, or `--help` fails.
+pub fn of_command(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
+    let mut help = Command::new(binary(program));
+    let help = Run::of(help.args(command).arg("--help")).success();
     let mut flags = BTreeMap::new();
     let mut last = String::new();
     for line in help.stdout.lines().map(str::trim) {
         let option = line.strip_prefix('-').and_then(|_| line.split_once("--"));
-        if let Some(name) = option.and_then(|(_, option)| option.split(' ').next()) {
+        if let Some(name) = option.and_then(|(_, option)| option.split([' ', '[']).next()) {
             name.clone_into(&mut last);
             flags.insert(last.clone(), None);
         }

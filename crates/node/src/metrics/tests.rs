@@ -175,3 +175,34 @@ async fn health_and_metrics_have_their_pages() {
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     assert_eq!(body("/").await, None);
 }
+
+#[test]
+fn the_document_has_them_all() {
+    let document = include_str!("../../../../docs/crustlet.md");
+    let (_, rest) = document.split_once("\n| metric |").expect("a table");
+    let (rows, _) = rest.split_once("\n\n").expect("its end");
+    let metrics = Metrics::new();
+    // Without a sample they aren't told.
+    metrics.csi_call("d", "/a/b", Code::Ok, Duration::ZERO);
+    metrics.operation("d", Operation::Mount, true, Duration::ZERO);
+    let text = metrics.text();
+    let types = text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
+    let mut count = 0;
+    for (name, kind) in types.map(|it| it.split_once(' ').expect("a type")) {
+        let name = match kind {
+            "counter" => format!("`{name}_total`"),
+            _ => format!("`{name}`"),
+        };
+        let row = rows.lines().find(|row| row.contains(&name));
+        let row = row.unwrap_or_else(|| panic!("{name} isn't there"));
+        assert!(row.contains(&format!("| {kind} |")), "{row}");
+        count += 1;
+    }
+    let told: usize = rows
+        .lines()
+        .skip(2)
+        .map(|row| row.split('|').nth(1).unwrap_or_default())
+        .map(|names| names.matches('`').count() / 2)
+        .sum();
+    assert_eq!(told, count);
+}

@@ -163,3 +163,24 @@ fn asked(pod: &Pod, verdict: Verdict) -> Vec<String> {
     }
     told
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_all_of_the_table() {
+        let document = include_str!("../../../../../docs/crustlet.md");
+        let (_, rest) = document.split_once("\n| refused |").expect("a table");
+        let (refused, rest) = rest.split_once("\n| ignored |").expect("another");
+        let (ignored, _) = rest.split_once("\n\n").expect("its end");
+        for Row { what, verdict, .. } in TABLE {
+            let (right, wrong) = match verdict {
+                Refused => (refused, ignored),
+                Ignored => (ignored, refused),
+            };
+            let what = format!("`{what}`");
+            assert!(right.contains(&what) && !wrong.contains(&what), "{what}");
+        }
+    }
+}

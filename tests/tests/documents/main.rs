@@ -1,5 +1,7 @@
 //! What documents show is what there is.
 
+mod crustlet;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -14,9 +16,10 @@ fn document(name: &str) -> String {
     fs::read_to_string(Path::new(&package).join("..").join(name)).unwrap()
 }
 
-/// A line without what differs from run to run: numbers and months, and how wide columns are.
+/// A line without what differs from run to run: numbers, months and days, and how wide columns are.
 fn lasting(line: &str) -> String {
     const MONTHS: &str = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
+    const DAYS: &str = "Mon Tue Wed Thu Fri Sat Sun";
     let words = line.split_whitespace().map(|word| {
         let mut lasting = String::new();
         for character in word.chars() {
@@ -26,8 +29,10 @@ fn lasting(line: &str) -> String {
                 other => lasting.push(other),
             }
         }
-        if MONTHS.split(' ').any(|month| month == word) {
-            return "month".to_owned();
+        for (names, name) in [(MONTHS, "month"), (DAYS, "day")] {
+            if names.split(' ').any(|it| it == word) {
+                return name.to_owned();
+            }
         }
         lasting
     });
@@ -131,7 +136,7 @@ fn table(text: &str, head: &str) -> Vec<Vec<String>> {
     assert!(lines.next().is_some(), "there is no table {head}");
     let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
     let cells = rows.map(|row| {
-        let cells = row.trim_matches('|').split(" | ");
+        let cells = row.trim_matches('|').split(" |");
         cells.map(|cell| cell.trim().to_owned()).collect()
     });
     cells.collect()
