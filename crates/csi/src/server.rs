@@ -27,8 +27,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "csi.",
+    quiet: &[],
     descriptors: crust_proto::csi::DESCRIPTORS,
-    max_calls: "--max-calls",
+    busy: "try again later, or raise --max-calls",
     sockets: KnownSockets {
         names: &[],
         paths: "--endpoint",

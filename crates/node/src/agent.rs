@@ -33,9 +33,10 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
-use pods::{Ages, PodDone, Pods};
+use pods::{Ages, Pods};
 use restart::Restart;
 use shown::{Look, documents};
+use step::PodDone;
 use volumes::{VolumeDone, Volumes};
 
 /// How often the container runtime is asked for what it has, as kubelet does.
@@ -266,7 +267,7 @@ impl Agent {
         let objects = Arc::clone(&self.objects);
         self.pods.want(&objects);
         let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
-        self.volumes.want(&objects, &wanting);
+        self.volumes.want(&objects, &wanting, now);
         if is_known {
             self.restart.go_on(&self.context, &mut self.volumes);
             self.pods.found(self.restart.pods());

@@ -103,9 +103,10 @@ impl From<WriteError> for Status {
                 (Code::InvalidArgument, "INVALID")
             }
             WriteError::None(..) => (Code::NotFound, "NOT_FOUND"),
-            WriteError::Changed(_) | WriteError::Deleted(..) | WriteError::Shared { .. } => {
-                (Code::FailedPrecondition, "CONFLICT")
-            }
+            WriteError::Changed(_)
+            | WriteError::Deleted(..)
+            | WriteError::Rewritten { .. }
+            | WriteError::Shared { .. } => (Code::FailedPrecondition, "CONFLICT"),
             WriteError::Text(..) | WriteError::File(_) => (Code::Internal, "WRITE"),
         };
         refused(code, reason, &crust_state::sentence(&error))

@@ -11,6 +11,7 @@
 //! | `claims` | what binds claims to volumes, and makes, grows and destroys those |
 //! | `operations` | what is done to volumes |
 //! | `pods` | what there is of pods, and the next step of each |
+//! | `worker` | that step, carried out |
 //! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
 //! | `objects` | what people write: pods, claims, volumes, classes, drivers |
 //! | `sources` | directories of manifests: what is wanted |
@@ -47,6 +48,7 @@ mod settings;
 mod sources;
 mod volumes;
 mod watch;
+mod worker;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! Pods: what there is of them, what is to be done next, and what it looks like.
 //!
-//! `decide`, `status` and `config` are functions of their arguments; `worker` acts.
+//! All of it are functions of their arguments.
 
 pub(crate) mod config;
 pub(crate) mod decide;
@@ -12,6 +12,5 @@ pub(crate) mod observed;
 pub(crate) mod restart;
 pub(crate) mod status;
 mod steps;
-pub(crate) mod worker;
 
 pub(crate) use steps::{End, PodStep, RunSandbox, StartContainer, Subject};

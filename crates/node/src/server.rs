@@ -32,8 +32,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "crustlet.",
+    quiet: &["List", "Events"],
     descriptors: crust_proto::crustlet::DESCRIPTORS,
-    max_calls: "256",
+    busy: "try again later",
     sockets: KnownSockets {
         names: &[],
         paths: "--listen",

@@ -20,6 +20,10 @@ pub(crate) const SOCKET: &str = "/run/crustlet/crustlet.sock";
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// A node agent's.
+#[allow(
+    clippy::doc_markdown,
+    reason = "what is printed as help has no marks in it"
+)]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settings {
     /// Where pods' volumes are: a directory of crustlet's own, whose path has to be among runcrust's `kubelet_dirs`

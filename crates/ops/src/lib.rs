@@ -34,8 +34,9 @@ use settings::Settings;
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",
+    quiet: &[],
     descriptors: crust_proto::DESCRIPTORS,
-    max_calls: "max_calls",
+    busy: "try again later, or raise max_calls",
     sockets: KnownSockets {
         names: &["crust_ops", "crust"],
         paths: "`listen` and `crust_listen` of the configuration",

@@ -142,8 +142,10 @@ where
             request
         };
         let answered = async move {
+            let name = method.rsplit('/').next().unwrap_or_default();
             let under_way = UnderWay {
                 observer,
+                is_quiet: daemon.quiet.contains(&name),
                 method: Some(method),
                 began: Instant::now(),
                 _place: place,
@@ -170,6 +172,7 @@ where
 /// A call, counted and logged also where its caller doesn't wait for the end.
 struct UnderWay {
     observer: Arc<dyn Observer>,
+    is_quiet: bool,
     /// Until it has ended.
     method: Option<String>,
     began: Instant,
@@ -189,7 +192,9 @@ impl UnderWay {
         self.observer.call(&method, code, took);
         // The journal shows the message alone.
         let name = method.rsplit('/').next().unwrap_or_default();
-        if code == Code::Ok {
+        if code == Code::Ok && self.is_quiet {
+            tracing::debug!(?took, "{name}: done");
+        } else if code == Code::Ok {
             tracing::info!(?took, "{name}: done");
         } else {
             tracing::warn!(?code, ?took, "{name}: {}", status.message());
@@ -254,6 +259,7 @@ mod tests {
     async fn a_call_that_nobody_waits_for_is_counted_as_cancelled() {
         let heard = Arc::new(Heard::default());
         drop(UnderWay {
+            is_quiet: false,
             observer: Arc::clone(&heard) as _,
             method: Some("ours.Node/Get".to_owned()),
             began: Instant::now(),

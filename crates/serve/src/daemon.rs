@@ -7,10 +7,13 @@ pub struct Daemon {
     pub name: &'static str,
     /// How the names of its own methods begin: `crust.`. Others' are those of gRPC itself.
     pub methods: &'static str,
+    /// Those of them that are called over and over, and change nothing: `List`. Only where they fail they are logged
+    /// as the others are.
+    pub quiet: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
-    /// Where its user says how many calls may be under way: `max_calls`.
-    pub max_calls: &'static str,
+    /// What to do where too many calls are under way: "try again later, or raise `max_calls`".
+    pub busy: &'static str,
     /// What systemd may pass to it.
     pub sockets: KnownSockets,
 }
@@ -34,8 +37,9 @@ pub(crate) mod tests {
     pub(crate) static DAEMON: Daemon = Daemon {
         name: "a_daemon",
         methods: "ours.",
+        quiet: &[],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
-        max_calls: "--max-calls",
+        busy: "try again later, or raise --max-calls",
         sockets: KnownSockets {
             names: &["a_daemon"],
             paths: "`--listen`",

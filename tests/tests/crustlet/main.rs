@@ -1,6 +1,7 @@
 //! `crustlet` on a whole node: the stories of KEP-2857 and of its earlier draft, KEP-2485's access modes, KEP-2317's
 //! groups. containerd, runcrust, crust-csi and `crust_ops` are real, and so are the pods.
 
+mod again;
 mod draft;
 mod gates;
 mod groups;

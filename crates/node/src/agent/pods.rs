@@ -1,32 +1,35 @@
 //! Pods: which there are, and the next step of each.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
 use super::Done;
-use super::step::{Begun, begin};
+use super::step::{Begun, PodDone, begin};
 use super::volumes::Volumes;
 use crate::api::Container;
 use crate::cri::{Cri, CriError};
-use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::operations::{self, Context, Telling};
 use crate::pods::config::{self, Node};
 use crate::pods::decide::{Next, Wanted, next};
-use crate::pods::failures::{Failure, Failures};
+use crate::pods::failures::Failure;
 use crate::pods::observed::{Container as Observable, Observed};
-use crate::pods::restart::{Outcome, outcome};
 use crate::pods::status::{Look, status};
-use crate::pods::worker::Worker;
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
 use crate::sources::{self, Loaded, WriteError};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
+use crate::worker::Worker;
+
+use known::At;
+
+pub(crate) use known::Known;
 
 /// All pods of the node.
 #[derive(Debug)]
@@ -42,46 +45,6 @@ pub(crate) struct Pods {
     written: BTreeMap<String, Arc<Pod>>,
     /// Whether the container runtime couldn't be asked the last time.
     is_blind: bool,
-}
-
-/// A pod.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// As it was written; one that runs stays so, whatever is written since.
-    pub(crate) pod: Option<Arc<Pod>>,
-    /// Whether its manifest is there.
-    pub(crate) is_written: bool,
-    /// What the container runtime has of it.
-    pub(crate) observed: Option<Observed>,
-    /// Why what comes next doesn't come to be.
-    pub(crate) failures: Failures,
-    /// The sandboxes for which the runtime handler was told of volumes.
-    told: BTreeSet<String>,
-    is_under_way: bool,
-    /// Whether what was observed was before the last step.
-    is_stale: bool,
-    /// Counts steps' beginnings and ends: what is listed meanwhile is old.
-    age: u64,
-    /// Since when its manifest isn't there.
-    pub(crate) gone: Option<SystemTime>,
-    /// `status`, as it was shown last.
-    pub(crate) status: Option<PodStatus>,
-    /// What its author was told already.
-    is_told: bool,
-    /// Whether nothing is left of it but the manifest, which was taken away.
-    is_over: bool,
-}
-
-/// A step has ended.
-#[derive(Debug)]
-pub(crate) struct PodDone {
-    pub(super) uid: String,
-    pub(super) subject: Subject,
-    /// The sandbox for which the runtime handler was told.
-    pub(super) told: Option<String>,
-    pub(super) result: Result<(), Failure>,
-    /// What there is since.
-    pub(super) observed: Result<Option<Observed>, CriError>,
 }
 
 /// Ages of pods when the container runtime was asked.
@@ -131,21 +94,23 @@ impl Pods {
         }
         for pod in objects.pods.values() {
             let known = self.all.entry(pod.uid.clone()).or_default();
-            if known.is_over && !pod.is_deleted() {
+            if known.at == At::Over && !pod.is_deleted() {
                 // Another one of its name, whose uid is made of that.
                 *known = Known::default();
             }
             if std::mem::replace(&mut known.is_written, true) {
-                let (name, uid) = (&pod.name, &pod.uid);
-                tracing::warn!(
-                    "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
-                );
+                if !std::mem::replace(&mut known.is_told, true) {
+                    let (name, uid) = (&pod.name, &pod.uid);
+                    tracing::warn!(
+                        "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
+                    );
+                }
                 continue;
             }
             known.take(pod, &self.context.events);
         }
         self.all
-            .retain(|_, known| known.is_written || !known.is_over);
+            .retain(|_, known| known.is_written || known.at != At::Over);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
@@ -167,7 +132,8 @@ impl Pods {
     pub(crate) fn running(&self) -> BTreeSet<String> {
         let is_running = |known: &Known| {
             let observed = known.observed.as_ref();
-            known.is_under_way || known.is_stale || observed.is_some_and(|it| !it.is_stopped())
+            let is_at_it = matches!(known.at, At::Step | At::Unseen);
+            is_at_it || observed.is_some_and(|it| !it.is_stopped())
         };
         let running = self.all.iter().filter(|(_, known)| is_running(known));
         running.map(|(uid, _)| uid.clone()).collect()
@@ -184,12 +150,15 @@ impl Pods {
         self.is_blind = false;
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
-            let is_new = ages.get(uid).is_none_or(|age| *age == known.age);
-            if is_new && !known.is_under_way {
+            // Who wasn't known then was nobody's step.
+            let age = ages.get(uid).copied().unwrap_or_default();
+            if age == known.age && matches!(known.at, At::Rest | At::Unseen) {
                 known.observed = observed;
-                known.is_stale = false;
+                known.at = At::Rest;
             }
         }
+        // Who was known then has ended since.
+        listed.retain(|uid, _| !ages.contains_key(uid));
         for (uid, observed) in listed {
             let known = self.all.entry(uid).or_default();
             known.observed = Some(observed);
@@ -208,19 +177,16 @@ impl Pods {
         let Some(known) = self.all.get_mut(&done.uid) else {
             return;
         };
-        known.is_under_way = false;
+        known.at = At::Unseen;
         known.age += 1;
         match done.result {
             Ok(()) => known.failures.succeed(&done.subject),
             Err(failure) => known.failures.fail(done.subject, failure, Instant::now()),
         }
         known.told.extend(done.told);
-        match done.observed {
-            Ok(observed) => {
-                known.observed = observed;
-                known.is_stale = false;
-            }
-            Err(_) => known.is_stale = true,
+        if let Ok(observed) = done.observed {
+            known.observed = observed;
+            known.at = At::Rest;
         }
     }
 
@@ -259,7 +225,7 @@ impl Pods {
         let mut pause: Option<Duration> = None;
         let mut ended = Vec::new();
         for (uid, known) in &mut self.all {
-            if known.is_under_way || known.is_stale || known.is_over {
+            if known.at != At::Rest {
                 continue;
             }
             let held = known.failures.held(clock);
@@ -287,7 +253,8 @@ impl Pods {
                 // What tells that it was there goes when its volumes have.
                 Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
                 Next::Step(step) => {
-                    known.is_under_way = true;
+                    known.is_ending |= !is_to_run;
+                    known.at = At::Step;
                     known.age += 1;
                     let begun = Begun {
                         regarding: known.regarding(uid),
@@ -343,9 +310,12 @@ impl Pods {
         }
         known.failures.succeed(&Subject::End);
         let name = known.name();
-        if let Some(name) = name.filter(|_| known.is_written) {
+        if known.is_written && !known.is_deleted() {
+            // It is wanted again, or another one by its uid.
+            *known = Known::default();
+        } else if let Some(name) = name.filter(|_| known.is_written) {
             match sources::remove(loaded, Kind::Pod, &name) {
-                Ok(()) => known.is_over = true,
+                Ok(()) => known.at = At::Over,
                 Err(error @ WriteError::Shared { .. }) => {
                     if let Some(pod) = known.pod.as_deref().filter(|_| !known.is_told) {
                         known.is_told = true;
@@ -412,62 +382,5 @@ impl Pods {
         let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
         let stuck = self.all.values().filter(is_stuck).count();
         self.context.metrics.orphans_swept(stuck);
-    }
-}
-
-impl Known {
-    /// What is written of it now.
-    fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
-        let Some(before) = &self.pod else {
-            self.pod = Some(Arc::clone(pod));
-            return;
-        };
-        if pod.may_follow(before) {
-            self.pod = Some(Arc::clone(pod));
-            return;
-        }
-        if !std::mem::replace(&mut self.is_told, true) {
-            let message =
-                "its manifest is another one now, and it stays what it was; hint: delete it first";
-            events.warning(pod.as_ref(), "FailedUpdate", message);
-        }
-        let mut kept = Pod::clone(before);
-        kept.metadata.clone_from(&pod.metadata);
-        kept.deferred.extend(pod.deferred.iter().cloned());
-        self.pod = Some(Arc::new(kept));
-    }
-
-    /// Whether it is wanted, and wasn't told to end.
-    pub(crate) fn is_to_run(&self) -> bool {
-        self.is_written && self.pod.as_ref().is_some_and(|pod| !pod.is_deleted())
-    }
-
-    /// How it ended, if it did.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        outcome(self.pod.as_ref()?, self.observed.as_ref()?)
-    }
-
-    /// Its name, from wherever it is known.
-    pub(crate) fn name(&self) -> Option<Name> {
-        let written = self.pod.as_ref().map(|it| it.name.clone());
-        written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
-    }
-
-    fn regarding(&self, uid: &str) -> Regarding {
-        let unknown = || Name::new("", uid);
-        Regarding {
-            kind: Kind::Pod,
-            name: self.name().unwrap_or_else(unknown),
-            uid: uid.to_owned(),
-        }
-    }
-
-    fn grace(&self) -> Duration {
-        let written = self.pod.as_ref().map(|pod| {
-            let seconds = u64::try_from(pod.grace()).unwrap_or_default();
-            Duration::from_secs(seconds)
-        });
-        let observed = || self.observed.as_ref().map(Observed::grace);
-        written.or_else(observed).unwrap_or_default()
     }
 }

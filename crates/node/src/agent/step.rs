@@ -6,17 +6,17 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::Done;
-use super::pods::PodDone;
-use crate::cri::Cri;
+use crate::cri::{Cri, CriError};
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
 use crate::operations::{self, Context, Late, OperationError, Place, Wanted};
-use crate::pods::PodStep;
 use crate::pods::config::{self, Node, Source};
 use crate::pods::failures::Failure;
-use crate::pods::worker::Worker;
+use crate::pods::observed::Observed;
+use crate::pods::{PodStep, Subject};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
+use crate::worker::Worker;
 
 /// What is begun.
 #[derive(Debug)]
@@ -29,6 +29,18 @@ pub(super) struct Begun {
     pub(super) late: Vec<Late>,
     /// Who has mounted the pod's volumes.
     pub(super) mounters: BTreeMap<VolumeId, Mounter>,
+}
+
+/// A step has ended.
+#[derive(Debug)]
+pub(crate) struct PodDone {
+    pub(super) uid: String,
+    pub(super) subject: Subject,
+    /// The sandbox for which the runtime handler was told.
+    pub(super) told: Option<String>,
+    pub(super) result: Result<(), Failure>,
+    /// What there is since.
+    pub(super) observed: Result<Option<Observed>, CriError>,
 }
 
 pub(super) fn begin(

@@ -85,8 +85,13 @@ impl Records {
     }
 
     /// An object's record with a write laid over it; `None` where that changes nothing. A claim has a
-    /// uid from then on, and so has what was made here.
-    pub(super) fn next(&self, write: &Write, uid: impl FnOnce() -> String) -> Option<Value> {
+    /// uid from then on, and so has what was made here, which was made `now`.
+    pub(super) fn next(
+        &self,
+        write: &Write,
+        uid: impl FnOnce() -> String,
+        now: impl FnOnce() -> String,
+    ) -> Option<Value> {
         let Write {
             kind, name, patch, ..
         } = write;
@@ -102,6 +107,10 @@ impl Records {
         let is_ours = *kind == Kind::PersistentVolumeClaim || is_whole(*kind, &record);
         if is_ours && record.pointer("/metadata/uid").is_none() {
             record["metadata"]["uid"] = json!(uid());
+        }
+        // Of what has a manifest that says it.
+        if is_whole(*kind, &record) && record.pointer("/metadata/creationTimestamp").is_none() {
+            record["metadata"]["creationTimestamp"] = json!(now());
         }
         (before != Some(&record)).then_some(record)
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crust_state::bounded;
 use crust_state::files::{Directory, FileError};
@@ -89,7 +90,9 @@ impl Store {
     pub(crate) fn write(&mut self, write: &Write) -> Result<(), StoreError> {
         let uid = bounded::read_to_string(Path::new(UUID), bounded::KERNELS_WORD);
         let uid = uid.map_err(StoreError::Uuid)?;
-        let Some(record) = self.records.next(write, || uid.trim().to_owned()) else {
+        let uid = || uid.trim().to_owned();
+        let now = || humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let Some(record) = self.records.next(write, uid, now) else {
             return Ok(());
         };
         let Write { kind, name, .. } = write;

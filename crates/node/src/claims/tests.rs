@@ -13,6 +13,9 @@ use crate::objects::manifest::read;
 use crate::volumes::actual::{Certainty, Mount, Mounter};
 use crate::volumes::spec::{Lifecycle, VolumeId};
 
+/// When all is made.
+const NOW: &str = "2026-01-01T00:00:00Z";
+
 const GI: i64 = 1 << 30;
 
 const CLASS: &str = "
@@ -165,7 +168,7 @@ impl Bench {
     fn write(&mut self, write: Write) {
         self.uids += 1;
         let uid = format!("uid-{}", self.uids);
-        if let Some(record) = self.records.next(&write, || uid) {
+        if let Some(record) = self.records.next(&write, || uid, || NOW.to_owned()) {
             self.records.insert(write.kind, write.name, record);
         }
         self.told.extend(write.notice);

@@ -19,6 +19,9 @@ use crate::volumes::spec::Unresolved;
 /// An operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
+    /// Whoever did has gone since.
+    #[error("nobody wants it any more")]
+    Nobody,
     /// It hasn't registered, or not any more.
     #[error(
         "driver name {0} not found in the list of registered CSI drivers; hint: is it started? It registers in plugins_registry, or is given by --csi"

@@ -79,3 +79,77 @@ pub(super) async fn apply(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::manifest::read;
+    use crate::volumes::spec::{Resolved, resolve};
+
+    const POD: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  securityContext: {fsGroup: 7}
+  containers: [{name: app, image: app}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: pv-1}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-1}
+spec:
+  accessModes: [ReadWriteOnce]
+  csi: {driver: csi.example, volumeHandle: handle-1, fsType: ext4}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: csi.example}
+spec: {fsGroupPolicy: ReadWriteOnceWithFSType}
+";
+
+    fn is_wanted(text: &str, publish: &Publish) -> bool {
+        let mut objects = Objects::default();
+        for manifest in read(text).unwrap() {
+            objects.insert(manifest);
+        }
+        let pod = objects.pods.values().next().unwrap();
+        let volume = &pod.spec.volumes.as_ref().unwrap()[0];
+        let Ok(Resolved::Csi(mount)) = resolve(&objects, pod, volume) else {
+            panic!("{volume:?}");
+        };
+        wanted(&objects, &mount, publish).unwrap() == Some(7)
+    }
+
+    /// `CSIDriver`'s `fsGroupPolicy` as kubelet has it, and KEP-2317.
+    #[test]
+    fn the_drivers_policy_and_its_capability_decide() {
+        let policy = "ReadWriteOnceWithFSType";
+        let cases = [
+            ("", "", true),
+            (policy, "File", true),
+            (policy, "None", false),
+            ("ReadWriteOnce]", "ReadWriteOncePod]", true),
+            ("ReadWriteOnce]", "ReadWriteMany]", false),
+            (", fsType: ext4", "", false),
+            ("fsType: ext4", "fsType: ext4, readOnly: true", false),
+            ("claimName: data", "claimName: data, readOnly: true", false),
+            ("fsGroup: 7", "runAsUser: 7", false),
+        ];
+        let none = Publish::default();
+        for (before, after, is) in cases {
+            let text = POD.replace(before, after);
+            let text = if before.is_empty() { POD } else { &text };
+            assert_eq!(is_wanted(text, &none), is, "{before} → {after}");
+        }
+        let mounts = Publish {
+            mount_group: Some(7),
+            ..Publish::default()
+        };
+        assert!(!is_wanted(&POD.replace(policy, "File"), &mounts));
+    }
+}

@@ -5,8 +5,8 @@ use std::fs;
 use crust_mount::mountinfo;
 use rustix::io::Errno;
 
-use super::OperationError;
 use super::place::gone;
+use super::{OperationError, subpath};
 use crate::volumes::layout::Layout;
 
 /// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
@@ -15,6 +15,8 @@ pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationErro
     if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
         return Ok(());
     }
+    // Those of volumes that are no driver's; the others went with theirs.
+    subpath::unbind_all(&layout.subpaths(uid))?;
     // Nobody's data behind a mount is removed with it.
     let mounts = mountinfo::read_own()?;
     if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
@@ -22,9 +24,8 @@ pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationErro
             Errno::BUSY,
         ));
     }
-    for empty in [layout.csi_volumes(uid), layout.subpaths(uid)] {
-        gone("rmdir", &empty, fs::remove_dir(&empty))?;
-    }
+    let csi = layout.csi_volumes(uid);
+    gone("rmdir", &csi, fs::remove_dir(&csi))?;
     let empty_dirs = layout.empty_dirs(uid);
     gone("rm -r", &empty_dirs, fs::remove_dir_all(&empty_dirs))?;
     let volumes = layout.volumes(uid);

@@ -9,17 +9,25 @@ use crate::objects::Objects;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
-/// `NodeStageVolume`, by a driver that stages; of another's there is nothing to do.
+/// `NodeStageVolume` for those who want it, by a driver that stages; of another's there is nothing to do.
 pub(crate) async fn stage(
     context: &Context,
     objects: &Objects,
-    mount: &MountSpec,
+    wanted: &[MountSpec],
 ) -> Result<(), Attempt> {
-    let volume = &mount.volume;
-    let driver = context.driver(&volume.id).map_err(Attempt::before)?;
+    let nobody = || Attempt::before(OperationError::Nobody);
+    let first = wanted.first().ok_or_else(nobody)?;
+    let driver = context.driver(&first.volume.id).map_err(Attempt::before)?;
     let capabilities = driver.node_capabilities().await.map_err(Attempt::before)?;
-    // Who can't publish it as it is wanted needn't stage it.
-    let publish = Publish::of(mount, &capabilities).map_err(Attempt::before)?;
+    // Who can't publish it as it is wanted needn't stage it; another pod may want it otherwise.
+    let able = |mount| Publish::of(mount, &capabilities).map(|publish| (mount, publish));
+    let mut all = wanted.iter().map(able);
+    let (mount, publish) = match all.find(Result::is_ok) {
+        Some(found) => found,
+        None => able(first),
+    }
+    .map_err(Attempt::before)?;
+    let volume = &mount.volume;
     if !capabilities.has(Rpc::StageUnstageVolume) {
         return Ok(());
     }

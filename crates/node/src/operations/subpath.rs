@@ -58,6 +58,14 @@ pub(crate) fn unbind(binds: &Path) -> Result<(), OperationError> {
     gone("rmdir", binds, fs::remove_dir(binds))
 }
 
+/// The same of all volumes of a pod.
+pub(super) fn unbind_all(subpaths: &Path) -> Result<(), OperationError> {
+    for volume in children(subpaths)? {
+        unbind(&volume)?;
+    }
+    gone("rmdir", subpaths, fs::remove_dir(subpaths))
+}
+
 fn children(directory: &Path) -> Result<Vec<PathBuf>, OperationError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -137,6 +137,12 @@ fn what_is_deleted_says_so_until_its_file_goes() {
     assert_eq!(pod.grace(), 3);
     let refused = applied(place.path(), POD).unwrap_err();
     assert!(refused.contains("being deleted"), "{refused}");
+    let file = place.path().join("pod_default_web.yaml");
+    let deleted = fs::read_to_string(&file).unwrap();
+    fs::write(&file, POD).unwrap();
+    let error = remove(&read, Kind::Pod, &web()).unwrap_err().to_string();
+    assert!(error.contains("was written again"), "{error}");
+    fs::write(&file, deleted).unwrap();
     remove(&read, Kind::Pod, &web()).unwrap();
     let read = loaded(place.path());
     assert!(read.objects.pods.is_empty());

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crust_state::bounded;
 use crust_state::files::{Directory, FileError};
 use serde_json::{Value, json};
 
-use super::{Loaded, Origin};
+use super::{LARGEST, Loaded, Origin};
 use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Object};
 use crate::objects::{Kind, Name};
 
@@ -32,6 +33,16 @@ pub(crate) enum WriteError {
     /// Its file has others.
     #[error("{kind} {name} is in {} with other objects; hint: take it out of that file", path.display())]
     Shared {
+        /// Of what.
+        kind: Kind,
+        /// Which.
+        name: Name,
+        /// Where.
+        path: PathBuf,
+    },
+    /// It is another one by now.
+    #[error("{kind} {name}: {} was written again meanwhile", path.display())]
+    Rewritten {
         /// Of what.
         kind: Kind,
         /// Which.
@@ -194,6 +205,18 @@ pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<(), Wri
     let origin = origin.ok_or_else(|| WriteError::None(kind, name.clone()))?;
     let path = alone(origin, &key)?;
     let (directory, file) = split(&path)?;
+    // What somebody has written there since is another object, or another word about this one.
+    let text = bounded::read_to_string(&path, LARGEST).unwrap_or_default();
+    let now = manifest::read(&text).unwrap_or_default();
+    let is_it = |it: &Manifest| it.kind == kind && it.name == *name;
+    let there = loaded.objects.documents.get(&key).map(AsRef::as_ref);
+    if now
+        .iter()
+        .any(|it| !is_it(it) || Some(&it.document) != there)
+    {
+        let name = name.clone();
+        return Err(WriteError::Rewritten { kind, name, path });
+    }
     Ok(directory.remove(file)?)
 }
 

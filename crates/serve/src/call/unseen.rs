@@ -34,10 +34,7 @@ impl Unseen {
             Self::Busy => (
                 Code::ResourceExhausted,
                 "BUSY",
-                format!(
-                    "too many calls are under way; hint: try again later, or raise {}",
-                    daemon.max_calls
-                ),
+                format!("too many calls are under way; hint: {}", daemon.busy),
             ),
             Self::Ending => (
                 Code::Unavailable,

@@ -53,7 +53,7 @@ fn a_volume_that_was_made_is_as_external_provisioner_writes_it() {
                 "volume.kubernetes.io/provisioner-deletion-secret-namespace": "keys",
                 "volume.kubernetes.io/provisioner-deletion-secret-name": "maker",
             },
-            "uid": "uid-2",
+            "uid": "uid-2", "creationTimestamp": super::NOW,
         },
         "spec": {
             "accessModes": ["ReadWriteOnce"],

@@ -11,12 +11,12 @@ use crust_state::sentence;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
 use tokio::task::JoinSet;
 
-use super::config::{self, ConfigError, Node, Source};
-use super::status::{BackOff, back_offs};
-use super::{End, RunSandbox, StartContainer};
 use crate::cri::{Cri, CriError};
 use crate::events::{Events, Regarding};
 use crate::objects::{Objects, Pod};
+use crate::pods::config::{self, ConfigError, Node, Source};
+use crate::pods::status::{BackOff, back_offs};
+use crate::pods::{End, RunSandbox, StartContainer};
 
 pub(crate) use error::StepError;
 

@@ -1,0 +1,155 @@
+//! What takes time: drivers' calls for claims and their volumes.
+
+use std::time::Instant;
+
+use tonic::Code;
+
+use super::{ClaimDone, Key, Look};
+use crate::claims::{Create, Delete, Grow, GrowOnNode, Notice, Step, Unprovisionable, Write};
+use crate::csi::Abilities;
+use crate::metrics::Operation;
+use crate::objects::Objects;
+use crate::operations::{self, Context, OperationError, Publication, Telling};
+use crate::volumes::spec::VolumeSpec;
+
+/// What takes time.
+#[derive(Debug)]
+pub(super) enum Call {
+    Create(Box<Create>),
+    Delete(Box<Delete>),
+    Grow(Box<Grow>),
+    OnNode(Box<OnNode>),
+}
+
+/// A file system that grows, and all that is said of it.
+#[derive(Debug)]
+pub(super) struct OnNode {
+    pub(super) grow: GrowOnNode,
+    publication: Publication,
+    volume: VolumeSpec,
+    runtime: Option<Telling>,
+}
+
+impl OnNode {
+    pub(super) fn of(grow: GrowOnNode, look: Look<'_>) -> Option<Self> {
+        let mount = look.volumes.actual().mount(&grow.id, &grow.pod)?;
+        let wanted = look.volumes.desired().volumes.get(&grow.id)?;
+        let wanted = wanted.mounts.get(&grow.pod)?;
+        Some(Self {
+            publication: Publication {
+                id: grow.id.clone(),
+                pod: grow.pod.clone(),
+                directory: mount.directory.clone(),
+                mounter: grow.mounter,
+            },
+            volume: wanted.volume.clone(),
+            runtime: look.pods.telling(&grow.pod, wanted, mount.mounter),
+            grow,
+        })
+    }
+}
+
+impl Call {
+    pub(super) fn driver(&self) -> &str {
+        match self {
+            Self::Create(it) => &it.driver,
+            Self::Delete(it) => &it.driver,
+            Self::Grow(it) => &it.driver,
+            Self::OnNode(it) => &it.grow.id.driver,
+        }
+    }
+
+    pub(super) async fn carry_out(
+        self,
+        context: &Context,
+        objects: &Objects,
+        key: Key,
+        known: Option<Abilities>,
+    ) -> ClaimDone {
+        // What was decided was decided by what the driver could do.
+        let name = self.driver().to_owned();
+        if let Some(driver) = context.drivers.get(&name)
+            && let Ok(abilities) = operations::abilities(&driver).await
+            && known.as_ref() != Some(&abilities)
+        {
+            return ClaimDone::Other(key, name, abilities);
+        }
+        let mut step = Ended::default();
+        match self {
+            Self::Create(create) => match operations::create(context, objects, &create).await {
+                Ok(answer) => match create.made(answer) {
+                    Ok(write) => step.writes.push(write),
+                    Err(why) => step.fail(create.failed(&why)),
+                },
+                Err(error) => {
+                    let why = Unprovisionable::Call(crust_state::sentence(&error));
+                    step.fail(create.failed(&why));
+                }
+            },
+            Self::Delete(delete) => match operations::delete(context, objects, &delete).await {
+                Ok(()) => {
+                    if let Step::Forget(kind, name) = delete.done() {
+                        step.forget = Some((kind, name));
+                    }
+                }
+                Err(error) => step.fail(delete.failed(&crust_state::sentence(&error))),
+            },
+            Self::Grow(grow) => match operations::grow(context, objects, &grow).await {
+                Ok(answer) => step.writes = grow.done(answer),
+                Err(error) => {
+                    step.is_failed = true;
+                    step.writes
+                        .push(grow.failed(error.code(), &crust_state::sentence(&error)));
+                }
+            },
+            Self::OnNode(it) => {
+                let begun = Instant::now();
+                let size = it.grow.size;
+                let (publication, runtime) = (&it.publication, it.runtime.as_ref());
+                let ended =
+                    operations::expand(context, objects, publication, &it.volume, size, runtime)
+                        .await;
+                let metrics = &context.metrics;
+                metrics.operation(&name, Operation::FsResize, ended.is_ok(), begun.elapsed());
+                step.is_failed = ended.is_err();
+                step.writes.push(match ended {
+                    Ok(()) => it.grow.done(),
+                    Err(error) => it.grow.failed(error.code(), &crust_state::sentence(&error)),
+                });
+            }
+        }
+        ClaimDone::Step {
+            key,
+            is_ok: !step.is_failed,
+            writes: step.writes,
+            forget: step.forget,
+            notice: step.notice,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Ended {
+    is_failed: bool,
+    writes: Vec<Write>,
+    forget: Option<Key>,
+    notice: Option<Notice>,
+}
+
+impl Ended {
+    fn fail(&mut self, notice: Notice) {
+        self.is_failed = true;
+        self.notice = Some(notice);
+    }
+}
+
+impl OperationError {
+    /// gRPC's, whoever has answered.
+    fn code(&self) -> Code {
+        match self {
+            Self::Call(error) => error.code(),
+            Self::Runtime(error) => error.code(),
+            _ => Code::FailedPrecondition,
+        }
+    }
+}

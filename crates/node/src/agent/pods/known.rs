@@ -1,0 +1,117 @@
+//! One pod, as far as it is known.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use crate::events::{Events, Regarding};
+use crate::objects::{Kind, Name, Pod};
+use crate::pods::failures::Failures;
+use crate::pods::observed::Observed;
+use crate::pods::restart::{Outcome, outcome};
+
+/// A pod.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// As it was written; one that runs stays so, whatever is written since.
+    pub(crate) pod: Option<Arc<Pod>>,
+    /// Whether its manifest is there.
+    pub(crate) is_written: bool,
+    /// What the container runtime has of it.
+    pub(crate) observed: Option<Observed>,
+    /// Why what comes next doesn't come to be.
+    pub(crate) failures: Failures,
+    /// The sandboxes for which the runtime handler was told of volumes.
+    pub(super) told: BTreeSet<String>,
+    pub(super) at: At,
+    /// Counts steps' beginnings and ends: what is listed meanwhile is old.
+    pub(super) age: u64,
+    /// Since when its manifest isn't there.
+    pub(crate) gone: Option<SystemTime>,
+    /// `status`, as it was shown last.
+    pub(crate) status: Option<PodStatus>,
+    /// What its author was told already.
+    pub(super) is_told: bool,
+    /// Whether it was begun to end it: it does, whatever is written since.
+    pub(super) is_ending: bool,
+}
+
+/// How far a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum At {
+    /// What was observed is what there is.
+    #[default]
+    Rest,
+    /// A step is under way.
+    Step,
+    /// One has ended, and what there is since isn't known.
+    Unseen,
+    /// Nothing is left of it but the manifest, which was taken away.
+    Over,
+}
+
+impl Known {
+    /// What is written of it now.
+    pub(super) fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
+        let Some(before) = &self.pod else {
+            self.pod = Some(Arc::clone(pod));
+            return;
+        };
+        if pod.may_follow(before) {
+            self.pod = Some(Arc::clone(pod));
+            return;
+        }
+        if self.is_ending {
+            return;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            let message =
+                "its manifest is another one now, and it stays what it was; hint: delete it first";
+            events.warning(pod.as_ref(), "FailedUpdate", message);
+        }
+        let mut kept = Pod::clone(before);
+        kept.metadata.clone_from(&pod.metadata);
+        kept.deferred.extend(pod.deferred.iter().cloned());
+        self.pod = Some(Arc::new(kept));
+    }
+
+    /// Whether it is wanted, and wasn't told to end.
+    pub(crate) fn is_to_run(&self) -> bool {
+        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted()
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.is_deleted())
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        outcome(self.pod.as_ref()?, self.observed.as_ref()?)
+    }
+
+    /// Its name, from wherever it is known.
+    pub(crate) fn name(&self) -> Option<Name> {
+        let written = self.pod.as_ref().map(|it| it.name.clone());
+        written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
+    }
+
+    pub(super) fn regarding(&self, uid: &str) -> Regarding {
+        let unknown = || Name::new("", uid);
+        Regarding {
+            kind: Kind::Pod,
+            name: self.name().unwrap_or_else(unknown),
+            uid: uid.to_owned(),
+        }
+    }
+
+    pub(super) fn grace(&self) -> Duration {
+        let written = self.pod.as_ref().map(|pod| {
+            let seconds = u64::try_from(pod.grace()).unwrap_or_default();
+            Duration::from_secs(seconds)
+        });
+        let observed = || self.observed.as_ref().map(Observed::grace);
+        written.or_else(observed).unwrap_or_default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Operations of volumes, each a task of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Volumes;
+use crate::agent::Done;
+use crate::metrics::Operation;
+use crate::objects::{Objects, Pod};
+use crate::operations::{
+    Attempt, Context, Publication, Published, publish, stage, unpublish, unstage,
+};
+use crate::volumes::actual::Mounter;
+use crate::volumes::plan::Step;
+use crate::volumes::spec::{MountSpec, VolumeId};
+
+/// An operation has ended.
+#[derive(Debug)]
+pub(crate) struct VolumeDone {
+    pub(super) id: VolumeId,
+    pub(super) step: Step,
+    pub(super) mount: Option<Box<MountSpec>>,
+    pub(super) result: Result<Option<Published>, Attempt>,
+}
+
+/// What is to be done, and all that it takes.
+#[derive(Debug)]
+enum Work {
+    Stage(Vec<MountSpec>),
+    Publish(Box<MountSpec>, Arc<Pod>),
+    Unpublish(Publication),
+    Unstage(VolumeId),
+}
+
+impl Work {
+    async fn carry_out(
+        &self,
+        context: &Context,
+        objects: &Objects,
+    ) -> Result<Option<Published>, Attempt> {
+        match self {
+            Self::Stage(wanted) => stage(context, objects, wanted).await.map(|()| None),
+            Self::Publish(mount, pod) => publish(context, objects, pod, mount).await.map(Some),
+            Self::Unpublish(publication) => {
+                let ended = unpublish(context, publication).await;
+                ended.map(|()| None).map_err(Attempt::within)
+            }
+            Self::Unstage(id) => {
+                let ended = unstage(context, id).await;
+                ended.map(|()| None).map_err(Attempt::within)
+            }
+        }
+    }
+
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Stage(_) | Self::Publish(..) => Operation::Mount,
+            Self::Unpublish(_) => Operation::Unmount,
+            Self::Unstage(_) => Operation::UnmountDevice,
+        }
+    }
+
+    /// As it was wanted.
+    fn mount(self) -> Option<Box<MountSpec>> {
+        match self {
+            Self::Stage(wanted) => wanted.into_iter().next().map(Box::new),
+            Self::Publish(mount, _) => Some(mount),
+            Self::Unpublish(_) | Self::Unstage(_) => None,
+        }
+    }
+}
+
+impl Volumes {
+    pub(super) fn begin(
+        &mut self,
+        objects: &Arc<Objects>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+        id: VolumeId,
+        step: Step,
+    ) {
+        let Some(work) = self.work(pods, &id, &step) else {
+            return;
+        };
+        self.under_way.insert(id.clone(), step.clone());
+        let (context, objects, done) =
+            (self.context.clone(), Arc::clone(objects), self.done.clone());
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let result = work.carry_out(&context, &objects).await;
+            let (metrics, elapsed) = (&context.metrics, begun.elapsed());
+            metrics.operation(&id.driver, work.operation(), result.is_ok(), elapsed);
+            let ended = VolumeDone {
+                id,
+                step,
+                mount: work.mount(),
+                result,
+            };
+            // Nobody hears of it where the process ends.
+            let _ = done.send(Done::Volume(ended));
+        });
+    }
+
+    /// What a step takes; `None` where who wanted it has gone since.
+    fn work(&self, pods: &BTreeMap<String, Arc<Pod>>, id: &VolumeId, step: &Step) -> Option<Work> {
+        Some(match step {
+            Step::Stage => {
+                let wanted = self.desired.volumes.get(id)?.mounts.values();
+                Work::Stage(wanted.cloned().collect())
+            }
+            Step::Publish(pod) => {
+                let mount = Box::new(self.mount_of(id, pod)?);
+                Work::Publish(mount, Arc::clone(pods.get(pod)?))
+            }
+            Step::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
+            Step::Unstage => Work::Unstage(id.clone()),
+        })
+    }
+
+    /// A pod's mount as it is wanted; one that is there stays deferred or not, whatever was written since.
+    fn mount_of(&self, id: &VolumeId, pod: &str) -> Option<MountSpec> {
+        let mut mount = self.desired.volumes.get(id)?.mounts.get(pod)?.clone();
+        if let Some(there) = self.actual.mount(id, pod) {
+            mount.deferred = there.mounter == Mounter::Deferred;
+        }
+        Some(mount)
+    }
+
+    fn publication(&self, id: &VolumeId, pod: &str) -> Option<Publication> {
+        let mount = self.actual.mount(id, pod)?;
+        Some(Publication {
+            id: id.clone(),
+            pod: pod.to_owned(),
+            directory: mount.directory.clone(),
+            mounter: mount.mounter,
+        })
+    }
+}
