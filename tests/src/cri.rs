@@ -1,6 +1,7 @@
 //! A small blocking client for the Container Runtime Interface.
 
 mod calls;
+mod relay;
 mod specs;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
+pub use self::relay::CriRelay;
 use self::runtime_v1::runtime_service_client::RuntimeServiceClient;
 use crate::wait::on_this_machine;
 

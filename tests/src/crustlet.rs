@@ -137,6 +137,11 @@ impl Crustlet {
         self.daemon.is_running()
     }
 
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.daemon.pid()
+    }
+
     /// What it logged.
     pub fn log(&self) -> String {
         self.daemon.log()
@@ -144,7 +149,8 @@ impl Crustlet {
 
     /// Writes a file of manifests, or replaces it: at once, as a rename does.
     pub fn write(&self, name: &str, yaml: &str) {
-        let beside = self.manifests.with_extension("new");
+        // Several threads may write at a time.
+        let beside = self.manifests.with_file_name(format!("{name}.new"));
         fs::write(&beside, yaml).expect("a manifest");
         fs::rename(&beside, self.manifest(name)).expect("a manifest in its place");
     }

@@ -178,6 +178,11 @@ impl Csi {
         ended.expect("it serves, and should have refused to")
     }
 
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.daemon.pid()
+    }
+
     /// What it logged.
     pub fn log(&self) -> String {
         self.daemon.log()

@@ -26,6 +26,16 @@ pub fn status(pid: impl std::fmt::Display, name: &str) -> String {
     found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
+/// How many descriptors a process has.
+///
+/// # Panics
+///
+/// When there is none (more).
+pub fn descriptors(pid: i32) -> usize {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    open.expect("it runs").count()
+}
+
 /// SIGKILL; a process that is gone is what was wanted.
 pub fn kill_now(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

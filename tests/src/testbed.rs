@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crust_proto::csi::v1::VolumeCapability;
 use serde_json::Value;
 
-use crate::cri::runtime_v1::{ContainerState, PodSandboxState};
+use crate::cri::runtime_v1::{Container, ContainerState, PodSandboxState};
 use crate::csi::{CsiVolume, Relay, create_request};
 use crate::gc::gc;
 use crate::manifests::{Pod, documents};
@@ -149,14 +149,36 @@ impl Testbed {
     /// When none does.
     #[track_caller]
     pub fn container(&self, pod: &Pod) -> String {
+        let found = self.running(pod).into_iter().next();
+        found.unwrap_or_else(|| panic!("pod {} has no container", pod.name()))
+    }
+
+    /// The same, by its name in the pod.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't run.
+    #[track_caller]
+    pub fn container_named(&self, pod: &Pod, name: &str) -> String {
+        let is_it = |it: &Container| it.metadata.as_ref().is_some_and(|it| it.name == name);
+        let mut running = self.running_containers(pod).into_iter();
+        let found = running.find(is_it);
+        let none = || panic!("pod {} has no container {name}", pod.name());
+        found.unwrap_or_else(none).id
+    }
+
+    /// A pod's containers that run, by their ids.
+    pub fn running(&self, pod: &Pod) -> Vec<String> {
+        let running = self.running_containers(pod).into_iter();
+        running.map(|it| it.id).collect()
+    }
+
+    fn running_containers(&self, pod: &Pod) -> Vec<Container> {
         let sandboxes = self.sandboxes(pod).into_iter();
         let containers =
             sandboxes.flat_map(|id| self.cri().containers(&id).expect("ListContainers"));
-        let mut running = containers.filter(|it| it.state() == ContainerState::ContainerRunning);
-        let found = running.next();
-        found
-            .unwrap_or_else(|| panic!("pod {} has no container", pod.name()))
-            .id
+        let running = containers.filter(|it| it.state() == ContainerState::ContainerRunning);
+        running.collect()
     }
 
     /// The trimmed output of a script in a pod's container.

@@ -28,7 +28,7 @@ use crate::objects::{Objects, Pod};
 use crate::operations::Context;
 use crate::pods::observed::Observed;
 use crate::settings::{Gates, Settings};
-use crate::sources::{Directories, Loaded, SourceError};
+use crate::sources::{self, Directories, Loaded, SourceError};
 use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
@@ -82,8 +82,6 @@ pub(crate) struct Agent {
     pods: Pods,
     volumes: Volumes,
     restart: Restart,
-    /// Whether the container runtime has said once what runs.
-    is_listed: bool,
     is_listing: bool,
     is_measuring: bool,
     period: Duration,
@@ -105,6 +103,11 @@ impl Agent {
         let mut pods = Pods::new(settings, &context, cri.clone(), done.0.clone());
         pods.found(restart.pods());
         let directories = settings.manifests();
+        for directory in &directories {
+            if let Err(error) = sources::tidy(directory) {
+                tracing::warn!("manifests: {}", crust_state::sentence(&error));
+            }
+        }
         let policy = settings.admission_policy.as_deref().map(Policy::load);
         Ok(Self {
             gates: settings.feature_gates,
@@ -118,7 +121,6 @@ impl Agent {
             told: Vec::new(),
             volumes,
             restart,
-            is_listed: false,
             is_listing: false,
             is_measuring: false,
             period: settings.volume_stats_agg_period,
@@ -209,7 +211,6 @@ impl Agent {
                 self.is_listing = false;
                 match listed {
                     Ok(observed) => {
-                        self.is_listed = true;
                         self.pods.observe(observed, &ages);
                         self.pods.show(&self.runtime);
                     }
@@ -262,17 +263,18 @@ impl Agent {
     /// Begins what can be begun; when to look again though nothing happens.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        let is_known = self.loaded.is_complete && self.is_listed;
+        let is_known = self.loaded.is_complete && self.pods.are_listed();
         let claims = self.decide_claims(is_known, now);
         let objects = Arc::clone(&self.objects);
         self.pods.want(&objects);
         let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
         self.volumes.want(&objects, &wanting, now);
+        let running: BTreeSet<String> = self.pods.running();
         if is_known {
-            self.restart.go_on(&self.context, &mut self.volumes);
+            self.restart
+                .go_on(&self.context, &mut self.volumes, &running);
             self.pods.found(self.restart.pods());
         }
-        let running: BTreeSet<String> = self.pods.running();
         let allowed = Allowed {
             unmounts: is_known,
             running: &running,
@@ -280,10 +282,15 @@ impl Agent {
         let volumes = self
             .volumes
             .step(&objects, self.pods.written(), allowed, now);
-        let pods = self
+        let (is_removed, pods) = self
             .pods
             .step(&self.loaded, &objects, &self.volumes, is_known);
         self.volumes.count();
+        if is_removed {
+            // Whoever is written there by now is another one.
+            self.load();
+            return Some(Duration::ZERO);
+        }
         [claims, volumes, pods].into_iter().flatten().min()
     }
 

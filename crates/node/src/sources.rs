@@ -15,7 +15,7 @@ use crust_state::bounded;
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name, Objects};
 
-pub(crate) use write::{Outcome, WriteError, apply, delete, remove};
+pub(crate) use write::{Outcome, WriteError, apply, delete, remove, tidy};
 
 /// In bytes: the API server's own limit is 1.5 MiB an object.
 const LARGEST: u64 = 3 << 20;

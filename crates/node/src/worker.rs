@@ -174,8 +174,7 @@ impl Worker {
                     errors.extend(self.cri.remove_container(id).await.err());
                 }
                 all(errors)?;
-                self.remove_sandboxes(sandboxes).await?;
-                logs::remove(&self.node.logs_of(&pod.name, &pod.uid)).await
+                self.remove_sandboxes(sandboxes).await
             }
         }
     }
@@ -213,6 +212,11 @@ impl Worker {
             errors.extend(removed.err());
         }
         all(errors)
+    }
+
+    /// Removes the logs of a pod that nothing else is left of.
+    pub(crate) fn remove_logs(&self, uid: &str) -> Result<(), StepError> {
+        logs::remove_of(&self.node.logs, uid)
     }
 
     fn tell_killing(&self, pod: &Regarding, container: &str) {

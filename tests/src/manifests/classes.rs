@@ -11,16 +11,34 @@ use crate::node::utf8;
 #[derive(Debug, Clone)]
 pub struct StorageClass {
     name: String,
+    binding: &'static str,
+    parameters: Vec<String>,
     allow_runtime_assisted_mount: Option<bool>,
 }
 
 impl StorageClass {
-    /// One by this name.
+    /// One by this name, whose volumes are bound when a pod wants them.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            binding: "WaitForFirstConsumer",
+            parameters: Vec::new(),
             allow_runtime_assisted_mount: None,
         }
+    }
+
+    /// Whose volumes are bound when a claim is there.
+    #[must_use]
+    pub fn immediate(mut self) -> Self {
+        self.binding = "Immediate";
+        self
+    }
+
+    /// A line of its parameters: `csi.storage.k8s.io/fstype: xfs`.
+    #[must_use]
+    pub fn parameter(mut self, line: &str) -> Self {
+        self.parameters.push(line.to_owned());
+        self
     }
 
     /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
@@ -33,7 +51,7 @@ impl StorageClass {
 
 impl Display for StorageClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
+        let Self { name, binding, .. } = self;
         write!(
             f,
             "\
@@ -42,10 +60,13 @@ kind: StorageClass
 metadata:
   name: {name}
 provisioner: {DRIVER}
-volumeBindingMode: WaitForFirstConsumer
+volumeBindingMode: {binding}
 allowVolumeExpansion: true
 "
         )?;
+        if !self.parameters.is_empty() {
+            writeln!(f, "parameters: {{{}}}", self.parameters.join(", "))?;
+        }
         if let Some(allow) = self.allow_runtime_assisted_mount {
             writeln!(f, "allowRuntimeAssistedMount: {allow}")?;
         }

@@ -1,4 +1,4 @@
-//! A pod with one container, `app`.
+//! A pod with a container, `app`, and maybe others.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -19,6 +19,12 @@ pub struct Pod {
     volumes: Vec<String>,
     /// In the container's `volumeMounts`.
     mounts: Vec<String>,
+    /// In the container, a line each.
+    app: String,
+    /// Beside the container.
+    others: Vec<String>,
+    /// Before it.
+    init: Vec<String>,
 }
 
 impl Pod {
@@ -31,6 +37,9 @@ impl Pod {
             command: Vec::new(),
             volumes: Vec::new(),
             mounts: Vec::new(),
+            app: String::new(),
+            others: Vec::new(),
+            init: Vec::new(),
         }
     }
 
@@ -123,11 +132,46 @@ impl Pod {
         self
     }
 
+    /// A variable of the container's environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        if self.app.is_empty() {
+            self.app += "    env:\n";
+        }
+        let _ = writeln!(self.app, "    - {{name: {name}, value: {}}}", Flow(value));
+        self
+    }
+
+    /// One more container, with volumes by their names and paths.
+    #[must_use]
+    pub fn beside(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
+        self.others.push(container(name, script, mounts));
+        self
+    }
+
+    /// A container that is to end before the others begin.
+    #[must_use]
+    pub fn init(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
+        self.init.push(container(name, script, mounts));
+        self
+    }
+
     fn line(&mut self, line: &str) {
         self.spec += "  ";
         self.spec += line;
         self.spec.push('\n');
     }
+}
+
+fn container(name: &str, script: &str, mounts: &[(&str, &str)]) -> String {
+    let mounts = mounts.iter();
+    let mounts: Vec<String> = mounts
+        .map(|(volume, path)| format!("{{name: {volume}, mountPath: {path}}}"))
+        .collect();
+    let (command, mounts) = (Flow(["/bin/sh", "-ec", script]), mounts.join(", "));
+    format!(
+        "{{name: {name}, image: {APP_IMAGE}, imagePullPolicy: Never, command: {command}, volumeMounts: [{mounts}]}}"
+    )
 }
 
 fn joined(first: &str, second: &str) -> String {
@@ -166,6 +210,7 @@ spec:
             writeln!(f, "  securityContext: {{{}}}", self.security.join(", "))?;
         }
         f.write_str(&list("volumes", "  ", &self.volumes))?;
+        f.write_str(&list("initContainers", "  ", &self.init))?;
         write!(
             f,
             "  \
@@ -178,6 +223,10 @@ spec:
         if !self.command.is_empty() {
             writeln!(f, "    command: {}", Flow(&self.command))?;
         }
-        f.write_str(&list("volumeMounts", "    ", &self.mounts))
+        f.write_str(&self.app)?;
+        f.write_str(&list("volumeMounts", "    ", &self.mounts))?;
+        self.others
+            .iter()
+            .try_for_each(|it| writeln!(f, "  - {it}"))
     }
 }

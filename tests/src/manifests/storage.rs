@@ -21,12 +21,14 @@ pub struct Volume {
     capacity: i64,
 }
 
-/// A `PersistentVolumeClaim` that is bound to it.
+/// A `PersistentVolumeClaim`.
 #[derive(Debug, Clone)]
 pub struct Claim {
     name: String,
     request: i64,
-    volume: Volume,
+    modes: Vec<String>,
+    class: String,
+    volume: Option<String>,
 }
 
 impl Volume {
@@ -70,12 +72,32 @@ impl Volume {
         Claim {
             name: name.to_owned(),
             request: self.capacity,
-            volume: self.clone(),
+            modes: self.modes.clone(),
+            class: self.class.clone(),
+            volume: Some(self.name.clone()),
         }
     }
 }
 
 impl Claim {
+    /// One of a class, `ReadWriteOnce`, for which a volume of so many bytes is to be made or found.
+    pub fn of_class(name: &str, class: &str, bytes: i64) -> Self {
+        Self {
+            name: name.to_owned(),
+            request: bytes,
+            modes: vec!["ReadWriteOnce".to_owned()],
+            class: class.to_owned(),
+            volume: None,
+        }
+    }
+
+    /// With one access mode.
+    #[must_use]
+    pub fn mode(mut self, mode: &str) -> Self {
+        self.modes = vec![mode.to_owned()];
+        self
+    }
+
     /// What is asked for instead, in bytes: a volume that is smaller is to grow.
     #[must_use]
     pub fn request(mut self, bytes: i64) -> Self {
@@ -115,10 +137,9 @@ spec:
 
 impl Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, volume, .. } = self;
+        let name = &self.name;
         let request = quantity(self.request);
-        let (modes, class) = (Flow(&volume.modes), Flow(&volume.class));
-        let volume = &volume.name;
+        let (modes, class) = (Flow(&self.modes), Flow(&self.class));
         write!(
             f,
             "\
@@ -129,9 +150,12 @@ metadata:
 spec:
   accessModes: {modes}
   storageClassName: {class}
-  volumeName: {volume}
   resources: {{requests: {{storage: {request}}}}}
 "
-        )
+        )?;
+        if let Some(volume) = &self.volume {
+            writeln!(f, "  volumeName: {volume}")?;
+        }
+        Ok(())
     }
 }

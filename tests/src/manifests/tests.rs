@@ -53,6 +53,11 @@ fn classes_are_kubernetes_own() {
     assert_eq!(yaml(&text)["fsMgmtSocket"], "/run/c");
     let _: node::RuntimeClass = strictly(&without(&text, "", "fsMgmtSocket")).unwrap();
 
+    let made = StorageClass::new("made").immediate().parameter("a/b: c");
+    let read: storage::StorageClass = strictly(&yaml(&made.to_string())).unwrap();
+    assert_eq!(read.volume_binding_mode.as_deref(), Some("Immediate"));
+    assert_eq!(read.parameters.unwrap()["a/b"], "c");
+
     let driver: storage::CSIDriver = strictly(&yaml(&CsiDriver::with("None").to_string())).unwrap();
     assert_eq!(driver.spec.fs_group_policy.as_deref(), Some("None"));
 }
@@ -81,6 +86,16 @@ fn a_claim_is_bound_to_what_was_created() {
         spec.resources.unwrap().requests.unwrap()["storage"].0,
         "48Mi"
     );
+}
+
+#[test]
+fn a_claim_asks_for_a_volume_of_a_class() {
+    let claim = Claim::of_class("data", "fast", 48 << 20).mode("ReadWriteOncePod");
+    let read: core::PersistentVolumeClaim = strictly(&yaml(&claim.to_string())).unwrap();
+    let spec = read.spec.unwrap();
+    assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOncePod"]);
+    assert_eq!(spec.storage_class_name.as_deref(), Some("fast"));
+    assert_eq!(spec.volume_name, None);
 }
 
 #[test]
@@ -118,6 +133,26 @@ fn a_pod_has_what_it_was_given() {
     assert_eq!(script, "echo \"it's: {a}\"\nsleep 1");
     let mounts = app.volume_mounts.as_ref().unwrap();
     assert_eq!(mounts[1].sub_path.as_deref(), Some("a/b"));
+}
+
+#[test]
+fn a_pod_has_several_containers() {
+    let mounts = [("data", "/data")];
+    let pod = Pod::new("web")
+        .claim("data")
+        .init("first", "echo 'a: b'", &mounts)
+        .variable("PART", "a: {b}")
+        .mount_as("data", "/data", "subPathExpr: $(PART)")
+        .beside("second", "sleep 1", &mounts);
+    let read: core::Pod = strictly(&yaml(&pod.to_string())).unwrap();
+    let spec = read.spec.unwrap();
+    let names: Vec<&str> = spec.containers.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["app", "second"]);
+    let variables = spec.containers[0].env.as_ref().unwrap();
+    assert_eq!(variables[0].value.as_deref(), Some("a: {b}"));
+    let first = &spec.init_containers.unwrap()[0];
+    assert_eq!(first.command.as_ref().unwrap()[2], "echo 'a: b'");
+    assert_eq!(first.volume_mounts.as_ref().unwrap()[0].mount_path, "/data");
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod again;
 mod draft;
 mod gates;
 mod groups;
+mod lives;
 mod modes;
 mod scene;
 mod stories;
+mod volumes;

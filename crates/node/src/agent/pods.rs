@@ -43,7 +43,9 @@ pub(crate) struct Pods {
     all: BTreeMap<String, Known>,
     /// Those of them that are written down, or were.
     written: BTreeMap<String, Arc<Pod>>,
-    /// Whether the container runtime couldn't be asked the last time.
+    /// Whether the container runtime has said once what runs.
+    is_listed: bool,
+    /// Whether it couldn't be asked the last time.
     is_blind: bool,
 }
 
@@ -66,6 +68,7 @@ impl Pods {
             done,
             all: BTreeMap::new(),
             written: BTreeMap::new(),
+            is_listed: false,
             is_blind: false,
         }
     }
@@ -94,10 +97,6 @@ impl Pods {
         }
         for pod in objects.pods.values() {
             let known = self.all.entry(pod.uid.clone()).or_default();
-            if known.at == At::Over && !pod.is_deleted() {
-                // Another one of its name, whose uid is made of that.
-                *known = Known::default();
-            }
             if std::mem::replace(&mut known.is_written, true) {
                 if !std::mem::replace(&mut known.is_told, true) {
                     let (name, uid) = (&pod.name, &pod.uid);
@@ -109,8 +108,6 @@ impl Pods {
             }
             known.take(pod, &self.context.events);
         }
-        self.all
-            .retain(|_, known| known.is_written || known.at != At::Over);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
@@ -121,9 +118,15 @@ impl Pods {
             .collect();
     }
 
-    /// Those whose volumes are to be there.
+    /// Whether the container runtime has said once what runs.
+    pub(crate) const fn are_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// Those whose volumes are to be there. Who may have ended waits until it is known.
     pub(crate) fn wanting_volumes(&self) -> Vec<Arc<Pod>> {
         let pods = self.all.values().filter(|it| it.is_to_run());
+        let pods = pods.filter(|it| self.is_listed || !it.ends());
         let pods = pods.filter(|it| it.outcome().is_none());
         pods.filter_map(|it| it.pod.clone()).collect()
     }
@@ -148,6 +151,7 @@ impl Pods {
     /// What the container runtime has, as far as nothing was done since it was asked.
     pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
         self.is_blind = false;
+        self.is_listed = true;
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
             // Who wasn't known then was nobody's step.
@@ -213,14 +217,18 @@ impl Pods {
         }
     }
 
-    /// Begins what can be begun; when to look again though nothing happens.
+    /// Begins what can be begun. Whether a manifest was taken away: what is written has to be read anew then. When to
+    /// look again though nothing happens.
     pub(crate) fn step(
         &mut self,
         loaded: &Loaded,
         objects: &Arc<Objects>,
         volumes: &Volumes,
         is_known: bool,
-    ) -> Option<Duration> {
+    ) -> (bool, Option<Duration>) {
+        if !self.is_listed {
+            return (false, None);
+        }
         let (now, clock) = (SystemTime::now(), Instant::now());
         let mut pause: Option<Duration> = None;
         let mut ended = Vec::new();
@@ -285,20 +293,31 @@ impl Pods {
             }
             pause = [pause, wait].into_iter().flatten().min();
         }
+        let mut is_removed = false;
         for uid in ended {
-            self.finish(loaded, &uid, clock);
+            is_removed |= self.finish(loaded, &uid, clock);
         }
-        pause
+        (is_removed, pause)
     }
 
-    /// Nothing is left of a pod but its directory, and its manifest where that says that it is to end.
-    fn finish(&mut self, loaded: &Loaded, uid: &str, now: Instant) {
+    /// Nothing is left of a pod but its logs, its directory, and its manifest where that says that it is to end. Whether
+    /// that was taken away.
+    fn finish(&mut self, loaded: &Loaded, uid: &str, now: Instant) -> bool {
         let Some(known) = self.all.get_mut(uid) else {
-            return;
+            return false;
         };
-        if let Err(error) = operations::remove_pod(&self.context.layout, uid) {
-            let message = crust_state::sentence(&error);
-            tracing::warn!("Pod {uid}: {message}");
+        // The directory is the last by which an agent that is started knows of it.
+        let logs = self.worker.remove_logs(uid);
+        let removed = logs
+            .map_err(|error| crust_state::sentence(&error))
+            .and_then(|()| {
+                let removed = operations::remove_pod(&self.context.layout, uid);
+                removed.map_err(|error| crust_state::sentence(&error))
+            });
+        if let Err(message) = removed {
+            let regarding = known.regarding(uid);
+            let events = &self.context.events;
+            events.warning(regarding, "FailedCleanup", message.clone());
             let failure = Failure {
                 reason: "FailedCleanup",
                 message,
@@ -306,31 +325,33 @@ impl Pods {
             };
             known.failures.fail(Subject::End, failure, now);
             self.swept();
-            return;
+            return false;
         }
         known.failures.succeed(&Subject::End);
-        let name = known.name();
-        if known.is_written && !known.is_deleted() {
+        if known.is_written && !known.is_deleted {
             // It is wanted again, or another one by its uid.
             *known = Known::default();
-        } else if let Some(name) = name.filter(|_| known.is_written) {
-            match sources::remove(loaded, Kind::Pod, &name) {
-                Ok(()) => known.at = At::Over,
-                Err(error @ WriteError::Shared { .. }) => {
-                    if let Some(pod) = known.pod.as_deref().filter(|_| !known.is_told) {
-                        known.is_told = true;
-                        self.context
-                            .events
-                            .warning(pod, "FailedDelete", error.to_string());
-                    }
-                    return;
-                }
-                Err(error) => return tracing::warn!("{}", crust_state::sentence(&error)),
-            }
-        } else {
-            self.all.remove(uid);
+            self.swept();
+            return false;
         }
+        let name = known.name().filter(|_| known.is_written);
+        if let Some(name) = &name
+            && let Err(error) = sources::remove(loaded, Kind::Pod, name)
+        {
+            let is_told = matches!(error, WriteError::Shared { .. });
+            match known.pod.as_deref().filter(|_| is_told) {
+                Some(pod) if !std::mem::replace(&mut known.is_told, true) => {
+                    let events = &self.context.events;
+                    events.warning(pod, "FailedDelete", error.to_string());
+                }
+                Some(_) => {}
+                None => tracing::warn!("{}", crust_state::sentence(&error)),
+            }
+            return false;
+        }
+        self.all.remove(uid);
         self.swept();
+        name.is_some()
     }
 
     /// The runtime handler that has a pod's volume mounted, where it was told to (KEP-2857's earlier draft).

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use super::volumes::Volumes;
 use crate::operations::{self, Broken, Context, Found, OperationError};
 use crate::settings::Gates;
+use crate::volumes::actual::Certainty;
+use crate::volumes::spec::Lifecycle;
 
 /// What is still to be done about what was found.
 #[derive(Debug)]
 pub(crate) struct Restart {
-    /// Not told what they are: to be cleaned once, when all that is wanted is known.
-    broken: Vec<Broken>,
+    /// Not told what they are: each to be cleaned once, when all that is wanted is known and nobody needs it.
+    left: Vec<Left>,
     /// Whether the disk is still to be looked at: the old order's.
     is_late: bool,
     /// Pods that have a directory.
@@ -26,7 +28,7 @@ impl Restart {
         volumes: &mut Volumes,
     ) -> Result<Self, OperationError> {
         let mut restart = Self {
-            broken: Vec::new(),
+            left: Vec::new(),
             is_late: !gates.new_volume_manager_reconstruction,
             pods: BTreeSet::new(),
         };
@@ -47,8 +49,11 @@ impl Restart {
             context.metrics.reconstructed(false);
             let (path, reason) = (broken.path.display(), &broken.reason);
             tracing::warn!("{path}: the volume can't be reconstructed: {reason}");
+            self.left.push(Left {
+                broken: broken.clone(),
+                is_told: false,
+            });
         }
-        self.broken.clone_from(&found.broken);
         self.pods.extend(found.pods.iter().cloned());
         if whole > 0 {
             tracing::info!("{whole} volumes were found on the disk, and may be there");
@@ -60,8 +65,13 @@ impl Restart {
         std::mem::take(&mut self.pods)
     }
 
-    /// All that is wanted is known now.
-    pub(crate) fn go_on(&mut self, context: &Context, volumes: &mut Volumes) {
+    /// All that is wanted is known now; `running` are pods whose processes may be there.
+    pub(crate) fn go_on(
+        &mut self,
+        context: &Context,
+        volumes: &mut Volumes,
+        running: &BTreeSet<String>,
+    ) {
         if std::mem::take(&mut self.is_late) {
             match operations::reconstruct(&context.layout) {
                 Ok(mut found) => {
@@ -78,19 +88,62 @@ impl Restart {
                 Err(error) => tracing::error!("volumes can't be reconstructed: {error}"),
             }
         }
-        // Once: what can't be cleaned now can't be at any other time.
-        for broken in std::mem::take(&mut self.broken) {
-            if volumes.wants(&broken) {
+        for mut left in std::mem::take(&mut self.left) {
+            let there = volumes.has(&left.broken);
+            if left.is_settled(there) {
                 continue;
             }
-            let path = broken.path.display();
-            let cleaned = operations::clean(&context.layout, &broken);
-            context.metrics.force_cleaned(cleaned.is_ok());
-            match cleaned {
-                Ok(()) => tracing::warn!("{path}: cleaned, and nobody was asked"),
-                Err(error) => {
-                    tracing::error!("{path}: can't be cleaned: {error}; hint: look what is in it");
-                }
+            let is_wanted = volumes.wants(&left.broken);
+            if !is_wanted {
+                left.tell(volumes);
+            }
+            let pod = left.broken.pod.as_ref();
+            let is_at_it = |pod: &String| running.contains(pod) || volumes.is_coming(pod);
+            if is_wanted || pod.is_some_and(is_at_it) {
+                self.left.push(left);
+            } else {
+                left.clean(context);
+            }
+        }
+    }
+}
+
+/// A volume that can't be told what it is.
+#[derive(Debug)]
+struct Left {
+    broken: Broken,
+    /// Whether what it seems to be counts as what may be there.
+    is_told: bool,
+}
+
+impl Left {
+    /// Whether it is a volume's again, as any other.
+    fn is_settled(&self, there: Option<Certainty>) -> bool {
+        match there {
+            Some(Certainty::Certain) => true,
+            Some(Certainty::Uncertain) => !self.is_told,
+            None => false,
+        }
+    }
+
+    /// Its driver is asked to unpublish what nobody wants, before it unstages it. As long as it may be wanted, that
+    /// says how it is to be mounted.
+    fn tell(&mut self, volumes: &mut Volumes) {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        if let Some(publication) = self.broken.publication.as_ref().filter(|_| !is_told) {
+            volumes.may_be_there(publication, Lifecycle::Persistent);
+        }
+    }
+
+    /// Once: what can't be cleaned now can't be at any other time.
+    fn clean(&self, context: &Context) {
+        let path = self.broken.path.display();
+        let cleaned = operations::clean(&context.layout, &self.broken);
+        context.metrics.force_cleaned(cleaned.is_ok());
+        match cleaned {
+            Ok(()) => tracing::warn!("{path}: cleaned by force"),
+            Err(error) => {
+                tracing::error!("{path}: can't be cleaned: {error}; hint: look what is in it");
             }
         }
     }

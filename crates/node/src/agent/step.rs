@@ -86,16 +86,23 @@ async fn carry_out(
     let ended = match (step, pod) {
         (PodStep::End(end), _) => worker.end(regarding, end).await,
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
+            // As a kubelet's: by it the next agent knows of the pod, whatever becomes of this one.
+            let directory = context.layout.pod(&pod.uid);
+            operations::make_directory(&directory).map_err(|error| {
+                let reason = "FailedToMakePodDataDirectories";
+                failed(context, regarding, reason, &error)
+            })?;
             let made = worker.run_sandbox(objects, pod, sandbox).await;
             made.map(|_id| ())
         }
         (PodStep::PublishToRuntime { sandbox }, Some(_)) => {
             let told = operations::tell(sandbox, &begun.late).await;
-            return told.map_err(|error| failed(context, regarding, &error));
+            return told.map_err(|error| failed(context, regarding, "FailedMount", &error));
         }
         (PodStep::StartContainer(start), Some(pod)) => {
             let found = sources(context, objects, pod, &start.name, begun).await;
-            let sources = found.map_err(|error| failed(context, regarding, &error))?;
+            let sources =
+                found.map_err(|error| failed(context, regarding, "FailedMount", &error))?;
             worker.start_container(pod, start, &sources).await
         }
         // Nothing is made of a pod that nobody has written down.
@@ -104,10 +111,15 @@ async fn carry_out(
     ended.map_err(|error| Failure::from(&error))
 }
 
-fn failed(context: &Context, regarding: &Regarding, error: &OperationError) -> Failure {
+fn failed(
+    context: &Context,
+    regarding: &Regarding,
+    reason: &'static str,
+    error: &OperationError,
+) -> Failure {
     let message = crust_state::sentence(error);
     let events = &context.events;
-    events.warning(regarding.clone(), "FailedMount", message.clone());
+    events.warning(regarding.clone(), reason, message.clone());
     Failure {
         reason: Failure::CONFIG,
         message,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::Done;
 use crate::objects::{Objects, Pod};
-use crate::operations::{Broken, Context, Found};
+use crate::operations::{Broken, Context, Found, Publication};
 use crate::volumes::actual::{Actual, Certainty, Mount};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::desired::{Desired, Problem};
@@ -106,17 +106,34 @@ impl Volumes {
             volume.staged = volume.staged.or(Some(Certainty::Uncertain));
         }
         for (publication, lifecycle) in &found.published {
-            let volume = self.actual.entry(&publication.id, *lifecycle);
-            let mounts = &mut volume.mounts;
-            mounts
-                .entry(publication.pod.clone())
-                .or_insert_with(|| Mount {
-                    certainty: Certainty::Uncertain,
-                    directory: publication.directory.clone(),
-                    mounter: publication.mounter,
-                    late: None,
-                });
+            self.may_be_there(publication, *lifecycle);
         }
+    }
+
+    /// The same with one that may be published.
+    pub(crate) fn may_be_there(&mut self, publication: &Publication, lifecycle: Lifecycle) {
+        let volume = self.actual.entry(&publication.id, lifecycle);
+        let mounts = &mut volume.mounts;
+        mounts
+            .entry(publication.pod.clone())
+            .or_insert_with(|| Mount {
+                certainty: Certainty::Uncertain,
+                directory: publication.directory.clone(),
+                mounter: publication.mounter,
+                late: None,
+            });
+    }
+
+    /// What is known of a directory that couldn't be told what it is.
+    pub(crate) fn has(&self, broken: &Broken) -> Option<Certainty> {
+        let layout = &self.context.layout;
+        self.actual.volumes.iter().find_map(|(id, volume)| {
+            let staged = volume.staged.filter(|_| layout.staged(id) == broken.path);
+            let mut mounts = volume.mounts.iter();
+            let is_it =
+                |(pod, it): &(&String, &Mount)| layout.volume(pod, &it.directory) == broken.path;
+            staged.or_else(|| mounts.find(is_it).map(|(_, it)| it.certainty))
+        })
     }
 
     /// Whether a directory that can't be told what it is will be a volume's again.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crust_state::files::Directory;
+use crust_state::files::{Directory, FileError};
 
 use super::OperationError;
 use crate::volumes::data::VolumeData;
@@ -25,10 +25,11 @@ pub(crate) fn directory(path: &Path) -> Result<(), OperationError> {
     made.map_err(OperationError::io("mkdir", path))
 }
 
-/// Makes a volume's directory, with its record. Whether there was none.
+/// Makes a volume's directory, with its record. Whether there was none: what has lost its record may be there.
 pub(super) fn prepare(volume: &Path, data: &VolumeData) -> Result<bool, OperationError> {
+    let there = volume.try_exists();
+    let is_new = !there.map_err(OperationError::io("stat", volume))?;
     directory(volume)?;
-    let is_new = matches!(VolumeData::read(volume), Ok(None));
     let opened =
         Directory::open(volume).map_err(|error| OperationError::Task(error.to_string()))?;
     let missing = || OperationError::io("open", volume)(ErrorKind::NotFound.into());
@@ -40,9 +41,24 @@ pub(super) fn prepare(volume: &Path, data: &VolumeData) -> Result<bool, Operatio
 /// Removes a volume's directory: what the driver left of its own in it (`below`), the record, and it.
 pub(super) fn clear(volume: &Path, below: &Path) -> Result<(), OperationError> {
     gone("rmdir", below, fs::remove_dir(below))?;
+    remove_unfinished(volume)?;
     let data = volume.join(DATA);
     gone("unlink", &data, fs::remove_file(&data))?;
     gone("rmdir", volume, fs::remove_dir(volume))
+}
+
+/// Removes what was to be a record when whoever wrote it was killed. Nobody is at it: the root directory is one
+/// crustlet's, and a volume has one operation at a time.
+fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
+    let failed = |error: FileError| OperationError::Task(error.to_string());
+    let mut removed = Ok(());
+    if let Some(directory) = Directory::open(volume).map_err(failed)? {
+        directory.leftovers(&mut |found| {
+            let gone = found.and_then(|leftover| leftover.remove());
+            removed = std::mem::replace(&mut removed, Ok(())).and(gone);
+        });
+    }
+    removed.map_err(failed)
 }
 
 /// What is gone already is as good.
@@ -56,5 +72,57 @@ pub(super) fn gone(
             Err(OperationError::io(call, path)(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::spec::{Lifecycle, VolumeId};
+
+    fn data() -> VolumeData {
+        let id = VolumeId {
+            driver: "csi.example".to_owned(),
+            handle: "one".to_owned(),
+        };
+        VolumeData::new(&id, "pv-1", Lifecycle::Persistent, true, "n")
+    }
+
+    #[test]
+    fn what_a_killed_crustlet_wrote_half_goes_with_the_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (volume, below) = (place.path().join("pv-1"), place.path().join("pv-1/mount"));
+        let half = format!(".{DATA}.{}.1a.0", std::process::id());
+        for is_whole in [true, false] {
+            fs::create_dir(&volume).unwrap();
+            fs::write(volume.join(&half), "{").unwrap();
+            if is_whole {
+                prepare(&volume, &data()).unwrap();
+            }
+            clear(&volume, &below).unwrap();
+            assert!(!volume.exists());
+        }
+        clear(&volume, &below).expect("it is gone");
+        // What somebody else has put there stays.
+        directory(&volume).unwrap();
+        fs::write(volume.join(".kept"), "").unwrap();
+        let error = clear(&volume, &below).unwrap_err().to_string();
+        assert!(error.contains("ENOTEMPTY"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_was_there_is_not_new_whatever_its_record_says() {
+        let place = tempfile::tempdir().unwrap();
+        let volume = place.path().join("pv-1");
+        let record = volume.join(DATA);
+        assert!(prepare(&volume, &data()).unwrap());
+        assert!(!prepare(&volume, &data()).unwrap());
+        fs::write(&record, "{").unwrap();
+        assert!(!prepare(&volume, &data()).unwrap());
+        fs::remove_file(&record).unwrap();
+        assert!(!prepare(&volume, &data()).unwrap());
+        assert_eq!(VolumeData::read(&volume).unwrap(), Some(data()));
+        clear(&volume, &volume.join("mount")).unwrap();
+        assert!(!volume.exists());
     }
 }

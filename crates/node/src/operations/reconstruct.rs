@@ -1,9 +1,12 @@
 //! What is on the disk after a restart (KEP-3756): which volumes may be staged and published, by the records that
 //! stand beside them, and what has none that can be read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use crust_mount::mountinfo;
 
 use super::OperationError;
 use super::place::clear;
@@ -37,6 +40,9 @@ pub(crate) struct Broken {
     pub(crate) path: PathBuf,
     /// What is wrong with it.
     pub(crate) reason: String,
+    /// What it seems to be: of the one volume that others have by its directory's name. A driver unstages none that
+    /// it wasn't asked to unpublish.
+    pub(crate) publication: Option<Publication>,
 }
 
 /// Looks at the disk, and at nothing else.
@@ -70,11 +76,13 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                     pod: Some(uid.clone()),
                     path,
                     reason,
+                    publication: None,
                 }),
             }
         }
         found.pods.push(uid);
     }
+    let mut names_of = Names::of(&found);
     for driver in names(&layout.drivers())? {
         for digest in names(&layout.drivers().join(&driver))? {
             let path = layout.drivers().join(&driver).join(digest);
@@ -83,18 +91,88 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                 continue;
             }
             match data(&path) {
-                Ok(data) if layout.staged(&data.id()) == path => found.staged.push(data.id()),
-                read => found.broken.push(Broken {
-                    pod: None,
-                    path,
-                    reason: read
-                        .err()
-                        .unwrap_or_else(|| "it is of another volume".to_owned()),
-                }),
+                Ok(data) if layout.staged(&data.id()) == path => {
+                    names_of.add(data.directory(), data.id());
+                    found.staged.push(data.id());
+                }
+                read => match names_of.ids().find(|id| layout.staged(id) == path) {
+                    // A pod that has it says which it is.
+                    Some(id) => found.staged.push(id.clone()),
+                    None => found.broken.push(Broken {
+                        pod: None,
+                        path,
+                        reason: read
+                            .err()
+                            .unwrap_or_else(|| "it is of another volume".to_owned()),
+                        publication: None,
+                    }),
+                },
             }
         }
     }
+    for broken in &mut found.broken {
+        broken.publication = names_of.publication(broken)?;
+    }
     Ok(found)
+}
+
+/// Which volumes have which name, by the records that can be read: the name of a `PersistentVolume`.
+#[derive(Debug)]
+struct Names(BTreeMap<String, BTreeSet<VolumeId>>);
+
+impl Names {
+    fn of(found: &Found) -> Self {
+        let mut names = Self(BTreeMap::new());
+        for (publication, lifecycle) in &found.published {
+            // An inline volume's is the pod's own, and another's in the next.
+            if *lifecycle == Lifecycle::Persistent {
+                names.add(&publication.directory, publication.id.clone());
+            }
+        }
+        names
+    }
+
+    fn add(&mut self, directory: &str, id: VolumeId) {
+        self.0.entry(directory.to_owned()).or_default().insert(id);
+    }
+
+    fn ids(&self) -> impl Iterator<Item = &VolumeId> {
+        self.0.values().flatten()
+    }
+
+    fn publication(&self, broken: &Broken) -> Result<Option<Publication>, OperationError> {
+        let name = broken.path.file_name().and_then(|it| it.to_str());
+        let (Some(pod), Some(name)) = (&broken.pod, name) else {
+            return Ok(None);
+        };
+        let mut ids = self.0.get(name).into_iter().flatten();
+        let (Some(id), None) = (ids.next(), ids.next()) else {
+            return Ok(None);
+        };
+        let target = below(broken);
+        let mounts = mountinfo::read_own()?;
+        let is_mounted = mounts.iter().any(|it| it.mount_point == target);
+        Ok(Some(Publication {
+            id: id.clone(),
+            pod: pod.clone(),
+            directory: name.to_owned(),
+            // Where nothing is mounted the runtime may have it.
+            mounter: if is_mounted {
+                Mounter::Driver
+            } else {
+                Mounter::Deferred
+            },
+        }))
+    }
+}
+
+/// Where a driver was to mount it.
+fn below(broken: &Broken) -> PathBuf {
+    broken.path.join(if broken.pod.is_some() {
+        "mount"
+    } else {
+        "globalmount"
+    })
 }
 
 fn data(directory: &Path) -> Result<VolumeData, String> {
@@ -108,15 +186,13 @@ fn data(directory: &Path) -> Result<VolumeData, String> {
     }
 }
 
-/// Takes away what can't be told, whoever mounted it: no driver can be asked.
+/// Takes away what can't be told, whoever mounted it: no driver is asked.
 pub(crate) fn clean(layout: &Layout, broken: &Broken) -> Result<(), OperationError> {
-    let below = if let Some(pod) = &broken.pod {
+    if let Some(pod) = &broken.pod {
         let directory = broken.path.file_name().unwrap_or_default();
         unbind(&layout.subpaths(pod).join(directory))?;
-        broken.path.join("mount")
-    } else {
-        broken.path.join("globalmount")
-    };
+    }
+    let below = below(broken);
     detach(&below)?;
     clear(&broken.path, &below)
 }
@@ -232,6 +308,59 @@ mod tests {
             assert!(!broken.path.exists());
         }
         assert_eq!(reconstruct(&layout).unwrap().broken, []);
+    }
+
+    #[test]
+    fn what_is_staged_is_what_a_pod_has_where_it_does_not_say_itself() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        record(
+            &layout.volume("a", "pv-1"),
+            &persistent("one", "pv-1", false),
+        );
+        fs::create_dir_all(layout.staging(&id("one"))).unwrap();
+        let inline = VolumeData::new(&id("two"), "scratch", Lifecycle::Ephemeral, false, "n");
+        record(&layout.volume("a", "scratch"), &inline);
+        fs::create_dir_all(layout.staging(&id("two"))).unwrap();
+        let found = reconstruct(&layout).unwrap();
+        assert_eq!(found.staged, [id("one")]);
+        let paths: Vec<&PathBuf> = found.broken.iter().map(|it| &it.path).collect();
+        assert_eq!(
+            paths,
+            [&layout.staged(&id("two"))],
+            "it is staged by nobody"
+        );
+    }
+
+    #[test]
+    fn what_does_not_say_what_it_is_may_be_what_others_have_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        for name in ["pv-1", "pv-2", "scratch", "none"] {
+            fs::create_dir_all(layout.target("a", name)).unwrap();
+        }
+        record(
+            &layout.staged(&id("one")),
+            &persistent("one", "pv-1", false),
+        );
+        for (pod, handle) in [("b", "two"), ("c", "another")] {
+            record(
+                &layout.volume(pod, "pv-2"),
+                &persistent(handle, "pv-2", true),
+            );
+        }
+        let inline = VolumeData::new(&id("three"), "scratch", Lifecycle::Ephemeral, false, "n");
+        record(&layout.volume("b", "scratch"), &inline);
+        let found = reconstruct(&layout).unwrap();
+        let seems = |broken: &Broken| broken.publication.clone();
+        let seems: Vec<_> = found.broken.iter().filter_map(seems).collect();
+        let expected = Publication {
+            id: id("one"),
+            pod: "a".to_owned(),
+            directory: "pv-1".to_owned(),
+            mounter: Mounter::Deferred,
+        };
+        assert_eq!((found.broken.len(), seems), (4, vec![expected]));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(crate) enum End {
         /// The runtime's.
         id: String,
     },
-    /// All that is left of a pod that was stopped, with its logs.
+    /// All that the runtime has of a pod that was stopped.
     RemovePod {
         /// Ids.
         containers: Vec<String>,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crust_state::bounded;
-use crust_state::files::{Directory, FileError};
+use crust_state::files::{Directory, FileError, Making};
 use serde_json::{Value, json};
 
 use super::{LARGEST, Loaded, Origin};
@@ -218,6 +218,22 @@ pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<(), Wri
         return Err(WriteError::Rewritten { kind, name, path });
     }
     Ok(directory.remove(file)?)
+}
+
+/// Removes from a directory what was to be a manifest when the crustlet that wrote it was killed.
+pub(crate) fn tidy(directory: &Path) -> Result<(), FileError> {
+    let mut removed = Ok(());
+    if let Some(directory) = Directory::open(directory)? {
+        directory.leftovers(&mut |found| {
+            let gone = found.and_then(|leftover| match leftover.making() {
+                Making::Over(_) => leftover.remove(),
+                // People may write so, too.
+                Making::UnderWay | Making::Unsure(_) => Ok(()),
+            });
+            removed = std::mem::replace(&mut removed, Ok(())).and(gone);
+        });
+    }
+    removed
 }
 
 /// An object's file, which has no other.

@@ -10,15 +10,21 @@ use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Pod};
 use crate::pods::failures::Failures;
 use crate::pods::observed::Observed;
-use crate::pods::restart::{Outcome, outcome};
+use crate::pods::restart::{Outcome, Policy, outcome};
 
 /// A pod.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is written, what was told and what was begun know nothing of each other"
+)]
 pub(crate) struct Known {
     /// As it was written; one that runs stays so, whatever is written since.
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether its manifest is there.
     pub(crate) is_written: bool,
+    /// Whether that says that it is to end.
+    pub(super) is_deleted: bool,
     /// What the container runtime has of it.
     pub(crate) observed: Option<Observed>,
     /// Why what comes next doesn't come to be.
@@ -48,13 +54,12 @@ pub(super) enum At {
     Step,
     /// One has ended, and what there is since isn't known.
     Unseen,
-    /// Nothing is left of it but the manifest, which was taken away.
-    Over,
 }
 
 impl Known {
     /// What is written of it now.
     pub(super) fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
+        self.is_deleted = pod.is_deleted();
         let Some(before) = &self.pod else {
             self.pod = Some(Arc::clone(pod));
             return;
@@ -79,11 +84,13 @@ impl Known {
 
     /// Whether it is wanted, and wasn't told to end.
     pub(crate) fn is_to_run(&self) -> bool {
-        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted()
+        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted
     }
 
-    pub(super) fn is_deleted(&self) -> bool {
-        self.pod.as_ref().is_some_and(|pod| pod.is_deleted())
+    /// Whether it ends by itself.
+    pub(super) fn ends(&self) -> bool {
+        let pod = self.pod.as_deref();
+        pod.is_some_and(|pod| Policy::of(pod) != Policy::Always)
     }
 
     /// How it ended, if it did.

@@ -64,7 +64,12 @@ impl Volumes {
 
     /// Whether nothing of a pod's volumes is there, or being made.
     pub(crate) fn are_gone(&self, uid: &str) -> bool {
-        let is_coming = |step: &Step| matches!(step, Step::Publish(pod) if pod == uid);
-        !self.actual.has_mounts_of(uid) && !self.under_way.values().any(is_coming)
+        !self.actual.has_mounts_of(uid) && !self.is_coming(uid)
+    }
+
+    /// Whether a volume of a pod's is being published.
+    pub(crate) fn is_coming(&self, uid: &str) -> bool {
+        let is_its = |step: &Step| matches!(step, Step::Publish(pod) if pod == uid);
+        self.under_way.values().any(is_its)
     }
 }

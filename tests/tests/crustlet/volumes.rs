@@ -1,0 +1,131 @@
+//! Volumes that no driver makes, and parts of volumes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use runcrust_tests::manifests::Pod;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{host, on_each_delegate};
+
+use crate::scene::{Scene, microvm};
+
+/// Nothing is left of a pod where its volumes were.
+#[track_caller]
+fn assert_gone(scene: &Scene, pod: &Pod) {
+    assert!(!scene.crustlet.pod_dir(&pod.uid()).exists());
+    let mounts = host::mounts_below(scene.crustlet.root());
+    assert_eq!(mounts, Vec::<std::path::PathBuf>::new());
+}
+
+on_each_delegate! {
+    fn an_empty_dir_is_its_containers_own_and_goes_with_the_pod(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let work = "if test -e /out/first; then sleep 2147483647; fi; echo made > /out/first; exit 1";
+        let pod = microvm("web").fs_group(2000).volume("scratch", "emptyDir: {}");
+        let pod = pod.mount("scratch", "/in").mount_as("scratch", "/part", "subPath: a/b");
+        let pod = pod.beside("other", work, &[("scratch", "/out")]);
+        scene.run(&pod);
+        // The other is another one by then, and has what it had.
+        scene.crustlet.wait("a container to be started again", || {
+            let status = scene.crustlet.pod("web")["status"].take();
+            let all = status["containerStatuses"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|it| it["name"] == "other" && it["restartCount"] == 1 && it["ready"] == true)
+        });
+        let script = "cat /in/first; echo x > /part/file; cat /in/a/b/file; stat -c '%g %a' /in; stat -c %g /part/file";
+        let container = scene.container_named(&pod, "app");
+        assert_eq!(scene.cri().sh(&container, script), "made\nx\n2000 2777\n2000");
+        let place = scene.crustlet.pod_dir(&pod.uid()).join("volumes/kubernetes.io~empty-dir/scratch");
+        assert_eq!(fs::read_to_string(place.join("a/b/file")).unwrap(), "x\n");
+        scene.end(&pod);
+        assert_gone(&scene, &pod);
+        scene.assert_nothing_left(&[]);
+    }
+
+    fn a_host_path_is_what_its_type_says(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let data = scene.claim("data", "ext4");
+        let at = |name: &str| scene.node.dir().join(name);
+        fs::create_dir(at("there")).unwrap();
+        fs::write(at("a-file"), "text").unwrap();
+        let _listener = UnixListener::bind(at("socket")).unwrap();
+        // Attached as long as this pod has it.
+        let owner = microvm("owner").deferred("data").mount("data", "/data");
+        scene.run(&owner);
+        let device = scene.csi.device(&data.volume.id);
+        let mut pod = microvm("web");
+        for (name, path, kind) in [
+            ("directory", at("there").as_path(), "Directory"),
+            ("made", &at("made/deep"), "DirectoryOrCreate"),
+            ("file", &at("a-file"), "File"),
+            ("new", &at("new"), "FileOrCreate"),
+            ("socket", &at("socket"), "Socket"),
+            ("character", "/dev/null".as_ref(), "CharDevice"),
+            ("block", &device, "BlockDevice"),
+            ("any", &at("a-file"), ""),
+        ] {
+            let source = format!("hostPath: {{path: {}, type: {kind:?}}}", utf8(path));
+            pod = pod.volume(name, &source).mount(name, &format!("/v/{name}"));
+        }
+        let pod = pod.mount_as("directory", "/v/part", "subPath: part");
+        scene.run(&pod);
+        let script = "test -d /v/directory; test -d /v/made; cat /v/file; test -f /v/new; test -S /v/socket; \
+            test -c /v/character; test -b /v/block; echo x > /v/part/file; cat /v/directory/part/file /v/any";
+        assert_eq!(scene.sh(&pod, script), "textx\ntext");
+        let mode = fs::metadata(at("made/deep")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        for (name, path, kind) in [
+            ("no-directory", "a-file", "Directory"),
+            ("no-file", "there", "File"),
+            ("nothing", "nowhere", "Directory"),
+            ("no-socket", "a-file", "Socket"),
+        ] {
+            let path = at(path);
+            let source = format!("hostPath: {{path: {}, type: {kind}}}", utf8(&path));
+            let wrong = microvm(name).volume("host", &source).mount("host", "/host");
+            scene.begin(&wrong);
+            let told = format!("hostPath type check failed: {} is not a {kind}", path.display());
+            scene.crustlet.wait_told(&format!("pod/{name}"), "FailedMount", &told);
+            scene.end(&wrong);
+        }
+        scene.end(&pod);
+        assert_gone(&scene, &pod);
+        assert_eq!(fs::read_to_string(at("there/part/file")).unwrap(), "x\n", "it is the host's");
+        scene.end(&owner);
+        scene.assert_nothing_left(&[&data]);
+    }
+
+    /// `subPathExpr` names a part by the container's environment, whoever mounts the volume.
+    fn a_part_is_named_by_a_variable(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "xfs"));
+        let part = "subPathExpr: $(POD)/$(PART)";
+        let pod = microvm("web").deferred("data").claim("logs").volume("scratch", "emptyDir: {}");
+        let pod = pod.variable("POD", "web-1").variable("PART", "a b");
+        let pod = pod.mount_as("data", "/data", part).mount_as("logs", "/logs", part);
+        let pod = pod.mount_as("scratch", "/scratch", part);
+        scene.run(&pod);
+        scene.assert_deferred(&pod, &data);
+        assert_eq!(scene.mount_info(&pod, &logs.pv), None);
+        let script = "for it in data logs scratch; do echo $it > /$it/file; cat /$it/file; done";
+        assert_eq!(scene.sh(&pod, script), "data\nlogs\nscratch");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data, &logs]);
+        for (storage, expected) in [(&data, "data\n"), (&logs, "logs\n")] {
+            let found = scene.look(storage, |root| fs::read_to_string(root.join("web-1/a b/file")).unwrap());
+            assert_eq!(found, expected);
+        }
+        // One that leads out is refused, in words.
+        for (name, defer) in [("out-deferred", "deferFSMount: true"), ("out-plain", "")] {
+            let wrong = microvm(name).claim_as("data", defer).variable("PART", "../..");
+            let wrong = wrong.mount_as("data", "/data", "subPathExpr: $(PART)");
+            scene.begin(&wrong);
+            scene.crustlet.wait("a refusal", || {
+                let mut events = scene.crustlet.events().into_iter();
+                events.any(|it| it.object == format!("pod/{name}") && it.kind == "Warning" && it.message.contains(".."))
+            });
+            scene.end(&wrong);
+        }
+        scene.assert_nothing_left(&[&data, &logs]);
+    }
+}

@@ -1,0 +1,182 @@
+//! Drivers that come late, are replaced, and go.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crust_proto::registration::v1::registration_server::{Registration, RegistrationServer};
+use crust_proto::registration::v1::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use runcrust_tests::csi::DRIVER;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::on_each_delegate;
+use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::scene::{Scene, pod_with};
+
+/// In place of the harness's driver: one that nobody has a volume of.
+const NONE: &str = "--csi=none.example=unix:///nowhere/csi.sock";
+
+/// What a driver has beside it to register with kubelet. Dropped, it is gone with its socket.
+struct Registrar {
+    socket: PathBuf,
+    told: mpsc::Receiver<RegistrationStatus>,
+    runtime: Option<Runtime>,
+}
+
+struct Words {
+    info: PluginInfo,
+    told: mpsc::Sender<RegistrationStatus>,
+}
+
+#[tonic::async_trait]
+impl Registration for Words {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let _ = self.told.send(status.into_inner());
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+impl Registrar {
+    /// Registers the harness's driver, which listens there.
+    fn start(scene: &Scene, name: &str, endpoint: &Path) -> Self {
+        let registry = scene.crustlet.root().join("plugins_registry");
+        let mut missing = fs::DirBuilder::new();
+        missing
+            .recursive(true)
+            .mode(0o750)
+            .create(&registry)
+            .expect("the registry");
+        let socket = registry.join(name);
+        let (told, heard) = mpsc::channel();
+        let info = PluginInfo {
+            r#type: "CSIPlugin".to_owned(),
+            name: DRIVER.to_owned(),
+            endpoint: utf8(endpoint).to_owned(),
+            supported_versions: vec!["1.12.0".to_owned()],
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.expect("a tokio runtime");
+        let listener = {
+            let _inside = runtime.enter();
+            // Whoever looks meanwhile finds it listening.
+            let hidden = registry.join(".new");
+            let listener = UnixListener::bind(&hidden).expect("a registrar's socket");
+            fs::rename(&hidden, &socket).expect("it in its place");
+            listener
+        };
+        let service = RegistrationServer::new(Words { info, told });
+        let serve = Server::builder()
+            .add_service(service)
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        runtime.spawn(serve);
+        Self {
+            socket,
+            told: heard,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Waits until it is told that the driver is registered.
+    #[track_caller]
+    fn wait_registered(&self) {
+        let status = self.told.recv_timeout(PATIENCE).expect("it is told");
+        assert!(status.plugin_registered, "{}", status.error);
+    }
+}
+
+impl Drop for Registrar {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+on_each_delegate! {
+    fn volumes_of_a_driver_that_comes_late_are_taken_back_then(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let (one, two) = (scene.claim("one"), scene.claim("two"));
+        let pods = [pod_with("deferred", &one, true), pod_with("plain", &two, false)];
+        for pod in &pods {
+            scene.run(pod);
+        }
+        scene.crustlet.kill();
+        for pod in &pods {
+            scene.crustlet.remove(pod.name());
+        }
+        scene.forget();
+        scene.start(&[NONE]);
+        for storage in [&one, &two] {
+            scene.crustlet.wait_volume(&storage.volume.id, "held", |volume| {
+                let message = &volume["status"]["mounts"][0]["message"];
+                message.as_str().is_some_and(|it| it.contains("not found in the list of registered CSI drivers"))
+            });
+        }
+        // What tells that they were there stays with them.
+        for pod in &pods {
+            assert_eq!(scene.sandboxes(pod), Vec::<String>::new());
+            assert!(scene.crustlet.has("pod", pod.name()));
+        }
+        assert_eq!(scene.relay.steps(), Vec::<&str>::new());
+        let registrar = Registrar::start(&scene, "late.sock", scene.relay.socket());
+        registrar.wait_registered();
+        scene.assert_nothing_left(&[&one, &two]);
+    }
+
+    fn a_driver_is_registered_replaced_and_gone(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let storage = scene.claim("data");
+        scene.crustlet.kill();
+        scene.start(&[NONE]);
+        let pod = pod_with("web", &storage, true);
+        scene.begin(&pod);
+        scene.crustlet.wait_told("pod/web", "FailedMount", DRIVER);
+        let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
+        first.wait_registered();
+        scene.wait_runs(&pod);
+
+        // Another one takes its place under the pod: by the same socket's name, at another socket of its own.
+        drop(first);
+        let second = Registrar::start(&scene, "a.sock", scene.csi.socket());
+        second.wait_registered();
+        scene.forget();
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&storage]);
+        assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the second was asked");
+
+        // It stays known to the next crustlet, and isn't when its socket is gone.
+        scene.crustlet.kill();
+        scene.start(&[NONE]);
+        second.wait_registered();
+        scene.run(&pod);
+        drop(second);
+        scene.crustlet.remove("web");
+        scene.crustlet.wait_volume(&storage.volume.id, "held", |volume| {
+            let message = &volume["status"]["mounts"][0]["message"];
+            message.as_str().is_some_and(|it| it.contains("not found in the list of registered CSI drivers"))
+        });
+        let third = Registrar::start(&scene, "b.sock", scene.relay.socket());
+        third.wait_registered();
+        scene.assert_nothing_left(&[&storage]);
+        scene.assert_unpublished(true);
+    }
+}
