@@ -134,6 +134,8 @@ impl Agent {
 
     /// Until it is dropped.
     pub(crate) async fn run(mut self) {
+        // Whoever asks first is told what is written, and not that there is nothing.
+        self.load();
         let mut manifests = watched(&self.directories);
         let mut drivers = self.context.drivers.changed();
         let mut relist = every(RELIST);

@@ -61,6 +61,12 @@ impl Scene {
         })
     }
 
+    /// Without any object.
+    #[track_caller]
+    pub(crate) fn bare(delegate: Delegate, setup: &Setup<'_>) -> Self {
+        Self(Testbed::with(delegate, setup))
+    }
+
     /// With classes of the test's own.
     #[track_caller]
     pub(crate) fn of(
@@ -69,7 +75,7 @@ impl Scene {
         storage: &StorageClass,
         runtime: impl FnOnce(&Testbed) -> RuntimeClass,
     ) -> Self {
-        let testbed = Testbed::with(delegate, setup);
+        let Self(testbed) = Self::bare(delegate, setup);
         testbed.apply("classes", &[storage, &runtime(&testbed)]);
         Self(testbed)
     }

@@ -7,7 +7,7 @@ use runcrust_tests::manifests::Pod;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{on_each_delegate, wait_until};
 
-use crate::scene::{Scene, pod_with};
+use crate::scene::{How, Scene, pod_with};
 
 /// The uid of another pod of any name.
 const OTHER: &str = "11111111-2222-3333-4444-555555555555";
@@ -23,7 +23,7 @@ on_each_delegate! {
     fn a_pod_of_the_same_name_and_another_uid_takes_the_place_of_the_first(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let pod = pod_with("web", &storage, true);
+        let pod = pod_with("web", &storage, How::Deferred);
         for is_dead in [true, false] {
             scene.run(&pod);
             if is_dead {
@@ -43,7 +43,7 @@ on_each_delegate! {
             assert!(!scene.target(&pod, &storage.pv).exists());
             scene.crustlet.remove("web");
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(true);
+            scene.assert_unpublished(How::Deferred);
         }
     }
 
@@ -51,7 +51,7 @@ on_each_delegate! {
     fn who_is_written_in_the_place_of_one_that_ends_comes_after_it(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let first = pod_with("web", &storage, true);
+        let first = pod_with("web", &storage, How::Deferred);
         scene.run(&first);
         scene.runtime.hold("StopContainer", Moment::Before);
         scene.delete(&first);
@@ -59,12 +59,12 @@ on_each_delegate! {
         let second = Pod::new("web").script("echo second > /data/second; sync; exec sleep 1000000");
         let second = second.claim("data").mount("data", "/data");
         scene.begin(&second);
-        scene.wait_looks();
+        scene.wait_look();
         scene.runtime.heal();
         scene.crustlet.wait("the second to run", || scene.runtime.heard("RunPodSandbox") == 2);
         scene.wait_runs(&second);
         assert_eq!(scene.sh(&second, "cat /data/second /data/begun-by-web"), "second\nbegun");
-        scene.assert_there(&second, &storage, false);
+        scene.assert_there(&second, &storage, How::Plain);
         scene.end(&second);
         scene.assert_nothing_left(&[&storage]);
     }
@@ -98,7 +98,7 @@ on_each_delegate! {
             }
             scene.end(&once);
         }
-        let look = pod_with("look", &storage, true);
+        let look = pod_with("look", &storage, How::Deferred);
         scene.run(&look);
         assert_eq!(scene.sh(&look, "cat /data/once"), "once\nonce\nonce");
         scene.end(&look);
@@ -109,17 +109,17 @@ on_each_delegate! {
     fn of_two_pods_with_one_uid_one_counts(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let first = pod_with("first", &storage, true);
+        let first = pod_with("first", &storage, How::Deferred);
         scene.run(&first);
         let second = first.to_string().replacen("name: first", "name: second", 1);
         scene.crustlet.write("second", &second);
-        scene.wait_looks();
+        scene.wait_look();
         scene.restart();
-        scene.wait_looks();
+        scene.wait_look();
         assert_eq!(scene.begun(&first), 1);
         assert_eq!(scene.cri().pods().expect("ListPodSandbox").len(), 1);
         fs::remove_file(scene.crustlet.manifest("second")).expect("the second");
-        scene.wait_looks();
+        scene.wait_look();
         assert_eq!(scene.begun(&first), 1);
         scene.end(&first);
         scene.assert_nothing_left(&[&storage]);

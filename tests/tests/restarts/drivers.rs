@@ -19,7 +19,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::scene::{Scene, pod_with};
+use crate::scene::{How, Scene, pod_with};
 
 /// In place of the harness's driver: one that nobody has a volume of.
 const NONE: &str = "--csi=none.example=unix:///nowhere/csi.sock";
@@ -115,7 +115,7 @@ on_each_delegate! {
     fn volumes_of_a_driver_that_comes_late_are_taken_back_then(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (one, two) = (scene.claim("one"), scene.claim("two"));
-        let pods = [pod_with("deferred", &one, true), pod_with("plain", &two, false)];
+        let pods = [pod_with("deferred", &one, How::Deferred), pod_with("plain", &two, How::Plain)];
         for pod in &pods {
             scene.run(pod);
         }
@@ -147,7 +147,7 @@ on_each_delegate! {
         let storage = scene.claim("data");
         scene.crustlet.kill();
         scene.start(&[NONE]);
-        let pod = pod_with("web", &storage, true);
+        let pod = pod_with("web", &storage, How::Deferred);
         scene.begin(&pod);
         scene.crustlet.wait_told("pod/web", "FailedMount", DRIVER);
         let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
@@ -177,6 +177,6 @@ on_each_delegate! {
         let third = Registrar::start(&scene, "b.sock", scene.relay.socket());
         third.wait_registered();
         scene.assert_nothing_left(&[&storage]);
-        scene.assert_unpublished(true);
+        scene.assert_unpublished(How::Deferred);
     }
 }

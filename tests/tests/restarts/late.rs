@@ -9,7 +9,7 @@ use runcrust_tests::manifests::Pod;
 use runcrust_tests::on_each_delegate;
 use tonic::Status;
 
-use crate::scene::{Scene, Storage, pod_with};
+use crate::scene::{How, Scene, Storage, pod_with};
 
 /// A second directory of manifests, with a pod of its own.
 struct Late {
@@ -54,9 +54,9 @@ impl Late {
 #[track_caller]
 fn assert_only_begins(scene: &Scene, storages: [&Storage; 2]) {
     let [there, other] = storages;
-    let beside = pod_with("beside", other, true);
+    let beside = pod_with("beside", other, How::Deferred);
     scene.run(&beside);
-    scene.wait_looks();
+    scene.wait_look();
     scene.assert_nothing_taken_back();
     scene
         .crustlet
@@ -70,7 +70,7 @@ on_each_delegate! {
     fn a_directory_that_comes_late_has_what_it_wants(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (storage, other) = (scene.claim("data"), scene.claim("other"));
-        let pod = pod_with("late", &storage, true);
+        let pod = pod_with("late", &storage, How::Deferred);
         let late = Late::new(&scene, &pod);
         scene.crustlet.kill();
         late.start(&scene);
@@ -84,7 +84,7 @@ on_each_delegate! {
         assert_only_begins(&scene, [&storage, &other]);
         late.come();
         scene.wait_measured(&[&storage]);
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         assert_eq!((scene.container(&pod), scene.sandboxes(&pod)), (container, sandboxes));
 
@@ -94,20 +94,20 @@ on_each_delegate! {
         scene.forget();
         late.start(&scene);
         scene.wait_measured(&[&other]);
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         fs::remove_file(late.away().join("pod.yaml")).expect("its manifest");
         late.come();
         scene.crustlet.wait_gone(&pod.uid());
         scene.crustlet.remove("beside");
         scene.assert_nothing_left(&[&storage, &other]);
-        scene.assert_unpublished(true);
+        scene.assert_unpublished(How::Deferred);
     }
 
     fn a_manifest_that_is_half_written_is_waited_for(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (storage, other) = (scene.claim("data"), scene.claim("other"));
-        let pod = pod_with("web", &storage, true);
+        let pod = pod_with("web", &storage, How::Deferred);
         scene.run(&pod);
         let container = scene.container(&pod);
         let file = scene.crustlet.manifest("web");
@@ -120,12 +120,12 @@ on_each_delegate! {
         assert_only_begins(&scene, [&storage, &other]);
         fs::write(&file, &whole).expect("all of it");
         scene.wait_measured(&[&storage]);
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         assert_eq!(scene.container(&pod), container);
         // One that is known stays as it was.
         fs::write(&file, &whole[..whole.len() / 2]).expect("half of it");
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         scene.end(&pod);
         scene.crustlet.remove("beside");
@@ -136,7 +136,8 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         for (round, name) in ["one", "two"].into_iter().enumerate() {
-            let pod = pod_with(name, &storage, round == 0);
+            let how = if round == 0 { How::Deferred } else { How::Plain };
+            let pod = pod_with(name, &storage, how);
             scene.run(&pod);
             scene.crustlet.kill();
             scene.crustlet.remove(name);
@@ -144,7 +145,7 @@ on_each_delegate! {
             if round == 0 {
                 scene.runtime.refuse_all(Status::unavailable("not yet"));
                 scene.start(&[]);
-                scene.wait_looks();
+                scene.wait_look();
             } else {
                 scene.runtime.hold("ListPodSandbox", Moment::After);
                 scene.start(&[]);
@@ -157,7 +158,7 @@ on_each_delegate! {
             assert_eq!(scene.sandboxes(&pod).len(), 1);
             scene.runtime.heal();
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(round == 0);
+            scene.assert_unpublished(how);
         }
     }
 }

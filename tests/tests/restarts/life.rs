@@ -1,10 +1,16 @@
 //! A pod that runs, whoever is restarted beside it.
 
-use crust_proto::csi::v1::NodePublishVolumeRequest;
-use runcrust_tests::manifests::Pod;
-use runcrust_tests::on_each_delegate;
+use std::fs;
+use std::path::Path;
 
-use crate::scene::{Scene, Storage, pod_with};
+use crust_proto::csi::v1::{
+    NodePublishVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
+};
+use nix::mount::{MntFlags, umount2};
+use runcrust_tests::manifests::Pod;
+use runcrust_tests::{host, on_each_delegate, process};
+
+use crate::scene::{How, Scene, Storage, pod_with};
 
 /// Which processes it is.
 #[derive(Debug, PartialEq)]
@@ -28,7 +34,7 @@ impl Seen {
 /// A pod with one volume of each kind, each whole and in part.
 fn pod_with_both(deferred: &Storage, plain: &Storage) -> Pod {
     let plain = &plain.claim;
-    pod_with("web", deferred, true)
+    pod_with("web", deferred, How::Deferred)
         .mount_as(&deferred.claim, "/data-part", "subPath: part")
         .claim(plain)
         .mount(plain, "/plain")
@@ -39,6 +45,44 @@ fn published(scene: &Scene) -> Vec<NodePublishVolumeRequest> {
     let mut requests = scene.relay.heard::<NodePublishVolumeRequest>();
     requests.sort_by(|one, other| one.volume_id.cmp(&other.volume_id));
     requests
+}
+
+/// What a boot leaves of all but crustlet, and starts again.
+#[track_caller]
+fn boot(scene: &Scene) {
+    let cri = scene.cri();
+    let sandboxes = cri.pods().expect("ListPodSandbox");
+    let containers = cri.containers("").expect("ListContainers");
+    let mut pids: Vec<i32> = sandboxes
+        .iter()
+        .map(|it| cri.pod_pid(&it.id).expect("its pid"))
+        .collect();
+    pids.extend(
+        containers
+            .iter()
+            .map(|it| cri.pid(&it.id).expect("its pid")),
+    );
+    let shims = scene.containerd.shims();
+    scene.containerd.kill_daemon();
+    scene.ops.kill();
+    for pid in shims.into_iter().chain(pids) {
+        process::kill_and_wait(pid);
+    }
+    let in_memory = [
+        scene.node.dir().join("c/state"),
+        scene.node.handler().crust_root(),
+        scene.node.handler().state_dir(),
+    ];
+    for directory in &in_memory {
+        for mount in host::mounts_below(directory).iter().rev() {
+            umount2(mount, MntFlags::MNT_DETACH).expect("umount2");
+        }
+        fs::remove_dir_all(directory).expect("what was in memory");
+    }
+    scene.csi.kill_with_the_machine();
+    scene.ops.spawn(scene.ops.command());
+    scene.csi.spawn(scene.csi.command(&[]));
+    scene.containerd.restart();
 }
 
 const WRITE: &str =
@@ -55,11 +99,11 @@ on_each_delegate! {
         let (seen, asked) = (Seen::of(&scene, &pod), published(&scene));
         let read = scene.sh(&pod, READ);
         assert_eq!(read, "data\ndata-part\nplain\nplain-part");
-        for _ in 0..3 {
+        for _ in 0..2 {
             scene.forget();
             scene.restart();
             scene.wait_measured(&[&one, &two]);
-            scene.wait_looks();
+            scene.wait_look();
             let mut steps = scene.relay.steps();
             steps.sort_unstable();
             let [stage, publish] = ["NodeStageVolumeRequest", "NodePublishVolumeRequest"];
@@ -68,7 +112,7 @@ on_each_delegate! {
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
             assert_eq!(Seen::of(&scene, &pod), seen);
             assert_eq!(scene.sh(&pod, READ), read);
-            scene.assert_there(&pod, &one, true);
+            scene.assert_there(&pod, &one, How::Deferred);
         }
         scene.end(&pod);
         scene.assert_nothing_left(&[&one, &two]);
@@ -77,9 +121,9 @@ on_each_delegate! {
     /// Its volumes are uncertain as long as nobody can be asked.
     fn a_container_that_ends_meanwhile_begins_again_when_its_volumes_are_certain(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        for (name, is_deferred) in [("deferred", true), ("plain", false)] {
+        for (name, how) in [("deferred", How::Deferred), ("plain", How::Plain)] {
             let storage = scene.claim(name);
-            let pod = pod_with(name, &storage, is_deferred);
+            let pod = pod_with(name, &storage, how);
             scene.run(&pod);
             let seen = Seen::of(&scene, &pod);
             scene.csi.kill();
@@ -87,7 +131,7 @@ on_each_delegate! {
             scene.cri().stop(&seen.container).expect("StopContainer");
             scene.forget();
             scene.start(&[]);
-            scene.wait_looks();
+            scene.wait_look();
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
             scene.csi.spawn(scene.csi.command(&[]));
             scene.wait_runs(&pod);
@@ -96,29 +140,29 @@ on_each_delegate! {
             scene.assert_nothing_taken_back();
             scene.end(&pod);
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(is_deferred);
+            scene.assert_unpublished(how);
         }
     }
 
     /// All that a volume's end needs stands beside it.
     fn what_a_volume_is_may_be_forgotten_while_its_pod_runs(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        for (name, is_deferred) in [("deferred", true), ("plain", false)] {
+        for (name, how) in [("deferred", How::Deferred), ("plain", How::Plain)] {
             let storage = scene.claim(name);
-            let pod = pod_with(name, &storage, is_deferred);
+            let pod = pod_with(name, &storage, how);
             scene.run(&pod);
             let seen = Seen::of(&scene, &pod);
             scene.forget();
             scene.crustlet.remove(&storage.pv);
-            scene.wait_looks();
+            scene.wait_look();
             scene.restart();
-            scene.wait_looks();
+            scene.wait_look();
             assert_eq!(scene.relay.steps(), Vec::<&str>::new());
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
             assert_eq!(Seen::of(&scene, &pod), seen);
             scene.end(&pod);
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(is_deferred);
+            scene.assert_unpublished(how);
         }
     }
 
@@ -136,7 +180,7 @@ on_each_delegate! {
         scene.runtime.wait_held();
         scene.runtime.heal();
         scene.crustlet.wait_pod("once", "Succeeded");
-        scene.wait_looks();
+        scene.wait_look();
         assert_eq!(scene.relay.steps(), Vec::<&str>::new());
         scene.end(&pod);
         scene.assert_nothing_left(&[&storage]);
@@ -152,11 +196,11 @@ on_each_delegate! {
         scene.containerd.kill_daemon();
         scene.forget();
         scene.start(&[]);
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         scene.containerd.restart();
         scene.wait_measured(&[&one, &two]);
-        scene.wait_looks();
+        scene.wait_look();
         scene.assert_nothing_taken_back();
         assert_eq!(scene.runtime.steps(), Vec::<String>::new());
         assert_eq!(Seen::of(&scene, &pod), seen);
@@ -167,7 +211,7 @@ on_each_delegate! {
     fn a_crust_ops_that_is_gone_holds_a_deferred_volume_until_it_is_back(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let pod = pod_with("web", &storage, true);
+        let pod = pod_with("web", &storage, How::Deferred);
         scene.run(&pod);
         scene.ops.kill();
         scene.crustlet.kill();
@@ -181,6 +225,88 @@ on_each_delegate! {
         scene.restart();
         scene.ops.spawn(scene.ops.command());
         scene.assert_nothing_left(&[&storage]);
-        scene.assert_unpublished(true);
+        scene.assert_unpublished(How::Deferred);
+    }
+
+    fn of_two_pods_with_a_volume_one_goes(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let storage = scene.claim("data");
+        for how in [How::Deferred, How::Plain] {
+            let [stays, goes] = ["stays", "goes"].map(|name| pod_with(&format!("{name}-{how}"), &storage, how));
+            scene.run(&stays);
+            scene.run(&goes);
+            let seen = Seen::of(&scene, &stays);
+            scene.crustlet.kill();
+            scene.crustlet.remove(goes.name());
+            scene.forget();
+            scene.start(&[]);
+            scene.crustlet.wait_gone(&goes.uid());
+            scene.wait_measured(&[&storage]);
+            let unpublished: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+            let target = scene.target(&goes, &storage.pv);
+            assert!(unpublished.iter().all(|it| Path::new(&it.target_path) == target), "{unpublished:?}");
+            assert_eq!(scene.relay.heard::<NodeUnstageVolumeRequest>(), []);
+            assert_eq!(Seen::of(&scene, &stays), seen);
+            scene.end(&stays);
+            scene.assert_nothing_left(&[&storage]);
+            scene.assert_unpublished(how);
+        }
+    }
+
+    /// KEP-2485: who had it is known from the disk.
+    fn a_volume_for_one_pod_is_the_next_ones_when_it_is_unpublished(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let storage = scene.claim_of("data", |volume| volume.mode("ReadWriteOncePod"));
+        let (first, next) = (pod_with("z-first", &storage, How::Deferred), pod_with("a-next", &storage, How::Deferred));
+        scene.run(&first);
+        scene.crustlet.kill();
+        scene.begin(&next);
+        scene.start(&[]);
+        scene.crustlet.wait_told("pod/a-next", "FailedMount", "already in use by another pod: default/z-first");
+        scene.crustlet.kill();
+        scene.crustlet.remove("z-first");
+        scene.forget();
+        scene.start(&[]);
+        scene.wait_runs(&next);
+        let steps = scene.relay.steps();
+        assert_eq!(steps.first(), Some(&"NodeUnpublishVolumeRequest"), "{steps:?}");
+        assert_eq!(scene.sh(&next, "cat /data/begun-by-z-first"), "begun");
+        scene.end(&next);
+        scene.assert_nothing_left(&[&storage]);
+    }
+
+    /// All that was mounted, attached or in memory is gone; what is on the disk isn't.
+    fn after_a_boot_pods_begin_again_and_what_is_left_of_others_goes(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let hows = [How::Deferred, How::Plain];
+        let storages = ["one", "two", "three", "four"].map(|name| scene.claim(name));
+        let kept = [0, 1].map(|at| pod_with(&format!("kept-{}", hows[at]), &storages[at], hows[at]));
+        let gone = [0, 1].map(|at| pod_with(&format!("gone-{}", hows[at]), &storages[at + 2], hows[at]));
+        for pod in kept.iter().chain(&gone) {
+            scene.run(pod);
+        }
+        scene.crustlet.kill();
+        for pod in &gone {
+            scene.crustlet.remove(pod.name());
+        }
+        boot(&scene);
+        scene.forget();
+        scene.start(&[]);
+        for (pod, (storage, how)) in kept.iter().zip(storages.iter().zip(hows)) {
+            scene.wait_runs(pod);
+            scene.assert_there(pod, storage, how);
+            assert_eq!(scene.begun(pod), 2);
+        }
+        for pod in &gone {
+            scene.crustlet.wait_gone(&pod.uid());
+        }
+        let deferred = scene.relay.heard::<NodeUnpublishVolumeRequest>();
+        let mut deferred: Vec<bool> = deferred.iter().map(|it| it.defer_fs_ops).collect();
+        deferred.sort_unstable();
+        assert_eq!(deferred, [false, true]);
+        for pod in &kept {
+            scene.end(pod);
+        }
+        scene.assert_nothing_left(&storages.each_ref());
     }
 }

@@ -7,18 +7,18 @@
 use std::time::Instant;
 
 use runcrust_tests::csi::Moment;
+use runcrust_tests::manifests::{RuntimeClass, StorageClass};
 use runcrust_tests::random::seed;
 use runcrust_tests::{Delegate, on_each_delegate};
 
 use crate::row::{Call, Fate, Row};
-use crate::scene::Scene;
+use crate::scene::{How, Scene, Storage, TOLD};
 
 const FATES: [Fate; 3] = [Fate::Kept, Fate::Deleted, Fate::Forced];
 
 /// What is tried of these calls with this delegate.
-fn rows(delegate: Delegate, calls: &[Call]) -> Vec<Row> {
+fn rows(delegate: Delegate, calls: &[Call], hows: &[How]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let is_all = std::env::var_os("RUNCRUST_TORTURE").is_some();
     let seed = usize::try_from(seed()).expect("a number of days");
     let moments = calls
         .iter()
@@ -27,14 +27,14 @@ fn rows(delegate: Delegate, calls: &[Call]) -> Vec<Row> {
         let turn = seed + at;
         let is_ours = (turn + at / 2) % 2 == usize::from(delegate == Delegate::Crun);
         for (which, fate) in FATES.into_iter().enumerate() {
-            for is_deferred in [true, false] {
-                let is_chosen = turn % 3 == which && ((turn / 3) % 2 == 0) == is_deferred;
-                if is_all || is_ours && is_chosen {
+            for (nth, how) in hows.iter().copied().enumerate() {
+                let is_chosen = turn % 3 == which && (turn / 3) % hows.len() == nth;
+                if is_all() || is_ours && is_chosen {
                     rows.push(Row {
                         call,
                         moment,
                         fate,
-                        is_deferred,
+                        how,
                     });
                 }
             }
@@ -44,22 +44,31 @@ fn rows(delegate: Delegate, calls: &[Call]) -> Vec<Row> {
 }
 
 fn try_each(delegate: Delegate, calls: &[Call]) {
-    let rows = rows(delegate, calls);
     let scene = Scene::new(delegate);
     let storage = scene.claim("data");
+    let rows = rows(delegate, calls, &[How::Deferred, How::Plain]);
+    try_rows(&scene, &storage, &rows);
+}
+
+fn try_rows(scene: &Scene, storage: &Storage, rows: &[Row]) {
     for (at, row) in rows.iter().enumerate() {
         println!("{row}");
         let begun = Instant::now();
-        row.check(&scene, &storage, &format!("pod-{at}"));
-        println!("  {:?}", begun.elapsed());
-        println!("{row}: nobody is killed");
-        row.check_unkilled(&scene, &storage, &format!("pod-on-{at}"));
-        println!("  {:?}", begun.elapsed());
-        if matches!(row.call, Call::Runtime(_)) && row.moment == Moment::Before {
-            println!("{row}: in its midst");
-            row.check_midst(&scene, &storage, &format!("pod-in-{at}"));
+        let name = |what: &str| format!("{what}-{at}");
+        row.check(scene, storage, &name("killed"));
+        let (is_even, is_all) = (at % 2 == 0, is_all());
+        if is_even || is_all {
+            row.check_unkilled(scene, storage, &name("on"));
         }
+        if row.is_the_runtimes() && (!is_even || is_all) {
+            row.check_midst(scene, storage, &name("midst"));
+        }
+        println!("  {:?}", begun.elapsed());
     }
+}
+
+fn is_all() -> bool {
+    std::env::var_os("RUNCRUST_TORTURE").is_some()
 }
 
 on_each_delegate! {
@@ -85,5 +94,25 @@ on_each_delegate! {
 
     fn a_pod_that_is_removed(delegate: Delegate) {
         try_each(delegate, &[Call::Runtime("RemoveContainer"), Call::Runtime("RemovePodSandbox")]);
+    }
+
+    /// The runtime handler is told of them after the sandbox is there; no record says so.
+    fn volumes_that_the_runtime_is_told_of(delegate: Delegate) {
+        let scene = Scene::with(delegate, "sandbox = \"always\"", &[]);
+        let socket = scene.ops.crust_socket().to_owned();
+        scene.apply("classes", &[
+            &StorageClass::new(TOLD).allow_runtime_assisted_mount(true),
+            &RuntimeClass::new(TOLD, "crust").fs_mgmt_socket(&socket),
+        ]);
+        let storage = scene.claim_of("data", |volume| volume.class(TOLD));
+        let calls = [
+            Call::NodePublishVolume,
+            Call::Runtime("RunPodSandbox"),
+            Call::Runtime("CreateContainer"),
+            Call::Runtime("StartContainer"),
+            Call::Runtime("StopPodSandbox"),
+            Call::NodeUnpublishVolume,
+        ];
+        try_rows(&scene, &storage, &rows(delegate, &calls, &[How::Told]));
     }
 }

@@ -1,9 +1,9 @@
 //! `NewVolumeManagerReconstruction=false`: what is wanted is known first, and then the disk is looked at (KEP-3756,
 //! "Old `VolumeManager` startup").
 
-use runcrust_tests::on_each_delegate;
+use runcrust_tests::{Delegate, on_each_delegate};
 
-use crate::scene::{Counted, Scene, pod_with};
+use crate::scene::{Counted, How, Scene, pod_with};
 
 const OLD: &str = "--feature-gates=NewVolumeManagerReconstruction=false";
 
@@ -14,23 +14,27 @@ on_each_delegate! {
     fn a_volume_whose_pod_goes_before_it_is_mounted_again_is_left_behind_in_the_old_order(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for (gate, is_deferred) in [(&[][..], true), (&[OLD], true), (&[], false), (&[OLD], false)] {
+        let how = match delegate {
+            Delegate::Runc => How::Deferred,
+            Delegate::Crun => How::Plain,
+        };
+        for gate in [&[][..], &[OLD]] {
             let is_old = !gate.is_empty();
-            let pod = pod_with(&format!("pod-{is_old}-{is_deferred}"), &storage, is_deferred);
+            let pod = pod_with(&format!("pod-{is_old}-{how}"), &storage, how);
             scene.run(&pod);
             scene.crustlet.kill();
             scene.csi.kill();
             scene.forget();
             scene.start(gate);
             scene.crustlet.wait_told(&format!("pod/{}", pod.name()), "FailedMount", "NodeGetCapabilities");
-            scene.wait_looks();
+            scene.wait_look();
             scene.crustlet.remove(pod.name());
             scene.crustlet.wait("its processes to end", || scene.sandboxes(&pod).is_empty());
             let found = Counted { reconstructed: 2, ..Counted::default() };
             if is_old {
                 scene.crustlet.wait("an orphan to be counted", || scene.counted().orphans == 1);
                 scene.csi.spawn(scene.csi.command(&[]));
-                scene.wait_looks();
+                scene.wait_look();
                 assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "nobody is asked");
                 assert_eq!(scene.counted(), Counted { orphans: 1, ..Counted::default() });
                 assert!(scene.crustlet.pod_dir(&pod.uid()).exists());
@@ -42,7 +46,7 @@ on_each_delegate! {
             }
             scene.assert_nothing_left(&[&storage]);
             assert_eq!(scene.counted(), found);
-            scene.assert_unpublished(is_deferred);
+            scene.assert_unpublished(how);
         }
     }
 
@@ -50,11 +54,11 @@ on_each_delegate! {
     fn what_is_not_wanted_is_found_in_either_order(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (kept, gone) = (scene.claim("kept"), scene.claim("gone"));
-        let stays = pod_with("stays", &kept, true);
+        let stays = pod_with("stays", &kept, How::Deferred);
         scene.run(&stays);
         let container = scene.container(&stays);
         for (gate, reconstructed) in [(&[OLD][..], 2), (&[], 4)] {
-            let goes = pod_with("goes", &gone, false);
+            let goes = pod_with("goes", &gone, How::Plain);
             scene.run(&goes);
             scene.crustlet.kill();
             scene.crustlet.remove("goes");
@@ -64,7 +68,7 @@ on_each_delegate! {
             scene.wait_measured(&[&kept]);
             assert_eq!(scene.counted(), Counted { reconstructed, ..Counted::default() });
             assert_eq!(scene.container(&stays), container);
-            scene.assert_unpublished(false);
+            scene.assert_unpublished(How::Plain);
         }
         scene.end(&stays);
         scene.assert_nothing_left(&[&kept, &gone]);

@@ -1,14 +1,15 @@
 //! What is on the disk and doesn't say what it is.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::csi::Moment;
 use runcrust_tests::manifests::Pod;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{mounts, on_each_delegate};
+use runcrust_tests::{Delegate, mounts, on_each_delegate};
 
-use crate::scene::{Counted, Scene, Storage, pod_with};
+use crate::scene::{Counted, How, Scene, Storage, pod_with};
 
 /// What is done to a volume's record.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,7 +20,26 @@ enum Damage {
     Foreign,
 }
 
-const DAMAGES: [Damage; 3] = [Damage::Removed, Damage::Torn, Damage::Foreign];
+/// Each, with either volume in turn: with the other one on the other delegate.
+fn damages(delegate: Delegate) -> impl Iterator<Item = (Damage, How)> {
+    let [one, other] = match delegate {
+        Delegate::Runc => [How::Deferred, How::Plain],
+        Delegate::Crun => [How::Plain, How::Deferred],
+    };
+    let all = [Damage::Removed, Damage::Torn, Damage::Foreign];
+    all.into_iter().zip([one, other, one])
+}
+
+/// As a part of a pod's name.
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Removed => "removed",
+            Self::Torn => "torn",
+            Self::Foreign => "foreign",
+        })
+    }
+}
 
 impl Damage {
     /// Does it to the record in a volume's directory.
@@ -55,34 +75,31 @@ on_each_delegate! {
     fn a_volume_whose_record_is_lost_is_cleaned_by_force(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for (at, damage) in DAMAGES.into_iter().enumerate() {
-            for is_deferred in [true, false] {
-                let pod = pod_with(&format!("pod-{at}-{is_deferred}"), &storage, is_deferred);
-                println!("{damage:?} {}", pod.name());
-                scene.run(&pod);
-                scene.crustlet.kill();
-                scene.crustlet.remove(pod.name());
-                let directory = of_pod(&scene, &pod, &storage);
-                damage.inflict(&directory);
-                scene.forget();
-                scene.runtime.hold("StopContainer", Moment::Before);
-                scene.start(&[]);
-                scene.runtime.wait_held();
-                assert!(directory.exists());
-                scene.runtime.heal();
-                scene.assert_nothing_left(&[&storage]);
-                // What is staged has its name.
-                let steps = scene.relay.steps();
-                assert_eq!(steps, ["NodeUnpublishVolumeRequest", "NodeUnstageVolumeRequest"]);
-                scene.assert_unpublished(is_deferred);
-                let expected = Counted {
-                    reconstructed: 2,
-                    not_reconstructed: 1,
-                    cleaned: 1,
-                    ..Counted::default()
-                };
-                assert_eq!(scene.counted(), expected);
-            }
+        for (damage, how) in damages(delegate) {
+            let pod = pod_with(&format!("pod-{damage}-{how}"), &storage, how);
+            scene.run(&pod);
+            scene.crustlet.kill();
+            scene.crustlet.remove(pod.name());
+            let directory = of_pod(&scene, &pod, &storage);
+            damage.inflict(&directory);
+            scene.forget();
+            scene.runtime.hold("StopContainer", Moment::Before);
+            scene.start(&[]);
+            scene.runtime.wait_held();
+            assert!(directory.exists());
+            scene.runtime.heal();
+            scene.assert_nothing_left(&[&storage]);
+            // What is staged has its name.
+            let steps = scene.relay.steps();
+            assert_eq!(steps, ["NodeUnpublishVolumeRequest", "NodeUnstageVolumeRequest"]);
+            scene.assert_unpublished(how);
+            let expected = Counted {
+                reconstructed: 2,
+                not_reconstructed: 1,
+                cleaned: 1,
+                ..Counted::default()
+            };
+            assert_eq!(scene.counted(), expected);
         }
     }
 
@@ -90,8 +107,8 @@ on_each_delegate! {
     fn a_volume_without_any_record_is_cleaned_by_force_and_nobody_is_asked(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for is_deferred in [true, false] {
-            let pod = pod_with(&format!("pod-{is_deferred}"), &storage, is_deferred);
+        for how in [How::Deferred, How::Plain] {
+            let pod = pod_with(&format!("pod-{how}"), &storage, how);
             scene.run(&pod);
             scene.crustlet.kill();
             scene.crustlet.remove(pod.name());
@@ -122,30 +139,28 @@ on_each_delegate! {
     fn a_volume_whose_record_is_lost_and_that_is_wanted_is_mounted_as_ever(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for (at, damage) in DAMAGES.into_iter().enumerate() {
-            for is_deferred in [true, false] {
-                let pod = pod_with(&format!("pod-{at}-{is_deferred}"), &storage, is_deferred);
-                scene.run(&pod);
-                let container = scene.container(&pod);
-                scene.crustlet.kill();
-                damage.inflict(&of_pod(&scene, &pod, &storage));
-                scene.forget();
-                scene.start(&[]);
-                scene.wait_measured(&[&storage]);
-                scene.wait_looks();
-                scene.assert_nothing_taken_back();
-                assert_eq!(scene.container(&pod), container);
-                scene.assert_there(&pod, &storage, is_deferred);
-                let expected = Counted {
-                    reconstructed: 2,
-                    not_reconstructed: 1,
-                    ..Counted::default()
-                };
-                assert_eq!(scene.counted(), expected);
-                scene.end(&pod);
-                scene.assert_nothing_left(&[&storage]);
-                scene.assert_unpublished(is_deferred);
-            }
+        for (damage, how) in damages(delegate) {
+            let pod = pod_with(&format!("pod-{damage}-{how}"), &storage, how);
+            scene.run(&pod);
+            let container = scene.container(&pod);
+            scene.crustlet.kill();
+            damage.inflict(&of_pod(&scene, &pod, &storage));
+            scene.forget();
+            scene.start(&[]);
+            scene.wait_measured(&[&storage]);
+            scene.wait_look();
+            scene.assert_nothing_taken_back();
+            assert_eq!(scene.container(&pod), container);
+            scene.assert_there(&pod, &storage, how);
+            let expected = Counted {
+                reconstructed: 2,
+                not_reconstructed: 1,
+                ..Counted::default()
+            };
+            assert_eq!(scene.counted(), expected);
+            scene.end(&pod);
+            scene.assert_nothing_left(&[&storage]);
+            scene.assert_unpublished(how);
         }
     }
 
@@ -153,20 +168,18 @@ on_each_delegate! {
     fn a_staged_volume_whose_record_is_lost_is_its_pods(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for (at, damage) in DAMAGES.into_iter().enumerate() {
-            for is_deferred in [true, false] {
-                let pod = pod_with(&format!("pod-{at}-{is_deferred}"), &storage, is_deferred);
-                scene.run(&pod);
-                scene.crustlet.kill();
-                scene.crustlet.remove(pod.name());
-                damage.inflict(&staged(&scene, &storage));
-                scene.forget();
-                scene.start(&[]);
-                scene.assert_nothing_left(&[&storage]);
-                let steps = scene.relay.steps();
-                assert_eq!(steps, ["NodeUnpublishVolumeRequest", "NodeUnstageVolumeRequest"]);
-                assert_eq!(scene.counted(), Counted { reconstructed: 2, ..Counted::default() });
-            }
+        for (damage, how) in damages(delegate) {
+            let pod = pod_with(&format!("pod-{damage}-{how}"), &storage, how);
+            scene.run(&pod);
+            scene.crustlet.kill();
+            scene.crustlet.remove(pod.name());
+            damage.inflict(&staged(&scene, &storage));
+            scene.forget();
+            scene.start(&[]);
+            scene.assert_nothing_left(&[&storage]);
+            let steps = scene.relay.steps();
+            assert_eq!(steps, ["NodeUnpublishVolumeRequest", "NodeUnstageVolumeRequest"]);
+            assert_eq!(scene.counted(), Counted { reconstructed: 2, ..Counted::default() });
         }
     }
 
@@ -187,7 +200,7 @@ on_each_delegate! {
         scene.forget();
         scene.start(&[]);
         scene.crustlet.wait("them to go", || scene.crustlet.left().is_empty());
-        scene.wait_looks();
+        scene.wait_look();
         assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "no driver is asked");
         let expected = Counted {
             reconstructed: 2,
@@ -227,7 +240,7 @@ on_each_delegate! {
         let told = told.unwrap_or_else(|| panic!("{log}"));
         assert!(told.contains(used.to_str().expect("UTF-8")) && told.contains("hint:"), "{told}");
         // Once: whoever looks what it is does the rest.
-        scene.wait_looks();
+        scene.wait_look();
         assert_eq!(scene.counted(), expected);
         fs::remove_dir_all(&used).expect("somebody removes it");
         scene.crustlet.wait("the pod's directory to go", || scene.crustlet.left().is_empty());
@@ -239,13 +252,13 @@ on_each_delegate! {
     fn what_was_wanted_and_is_not_any_more_is_cleaned_by_force_too(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let pod = pod_with("web", &storage, true);
+        let pod = pod_with("web", &storage, How::Deferred);
         scene.run(&pod);
         scene.crustlet.kill();
         Damage::Removed.inflict(&of_pod(&scene, &pod, &storage));
         scene.csi.kill();
         scene.start(&[]);
-        scene.wait_looks();
+        scene.wait_look();
         let found = Counted {
             reconstructed: 2,
             not_reconstructed: 1,

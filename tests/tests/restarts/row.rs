@@ -12,7 +12,7 @@ use runcrust_tests::manifests::Pod;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::wait_until;
 
-use crate::scene::{Scene, Storage, pod_with};
+use crate::scene::{How, Scene, Storage, pod_with};
 
 /// Who is asked, and what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) call: Call,
     pub(crate) moment: Moment,
     pub(crate) fate: Fate,
-    pub(crate) is_deferred: bool,
+    pub(crate) how: How,
 }
 
 impl Call {
@@ -77,20 +77,20 @@ impl Call {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (moment, fate) = (self.moment, self.fate);
-        let volume = if self.is_deferred {
-            "deferred"
-        } else {
-            "plain"
-        };
+        let (moment, fate, how) = (self.moment, self.fate, self.how);
         match self.call {
-            Call::Runtime(name) => write!(f, "{name} {moment:?} {fate:?} {volume}"),
-            call => write!(f, "{call:?} {moment:?} {fate:?} {volume}"),
+            Call::Runtime(name) => write!(f, "{name} {moment:?} {fate:?} {how}"),
+            call => write!(f, "{call:?} {moment:?} {fate:?} {how}"),
         }
     }
 }
 
 impl Row {
+    /// Whether the container runtime is asked.
+    pub(crate) fn is_the_runtimes(&self) -> bool {
+        matches!(self.call, Call::Runtime(_))
+    }
+
     /// How often the container has begun in the end: once, unless it was stopped and its pod is wanted again.
     fn begins(&self) -> usize {
         let is_stopped = self.call.is_of_an_end()
@@ -100,7 +100,7 @@ impl Row {
 
     /// crustlet is killed there, and the next one does what is right.
     pub(crate) fn check(&self, scene: &Scene, storage: &Storage, name: &str) {
-        let pod = pod_with(name, storage, self.is_deferred);
+        let pod = pod_with(name, storage, self.how);
         scene.forget();
         self.bring_about(scene, &pod, || self.call.hold(scene, self.moment));
         self.call.wait_held(scene, self.moment);
@@ -113,7 +113,7 @@ impl Row {
         let Call::Runtime(call) = self.call else {
             panic!("{self}");
         };
-        let pod = pod_with(name, storage, self.is_deferred);
+        let pod = pod_with(name, storage, self.how);
         scene.forget();
         self.bring_about(scene, &pod, || ());
         wait_until(call, PATIENCE, || scene.runtime.heard(call) > 0);
@@ -138,12 +138,12 @@ impl Row {
 
     /// The same, and nobody is killed: what is under way meanwhile ends first.
     pub(crate) fn check_unkilled(&self, scene: &Scene, storage: &Storage, name: &str) {
-        let pod = pod_with(name, storage, self.is_deferred);
+        let pod = pod_with(name, storage, self.how);
         scene.forget();
         self.bring_about(scene, &pod, || self.call.hold(scene, self.moment));
         self.call.wait_held(scene, self.moment);
         self.change(scene, &pod);
-        scene.wait_looks();
+        scene.wait_look();
         scene.relay.heal();
         scene.runtime.heal();
         let mut begins = 1..=1;
@@ -172,7 +172,7 @@ impl Row {
         scene.runtime.heal();
         if self.fate == Fate::Kept && begins.start() < begins.end() {
             // What was being stopped may look as if it ran on.
-            scene.wait_looks();
+            scene.wait_look();
         }
         self.assert_right(scene, storage, pod, begins);
     }
@@ -186,7 +186,7 @@ impl Row {
     ) {
         if self.fate == Fate::Kept {
             scene.wait_runs(pod);
-            scene.assert_there(pod, storage, self.is_deferred);
+            scene.assert_there(pod, storage, self.how);
             if self.call.is_of_an_end() {
                 assert_eq!(scene.sh(pod, "cat /data/kept"), pod.name());
             }
@@ -196,6 +196,6 @@ impl Row {
         }
         scene.assert_nothing_left(&[storage]);
         assert!(!scene.crustlet.manifest(pod.name()).exists());
-        scene.assert_unpublished(self.is_deferred);
+        scene.assert_unpublished(self.how);
     }
 }

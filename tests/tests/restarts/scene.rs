@@ -1,5 +1,6 @@
 //! What these tests begin with: a testbed whose crustlet hears from the container runtime by a relay, too.
 
+use std::fmt;
 use std::ops::Deref;
 
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
@@ -8,6 +9,9 @@ use runcrust_tests::csi::{CsiVolume, Relay, filesystem};
 use runcrust_tests::gc::gc;
 use runcrust_tests::manifests::{Pod, Volume};
 use runcrust_tests::{Containerd, Crustlet, Csi, Delegate, Node, Ops, Runtime, Testbed};
+
+/// The classes of who is told by crustlet.
+pub(crate) const TOLD: &str = "told";
 
 /// A testbed between two relays, where root alone can change anything.
 #[derive(Debug)]
@@ -22,6 +26,27 @@ impl Deref for Scene {
 
     fn deref(&self) -> &Testbed {
         &self.testbed
+    }
+}
+
+/// Who mounts a pod's volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// The runtime, which the driver tells (`defer_fs_ops`).
+    Deferred,
+    /// The driver.
+    Plain,
+    /// The runtime, which crustlet tells once the sandbox is there (KEP-2857's earlier draft).
+    Told,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deferred => "deferred",
+            Self::Plain => "plain",
+            Self::Told => "told",
+        })
     }
 }
 
@@ -48,7 +73,13 @@ pub(crate) struct Counted {
 impl Scene {
     #[track_caller]
     pub(crate) fn new(delegate: Delegate) -> Self {
-        let node = Node::guarded(delegate, "");
+        Self::with(delegate, "", &[])
+    }
+
+    /// With lines of runcrust's configuration, and arguments of crustlet's.
+    #[track_caller]
+    pub(crate) fn with(delegate: Delegate, runcrust: &str, arguments: &[&str]) -> Self {
+        let node = Node::guarded(delegate, runcrust);
         let ops = Ops::start(&node);
         let csi = Csi::start(&node);
         let home = node.handler().path().to_owned();
@@ -60,7 +91,8 @@ impl Scene {
             "--container-runtime-endpoint=unix://{}",
             runtime.socket().display()
         );
-        let crustlet = Crustlet::with(&node, &containerd, relay.socket(), &[&endpoint]);
+        let all = [&[endpoint.as_str()], arguments].concat();
+        let crustlet = Crustlet::with(&node, &containerd, relay.socket(), &all);
         let testbed = Testbed {
             crustlet,
             containerd,
@@ -93,13 +125,13 @@ impl Scene {
         self.runtime.forget();
     }
 
-    /// Waits until the runtime was asked twice more what there is, and each answer was heard: what crustlet would do
-    /// about it, it does by then, or has begun.
+    /// Waits until the runtime was asked once more what there is, and the answer was heard: it isn't asked again
+    /// before. What crustlet would do about it, it has begun by then.
     #[track_caller]
-    pub(crate) fn wait_looks(&self) {
+    pub(crate) fn wait_look(&self) {
         let before = self.runtime.heard("ListPodSandbox");
-        self.crustlet.wait("crustlet to look twice", || {
-            self.runtime.heard("ListPodSandbox") >= before + 3
+        self.crustlet.wait("crustlet to look", || {
+            self.runtime.heard("ListPodSandbox") >= before + 2
         });
     }
 
@@ -147,9 +179,15 @@ impl Scene {
     /// A claim by this name, of a volume with an ext4.
     #[track_caller]
     pub(crate) fn claim(&self, name: &str) -> Storage {
+        self.claim_of(name, |volume| volume)
+    }
+
+    /// The same with what else its `PersistentVolume` says.
+    #[track_caller]
+    pub(crate) fn claim_of(&self, name: &str, say: impl FnOnce(Volume) -> Volume) -> Storage {
         let volume = self.volume(name, filesystem("ext4"));
         let pv = format!("pv-{name}");
-        let object = Volume::new(&pv, &volume);
+        let object = say(Volume::new(&pv, &volume));
         self.apply(&pv, &[&object, &object.claim(name)]);
         Storage {
             volume,
@@ -186,11 +224,12 @@ impl Scene {
 
     /// A pod's volume is where it has to be.
     #[track_caller]
-    pub(crate) fn assert_there(&self, pod: &Pod, storage: &Storage, is_deferred: bool) {
-        if is_deferred {
-            self.assert_deferred(pod, &storage.pv, &storage.volume);
-        } else {
-            self.assert_plain(pod, &storage.pv, &storage.volume);
+    pub(crate) fn assert_there(&self, pod: &Pod, storage: &Storage, how: How) {
+        let Storage { pv, volume, .. } = storage;
+        match how {
+            How::Deferred => self.assert_deferred(pod, pv, volume),
+            How::Plain => self.assert_plain(pod, pv, volume),
+            How::Told => self.assert_not_on_the_host(pod, pv, volume),
         }
     }
 
@@ -203,9 +242,9 @@ impl Scene {
 
     /// Each `NodeUnpublishVolume` was as the publication was.
     #[track_caller]
-    pub(crate) fn assert_unpublished(&self, is_deferred: bool) {
+    pub(crate) fn assert_unpublished(&self, how: How) {
         for request in self.relay.heard::<NodeUnpublishVolumeRequest>() {
-            assert_eq!(request.defer_fs_ops, is_deferred, "{request:?}");
+            assert_eq!(request.defer_fs_ops, how == How::Deferred, "{request:?}");
         }
     }
 
@@ -222,17 +261,17 @@ impl Scene {
     }
 }
 
-/// A pod with a claim's volume at `/data`, deferred or not. Its container writes a line there whenever it begins, and
+/// A pod with a claim's volume at `/data`. Its container writes a line there whenever it begins, and
 /// ends when it is told to.
-pub(crate) fn pod_with(name: &str, storage: &Storage, is_deferred: bool) -> Pod {
+pub(crate) fn pod_with(name: &str, storage: &Storage, how: How) -> Pod {
     let claim = &storage.claim;
     let pod = Pod::new(name).script(&format!(
         "trap 'exit 0' TERM; echo begun >> /data/begun-by-{name}; sync; sleep 1000000 & wait"
     ));
-    let pod = if is_deferred {
-        pod.deferred(claim)
-    } else {
-        pod.claim(claim)
+    let pod = match how {
+        How::Deferred => pod.deferred(claim),
+        How::Plain => pod.claim(claim),
+        How::Told => pod.class(TOLD).claim(claim),
     };
     pod.mount(claim, "/data")
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{comes_true, host, process, wait_until};
+use runcrust_tests::{Handler, comes_true, host, process, wait_until};
 
 use crate::ground::Ground;
 
@@ -64,7 +64,7 @@ impl Ground {
         // What was half made the daemon removes, and soon.
         let mut left = Vec::new();
         let is_empty = comes_true(PATIENCE, || {
-            left = self.left();
+            left = left_on(self.node.handler());
             left.is_empty()
         });
         assert!(is_empty, "{left:?}");
@@ -97,32 +97,29 @@ impl Ground {
         pids
     }
 
-    /// Files and directories of volumes and their users, which locks of volumes are too.
-    fn left(&self) -> Vec<PathBuf> {
-        let handler = self.node.handler();
-        let mut left = Vec::new();
-        below(&handler.crust_root(), &mut left);
-        let state = handler.state_dir();
-        below(&state, &mut left);
-        // The state's own directories, and the locks of devices and of the whole node.
-        left.retain(|path| path.parent() != Some(&state));
-        left.retain(|path| !is_lasting_lock(path));
-        left
-    }
-
     fn memory(&self) -> Memory {
         let process = format!("/proc/{}", self.ops.pid());
         Memory {
             kibibytes: field(&format!("{process}/status"), "RssAnon:"),
-            descriptors: fs::read_dir(format!("{process}/fd"))
-                .expect("it runs")
-                .count(),
+            descriptors: process::descriptors(self.ops.pid()),
         }
     }
 }
 
+/// Files and directories of volumes and their users, which locks of volumes are too.
+pub(crate) fn left_on(handler: &Handler) -> Vec<PathBuf> {
+    let mut left = Vec::new();
+    below(&handler.crust_root(), &mut left);
+    let state = handler.state_dir();
+    below(&state, &mut left);
+    // The state's own directories, and the locks of devices and of the whole node.
+    left.retain(|path| path.parent() != Some(&state));
+    left.retain(|path| !is_lasting_lock(path));
+    left
+}
+
 /// The files below a directory that loop devices are on, gone ones too.
-fn loops(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn loops(directory: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").expect("sysfs");
     let files = devices.filter_map(|device| {
         let file = device.ok()?.path().join("loop/backing_file");
@@ -139,7 +136,8 @@ fn is_lasting_lock(path: &Path) -> bool {
     of_the_node && path.extension() == Some(OsStr::new("lock"))
 }
 
-fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+/// All that is below a directory.
+pub(crate) fn below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         found.push(path.clone());
@@ -163,7 +161,7 @@ fn cgroups() -> Vec<PathBuf> {
 }
 
 /// The number in a line of a file of the kernel's.
-fn field(file: &str, key: &str) -> u64 {
+pub(crate) fn field(file: &str, key: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());

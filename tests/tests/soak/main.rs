@@ -1,6 +1,7 @@
 //! Pods that live and are killed, many at a time: nothing of them is lost, and in the end nothing is
 //! left. `make soak` takes hours for it where `make test` takes a minute.
 
+mod agent;
 mod census;
 mod ground;
 mod kills;

@@ -1,0 +1,89 @@
+//! `crustlet admit`: what a policy does is what it says.
+
+use runcrust_tests::manifests::Pod;
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, Run, Setup, binary};
+use serde_json::Value;
+
+use super::{PATIENCE, file};
+use crate::scene::{Scene, microvm, policy};
+
+/// Pods that are deferred, and that aren't, for one reason or another.
+fn pods() -> Vec<Pod> {
+    let pod = |name: &str| microvm(name).claim("data");
+    vec![
+        pod("plain").mount("data", "/data"),
+        pod("parted").mount_as("data", "/data", "subPath: a"),
+        pod("grouped").fs_group(7).mount("data", "/data"),
+        pod("policed")
+            .fs_group(7)
+            .change_policy("Always")
+            .mount("data", "/data"),
+        Pod::new("classless").claim("data").mount("data", "/data"),
+        microvm("refusing")
+            .claim_as("data", "deferFSMount: false")
+            .mount("data", "/data"),
+        Pod::new("asking").deferred("data").mount("data", "/data"),
+        microvm("claimless")
+            .volume("scratch", "emptyDir: {}")
+            .mount("scratch", "/data"),
+        microvm("lost").claim("missing").mount("missing", "/data"),
+    ]
+}
+
+fn deferred(document: &Value) -> Value {
+    document["spec"]["volumes"][0]["persistentVolumeClaim"]["deferFSMount"].clone()
+}
+
+#[test]
+fn what_is_printed_is_what_the_agent_decides() {
+    let policy = policy(Some(&["subPath: true", "fsGroup: true"]));
+    let setup = Setup {
+        policy: Some(&policy),
+        ..Setup::default()
+    };
+    let scene = Scene::with(Delegate::Runc, &setup);
+    let _data = scene.claim("data", "ext4");
+    let manifests = scene.crustlet.manifest("x");
+    let policy = file(&scene, "policy.yaml", &policy);
+    let mut decisions = Vec::new();
+    for pod in pods() {
+        let name = pod.name();
+        let path = file(&scene, "pod.yaml", &pod.to_string());
+        let mut admit = std::process::Command::new(binary("crustlet"));
+        admit.args(["admit", &path, "-o", "json", "--admission-policy", &policy]);
+        admit.args(["--manifests", utf8(manifests.parent().unwrap())]);
+        let run = Run::within(&mut admit, PATIENCE)
+            .expect("it ends")
+            .success();
+        let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+        let mut told = run.stderr.lines();
+        decisions.push(told.next().unwrap_or_default().to_owned());
+        scene.begin(&pod);
+        scene
+            .crustlet
+            .wait("the pod to be known", || scene.crustlet.has("pod", name));
+        assert_eq!(
+            deferred(&scene.crustlet.pod(name)),
+            deferred(&printed),
+            "{run}"
+        );
+        scene.end(&pod);
+    }
+    let reason = |index: usize| decisions[index].split_once(": ").map_or("", |it| it.1);
+    let yes = "volume data: deferred: storage class fast-storage with runtime class microvm";
+    assert_eq!([reason(0), reason(1), reason(2), reason(5)], [yes; 4]);
+    assert_eq!(reason(6), "volume data: deferred: the pod says so");
+    for (index, told) in [
+        (3, "fsGroupChangePolicy"),
+        (4, "runtimeClassName"),
+        (7, "no claim's"),
+        (8, "not found"),
+    ] {
+        let decision = reason(index);
+        assert!(
+            decision.contains(": left: ") && decision.contains(told),
+            "{decision}"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! `crustlet delete`
+
+use std::fs;
+
+use runcrust_tests::manifests::{Claim, documents};
+
+use super::going::Going;
+use super::{complaint, file, scene};
+use crate::scene::{CLASS, microvm, pod_with};
+
+#[test]
+fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
+    let scene = scene();
+    let data = scene.claim("data", "ext4");
+    let (web, other) = (pod_with("web", "data", true), microvm("other"));
+    let both = file(&scene, "both.yaml", &documents(&[&web, &other]));
+    let _ = scene.crustlet.cli(&["run", &both]).success();
+    let run = scene.crustlet.cli(&["delete", "-f", &both]).success();
+    assert_eq!(run.stdout, "pod \"web\" deleted\npod \"other\" deleted\n");
+    let left = [&web, &other].map(|pod| scene.crustlet.pod_dir(&pod.uid()).exists());
+    assert_eq!(left, [false, false]);
+    assert!(scene.crustlet.all("pods").is_empty());
+    scene.assert_nothing_left(&[&data]);
+
+    // What is said of the end counts before what the pod says.
+    let slow = "trap 'sleep 1000' TERM; sleep 1000 & wait";
+    let slow = microvm("slow").script(slow).to_string();
+    let slow = slow.replace(
+        "terminationGracePeriodSeconds: 1",
+        "terminationGracePeriodSeconds: 1000",
+    );
+    let slow = file(&scene, "slow.yaml", &slow);
+    let _ = scene.crustlet.cli(&["run", &slow]).success();
+    let _ = scene
+        .crustlet
+        .cli(&["delete", "pod", "slow", "--wait=false"])
+        .success();
+    let told = complaint(&scene, &["delete", "pod", "slow", "--timeout=1s"]);
+    assert_eq!(
+        told,
+        "still there after 1s: pod/slow; hint: crustlet events tells what keeps them"
+    );
+    let shown = scene
+        .crustlet
+        .cli(&["get", "pod", "slow", "--no-headers"])
+        .success()
+        .stdout;
+    assert!(
+        shown.starts_with("slow   1/1   Terminating   0 "),
+        "{shown}"
+    );
+    let again = complaint(&scene, &["run", &slow]);
+    assert!(
+        again.ends_with("Pod default/slow is being deleted; hint: wait until it is gone"),
+        "{again}"
+    );
+}
+
+#[test]
+fn what_cannot_be_deleted_is_told_and_the_others_are() {
+    let scene = scene();
+    let (one, two, alone) = (microvm("one"), microvm("two"), microvm("alone"));
+    scene.apply("shared", &[&one, &two]);
+    scene.begin(&alone);
+    for pod in ["one", "two", "alone"] {
+        scene.crustlet.wait_pod(pod, "Running");
+    }
+    let shared = scene.crustlet.manifest("shared");
+    let containers = [&one, &two].map(|pod| scene.container(pod));
+    let run = scene
+        .crustlet
+        .cli(&["delete", "pod", "one", "alone", "nope"])
+        .failure();
+    assert_eq!(run.stdout, "pod \"alone\" deleted\n");
+    let expected = format!(
+        "crustlet: Pod default/one is in {} with other objects; hint: take it out of that file; pods \"nope\" not found\n",
+        shared.display()
+    );
+    assert_eq!(run.stderr, expected);
+    assert_eq!(
+        [&one, &two].map(|pod| scene.container(pod)),
+        containers,
+        "they go on"
+    );
+    // As the hint says.
+    scene.apply("shared", &[&two]);
+    scene.crustlet.wait_gone(&one.uid());
+    let _ = scene.crustlet.cli(&["delete", "pod/two"]).success();
+    assert!(!shared.exists());
+
+    let refused = |arguments: &[&str]| complaint(&scene, &[&["delete"], arguments].concat());
+    assert_eq!(refused(&["pod"]), "which pods? hint: pod NAME");
+    assert_eq!(
+        refused(&["volume", "a"]),
+        "volumes.crustlet.crust.dev are the agent's own to delete"
+    );
+    assert!(refused(&["node", "a"]).starts_with("\"node\" is nothing that crustlet knows; hint: "));
+    let wrong = file(&scene, "wrong.yaml", "kind: Pod\n");
+    assert!(refused(&["-f", &wrong]).starts_with(&format!("{wrong}: document 1: ")));
+}
+
+#[test]
+fn a_pod_that_is_forgotten_is_ended_afterwards() {
+    let scene = scene();
+    let data = scene.claim("data", "ext4");
+    let pod = pod_with("web", "data", true);
+    let web = file(&scene, "web.yaml", &pod.to_string());
+    let _ = scene.crustlet.cli(&["run", &web]).success();
+    let run = scene
+        .crustlet
+        .cli(&["delete", "pod", "web", "--force", "--wait=false"])
+        .success();
+    assert_eq!(run.stdout, "pod \"web\" force deleted\n");
+    scene.crustlet.wait_gone(&pod.uid());
+    scene.assert_nothing_left(&[&data]);
+}
+
+#[test]
+fn a_claim_goes_when_its_pods_have() {
+    let scene = scene();
+    let claim = Claim::of_class("data", CLASS, 32 << 20);
+    let pod = pod_with("web", "data", false);
+    let both = file(&scene, "both.yaml", &documents(&[&claim, &pod]));
+    let _ = scene.crustlet.cli(&["run", &both]).success();
+    let mut deleting = Going::start(&scene, &["delete", "pvc", "data"]);
+    deleting.wait_for("persistentvolumeclaim \"data\" deleted\n");
+    scene.crustlet.wait("it to be shown as such", || {
+        let shown = scene
+            .crustlet
+            .cli(&["get", "pvc", "data", "--no-headers"])
+            .stdout;
+        shown.starts_with("data   Terminating   pvc-")
+    });
+    assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
+    // A claim that is to go is nobody's any more.
+    let late = file(
+        &scene,
+        "late.yaml",
+        &pod_with("late", "data", false).to_string(),
+    );
+    let told = complaint(&scene, &["run", &late, "--timeout=2s"]);
+    assert!(told.contains("is being deleted"), "{told}");
+    let _ = scene.crustlet.cli(&["delete", "pod", "late"]).success();
+    assert!(deleting.is_running());
+    let _ = scene.crustlet.cli(&["delete", "pod", "web"]).success();
+    assert_eq!(deleting.wait().code(), Some(0));
+    scene
+        .crustlet
+        .wait("the volume to be destroyed", || scene.csi.left().is_empty());
+    let file = scene
+        .crustlet
+        .manifest("persistentvolumeclaim_default_data");
+    assert!(!file.exists());
+    assert!(fs::exists(scene.crustlet.manifest("classes")).unwrap());
+}

@@ -1,0 +1,57 @@
+//! `crustlet exec`
+
+use super::{complaint, scene};
+use crate::scene::microvm;
+
+#[test]
+fn a_command_has_its_output_and_its_exit_code() {
+    let scene = scene();
+    let pod = microvm("web").beside("other", "echo x > /tmp/other; exec sleep 2147483647", &[]);
+    scene.run(&pod);
+    let exec = |arguments: &[&str]| scene.crustlet.cli(&[&["exec"], arguments].concat());
+    let run = exec(&["web", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!(
+        (run.status.code(), run.stdout.as_str(), run.stderr.as_str()),
+        (Some(3), "out\n", "err\n")
+    );
+    // Words are words.
+    let run = exec(&["pod/web", "--", "echo", "a  b", "$HOME", "-n", "--socket=x"]).success();
+    assert_eq!(run.stdout, "a  b $HOME -n --socket=x\n");
+    scene.crustlet.wait("the other to write", || {
+        exec(&["web", "-c", "other", "--", "cat", "/tmp/other"]).stdout == "x\n"
+    });
+    // More than one answer of gRPC's own limit.
+    let run = exec(&["web", "--", "sh", "-c", "busybox seq 1 1000000"]).success();
+    assert_eq!(run.stdout.len(), 6_888_896);
+    let run = exec(&["web", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(run.status.code(), Some(137), "{run}");
+
+    let refused = |arguments: &[&str]| complaint(&scene, &[&["exec"], arguments].concat());
+    let told = refused(&["web", "--", "nope"]);
+    assert!(
+        told.starts_with("Pod default/web: ExecSync") && told.contains("nope"),
+        "{told}"
+    );
+    assert_eq!(
+        refused(&["nope", "--", "true"]),
+        "Pod default/nope not found"
+    );
+    assert_eq!(
+        refused(&["web", "-c", "nope", "--", "true"]),
+        "Pod default/web has no container \"nope\""
+    );
+    let interactive = "a command has neither standard input nor a terminal here, for CRI's ExecSync has none; hint: without -i and -t";
+    assert_eq!(refused(&["-it", "web", "--", "sh"]), interactive);
+    let told = refused(&["web", "--timeout=1s", "--", "sleep", "1000"]);
+    assert!(told.starts_with("Pod default/web: ExecSync"), "{told}");
+    let usage = exec(&["web"]).failure();
+    assert_eq!(usage.status.code(), Some(2), "{usage}");
+
+    let ended = microvm("ended").restart_policy("Never").script("true");
+    scene.begin(&ended);
+    scene.crustlet.wait_pod("ended", "Succeeded");
+    assert_eq!(
+        refused(&["ended", "--", "true"]),
+        "Pod default/ended: the container doesn't run"
+    );
+}

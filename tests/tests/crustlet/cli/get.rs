@@ -1,0 +1,281 @@
+//! `crustlet get`
+
+use std::time::{Duration, SystemTime};
+
+use runcrust_tests::csi::{DRIVER, NODE};
+use runcrust_tests::kubernetes::yaml;
+use runcrust_tests::manifests::CsiDriver;
+use serde_json::Value;
+
+use super::{complaint, scene};
+use crate::scene::{Scene, microvm, pod_with};
+
+/// When all objects here were made, and how long ago that is.
+const MADE: &str = "2001-01-01T00:00:00Z";
+
+fn age() -> String {
+    const UNTIL_THEN: Duration = Duration::from_secs(978_307_200);
+    let since = SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .checked_sub(UNTIL_THEN)
+        .unwrap();
+    format!("{}y", since.as_secs() / 3600 / 24 / 365)
+}
+
+fn dated(manifest: &str) -> String {
+    manifest.replace(
+        "metadata:\n",
+        &format!("metadata:\n  creationTimestamp: {MADE}\n"),
+    )
+}
+
+/// Two pods, one of which can't run, and what they need.
+fn filled() -> (Scene, String) {
+    let scene = scene();
+    let data = scene.claim("data", "ext4");
+    for name in ["classes", "pv-data"] {
+        let text = std::fs::read_to_string(scene.crustlet.manifest(name)).unwrap();
+        scene.crustlet.write(name, &dated(&text));
+    }
+    scene
+        .crustlet
+        .write("driver", &dated(&CsiDriver::with("File").to_string()));
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: key\nstringData: {a: b}\n";
+    scene.crustlet.write("secret", &dated(secret));
+    scene
+        .crustlet
+        .write("web", &dated(&pod_with("web", "data", true).to_string()));
+    let waits = pod_with("waits", "missing", false).to_string();
+    let waits = waits.replace("  name: waits", "  name: waits\n  namespace: shop");
+    scene.crustlet.write("waits", &dated(&waits));
+    scene.crustlet.wait_pod("web", "Running");
+    scene.crustlet.wait_event("pod/web", "Started");
+    (scene, data.volume.id)
+}
+
+/// A table, to the letter; `{}` is the age.
+#[track_caller]
+fn check(scene: &Scene, arguments: &[&str], expected: &[&str]) {
+    let run = scene
+        .crustlet
+        .cli(&[&["get"], arguments].concat())
+        .success();
+    let lines: Vec<String> = expected.iter().map(|it| it.replace("{}", &age())).collect();
+    assert_eq!(run.stdout.lines().collect::<Vec<_>>(), lines, "{run}");
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn tables_are_kubectls() {
+    let (scene, handle) = filled();
+    check(
+        &scene,
+        &["pods"],
+        &[
+            "NAME   READY   STATUS    RESTARTS   AGE",
+            "web    1/1     Running   0          {}",
+        ],
+    );
+    let wide = [
+        "NAME   READY   STATUS    RESTARTS   AGE   IP       NODE             RUNTIMECLASS",
+        &format!("web    1/1     Running   0          {{}}   <none>   {NODE}   microvm"),
+    ];
+    check(&scene, &["po", "-o", "wide"], &wide);
+    check(
+        &scene,
+        &["pod", "web", "--no-headers"],
+        &["web   1/1   Running   0     {}"],
+    );
+    check(
+        &scene,
+        &["pods", "-A"],
+        &[
+            "NAMESPACE   NAME    READY   STATUS    RESTARTS   AGE",
+            "default     web     1/1     Running   0          {}",
+            "shop        waits   0/1     Pending   0          {}",
+        ],
+    );
+    check(
+        &scene,
+        &["pods", "-n", "shop"],
+        &[
+            "NAME    READY   STATUS    RESTARTS   AGE",
+            "waits   0/1     Pending   0          {}",
+        ],
+    );
+    check(
+        &scene,
+        &["pvc"],
+        &[
+            "NAME   STATUS   VOLUME    CAPACITY   ACCESS MODES   STORAGECLASS   VOLUMEATTRIBUTESCLASS   AGE",
+            "data   Bound    pv-data   32Mi       RWO            fast-storage   <unset>                 {}",
+        ],
+    );
+    check(
+        &scene,
+        &["persistentvolumes", "-o", "wide"],
+        &[
+            "NAME      CAPACITY   ACCESS MODES   RECLAIM POLICY   STATUS   CLAIM          STORAGECLASS   VOLUMEATTRIBUTESCLASS   REASON   AGE   VOLUMEMODE",
+            "pv-data   32Mi       RWO            Retain           Bound    default/data   fast-storage   <unset>                          {}   Filesystem",
+        ],
+    );
+    let class = [
+        "NAME           PROVISIONER           RECLAIMPOLICY   VOLUMEBINDINGMODE      ALLOWVOLUMEEXPANSION   AGE",
+        &format!(
+            "fast-storage   {DRIVER}   Delete          WaitForFirstConsumer   true                   {{}}"
+        ),
+    ];
+    check(&scene, &["sc/fast-storage"], &class);
+    check(
+        &scene,
+        &["runtimeclasses.node.k8s.io"],
+        &["NAME      HANDLER   AGE", "microvm   crust     {}"],
+    );
+    let driver = [
+        "NAME                  ATTACHREQUIRED   PODINFOONMOUNT   STORAGECAPACITY   TOKENREQUESTS   REQUIRESREPUBLISH   MODES        AGE",
+        &format!(
+            "{DRIVER}   false            false            false             <unset>         false               Persistent   {{}}"
+        ),
+    ];
+    check(&scene, &["csidrivers"], &driver);
+    check(
+        &scene,
+        &["secrets"],
+        &["NAME   TYPE     DATA   AGE", "key    Opaque   1      {}"],
+    );
+    check(
+        &scene,
+        &["volumes"],
+        &[
+            "NAME      DRIVER                STAGED   POD           MOUNTED-BY   STATE     OPERATION",
+            "pv-data   csi.tests.crust.dev   True     default/web   deferred     Mounted   <none>",
+        ],
+    );
+    let run = scene
+        .crustlet
+        .cli(&["get", "volumes", "-o", "wide", "--no-headers"])
+        .success();
+    let target = scene.target(&pod_with("web", "data", true), "pv-data");
+    let end = format!("   {handle}   {}   <none>\n", target.display());
+    assert!(run.stdout.ends_with(&end), "{run}");
+    let events = scene.crustlet.cli(&["get", "ev"]).success().stdout;
+    let mut lines = events.lines();
+    assert_eq!(
+        lines.next(),
+        Some("LAST SEEN   TYPE     REASON    OBJECT    MESSAGE")
+    );
+    let started =
+        |line: &str| line.ends_with("   Normal   Started   pod/web   Started container app");
+    assert!(lines.any(started), "{events}");
+}
+
+#[test]
+fn documents_are_what_was_written_and_what_became_of_it() {
+    let (scene, _) = filled();
+    let get = |arguments: &[&str]| {
+        scene
+            .crustlet
+            .cli(&[&["get"], arguments].concat())
+            .success()
+            .stdout
+    };
+    let json: Value = serde_json::from_str(&get(&["pod", "web", "-o", "json"])).unwrap();
+    assert_eq!(json, yaml(&get(&["pod/web", "-o", "yaml"])));
+    assert_eq!(json["apiVersion"], "v1");
+    assert_eq!(json["metadata"]["creationTimestamp"], MADE);
+    assert_eq!(json["metadata"]["namespace"], "default");
+    assert_eq!(json["spec"]["nodeName"], NODE);
+    assert_eq!(
+        json["spec"]["volumes"][0]["persistentVolumeClaim"]["deferFSMount"],
+        true
+    );
+    assert_eq!(json["status"]["phase"], "Running");
+    let conditions = json["status"]["conditions"].as_array().unwrap();
+    assert!(
+        conditions
+            .iter()
+            .any(|it| it["type"] == "Ready" && it["status"] == "True"),
+        "{json}"
+    );
+    let list: Value = serde_json::from_str(&get(&["pods", "-A", "-o", "json"])).unwrap();
+    assert_eq!(
+        (&list["apiVersion"], &list["kind"]),
+        (&"v1".into(), &"List".into())
+    );
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    assert_eq!(list["items"][0], json);
+    assert_eq!(list, yaml(&get(&["pods", "-A", "-o", "yaml"])));
+
+    assert_eq!(get(&["pods", "-A", "-o", "name"]), "pod/web\npod/waits\n");
+    assert_eq!(
+        get(&["sc", "-o", "name"]),
+        "storageclass.storage.k8s.io/fast-storage\n"
+    );
+    let volume = get(&["volumes", "-o", "name"]);
+    assert_eq!(volume, "volume.crustlet.crust.dev/pv-data\n");
+    assert_eq!(
+        get(&[volume.trim(), "-o", "name"]),
+        volume,
+        "one command's output is another's input"
+    );
+    let event: Value = serde_json::from_str(&get(&["events", "-o", "json"])).unwrap();
+    let name = event["items"][0]["metadata"]["name"].as_str().unwrap();
+    assert_eq!(
+        get(&["event", name, "-o", "name"]),
+        format!("event/{name}\n")
+    );
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let scene = scene();
+    let none = |arguments: &[&str]| {
+        let run = scene
+            .crustlet
+            .cli(&[&["get"], arguments].concat())
+            .success();
+        assert_eq!(run.stdout, "", "{run}");
+        run.stderr
+    };
+    assert_eq!(
+        none(&["pods"]),
+        "No resources found in default namespace.\n"
+    );
+    assert_eq!(
+        none(&["pods", "-n", "shop"]),
+        "No resources found in shop namespace.\n"
+    );
+    assert_eq!(none(&["pods", "-A"]), "No resources found\n");
+    assert_eq!(none(&["volumes"]), "No resources found\n");
+    assert_eq!(none(&["pods", "-o", "name"]), "");
+    let empty = scene.crustlet.cli(&["get", "pods", "-o", "yaml"]).success();
+    assert_eq!(yaml(&empty.stdout)["items"], Value::Array(Vec::new()));
+
+    scene.run(&microvm("web"));
+    let refused = |arguments: &[&str]| complaint(&scene, &[&["get"], arguments].concat());
+    assert_eq!(refused(&["pod", "nope"]), "pods \"nope\" not found");
+    assert_eq!(
+        refused(&["sc/nope"]),
+        "storageclasses.storage.k8s.io \"nope\" not found"
+    );
+    let unknown = "\"nodes\" is nothing that crustlet knows; hint: it knows pods (po), persistentvolumeclaims (pvc), ";
+    assert!(refused(&["nodes"]).starts_with(unknown));
+    assert_eq!(
+        refused(&["pod/web", "pvc/data"]),
+        "persistentvolumeclaims and pods aren't shown together; hint: one kind after the other"
+    );
+    assert_eq!(
+        refused(&["pod", "web", "-A"]),
+        "names are looked for in one namespace; hint: --namespace for --all-namespaces"
+    );
+    // What is there is shown nevertheless.
+    let some = scene
+        .crustlet
+        .cli(&["get", "pod", "web", "nope", "-o", "name"])
+        .failure();
+    assert_eq!(
+        (some.stdout.as_str(), some.stderr.as_str()),
+        ("pod/web\n", "crustlet: pods \"nope\" not found\n")
+    );
+}

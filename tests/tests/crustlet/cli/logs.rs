@@ -1,0 +1,69 @@
+//! `crustlet logs`
+
+use super::going::Going;
+use super::{complaint, scene, wait_output};
+use crate::scene::microvm;
+
+#[test]
+fn a_containers_words_are_told_until_it_ends() {
+    let scene = scene();
+    let script = "echo one; echo two >&2; printf 'th ree'; while ! test -e /tmp/end; do sleep 0.1; done; echo; echo end";
+    let pod = microvm("web").restart_policy("Never").script(script);
+    scene.run(&pod);
+    wait_output(&scene, &["logs", "web"], "one\ntwo\n");
+    let mut following = Going::start(&scene, &["logs", "-f", "pod/web"]);
+    following.wait_for("two\n");
+    assert!(following.is_running());
+    scene.sh(&pod, "touch /tmp/end");
+    assert_eq!(following.wait().code(), Some(0));
+    assert_eq!(following.text(), "one\ntwo\nth ree\nend\n");
+    scene.crustlet.wait_pod("web", "Succeeded");
+    wait_output(&scene, &["logs", "web"], "one\ntwo\nth ree\nend\n");
+    // One that has ended is told at once.
+    let run = scene.crustlet.cli(&["logs", "-f", "web"]).success();
+    assert_eq!(run.stdout, "one\ntwo\nth ree\nend\n");
+    let told = complaint(&scene, &["logs", "-p", "web"]);
+    assert_eq!(
+        told,
+        "Pod default/web: the container has no run before this one"
+    );
+    scene.end(&pod);
+}
+
+#[test]
+fn the_run_before_has_its_own() {
+    let scene = scene();
+    let pod = microvm("web")
+        .volume("scratch", "emptyDir: {}")
+        .mount("scratch", "/scratch");
+    let pod = pod.script("if test -e /scratch/run; then echo second; exec sleep 2147483647; fi; touch /scratch/run; echo first; exit 1");
+    let pod = pod.beside("other", "echo other; exec sleep 2147483647", &[]);
+    scene.begin(&pod);
+    wait_output(&scene, &["logs", "web"], "second\n");
+    assert_eq!(
+        scene.crustlet.cli(&["logs", "web", "-p"]).success().stdout,
+        "first\n"
+    );
+    wait_output(&scene, &["logs", "web", "-c", "other"], "other\n");
+    // What it says of a restart is known after the agent's own, too.
+    scene.crustlet.restart(&[]);
+    wait_output(&scene, &["logs", "web", "-p", "-c", "app"], "first\n");
+    let refused = |arguments: &[&str]| complaint(&scene, &[&["logs"], arguments].concat());
+    assert_eq!(
+        refused(&["web", "-c", "nope"]),
+        "Pod default/web has no container \"nope\""
+    );
+    assert_eq!(refused(&["nope"]), "Pod default/nope not found");
+    assert_eq!(refused(&["web", "-n", "shop"]), "Pod shop/web not found");
+    assert_eq!(
+        refused(&["pvc/web"]),
+        "\"pvc/web\" isn't a pod, and nothing else has containers"
+    );
+    scene.end(&pod);
+    let waits = microvm("waits").claim("missing").mount("missing", "/data");
+    scene.begin(&waits);
+    scene.crustlet.wait_event("pod/waits", "FailedMount");
+    let expected =
+        "Pod default/waits: container \"app\" wasn't started yet; hint: crustlet events pod/waits";
+    assert_eq!(refused(&["waits"]), expected);
+}

@@ -1,0 +1,214 @@
+//! `crustlet run`
+
+use std::fs;
+
+use runcrust_tests::manifests::{Claim, Pod, RuntimeClass, StorageClass, documents};
+use runcrust_tests::{Delegate, Run, Setup};
+
+use super::{complaint, file, scene, wait_output, with_input};
+use crate::scene::{MICROVM, Scene, microvm, pod_with};
+
+/// Warnings and other events go elsewhere.
+#[track_caller]
+fn assert_told(run: &Run, lines: &[&str]) {
+    assert!(run.status.success(), "{run}");
+    assert_eq!(run.stdout.lines().collect::<Vec<_>>(), lines, "{run}");
+}
+
+#[test]
+fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
+    let scene = Scene::bare(Delegate::Runc, &Setup::default());
+    let class = StorageClass::new("fast").parameter("csi.storage.k8s.io/fstype: ext4");
+    let pod = microvm("web").claim("data").mount("data", "/data");
+    let claim = Claim::of_class("data", "fast", 32 << 20);
+    let text = documents(&[&class, &RuntimeClass::new(MICROVM, "crust"), &pod, &claim]);
+    let all = file(&scene, "all.yaml", &text);
+    let run = scene.crustlet.cli(&["run", &all]);
+    let lines = |outcome: [&str; 4]| {
+        let [class, runtime, pod, claim] = outcome;
+        vec![
+            format!("storageclass.storage.k8s.io/fast {class}"),
+            format!("runtimeclass.node.k8s.io/microvm {runtime}"),
+            format!("pod/web {pod}"),
+            format!("persistentvolumeclaim/data {claim}"),
+            "pod/web running".to_owned(),
+        ]
+    };
+    let created = lines(["created"; 4]);
+    assert_told(
+        &run,
+        &created.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+    let told = |run: &Run, part: &str| run.stderr.lines().any(|it| it.contains(part));
+    assert!(told(&run, "pod/web   Started container app"), "{run}");
+    assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
+    // An object a file, which everybody can read and edit.
+    let mut files: Vec<String> = fs::read_dir(scene.crustlet.manifest("x").parent().unwrap())
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let expected = [
+        "persistentvolumeclaim_default_data.yaml",
+        "pod_default_web.yaml",
+        "runtimeclass_microvm.yaml",
+        "storageclass_fast.yaml",
+    ];
+    assert_eq!(files, expected);
+
+    // What has happened before isn't told again.
+    let again = scene.crustlet.cli(&["run", &all]);
+    let unchanged = lines(["unchanged"; 4]);
+    assert_told(
+        &again,
+        &unchanged.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+    assert_eq!(again.stderr, "");
+    let more = text.replace("32Mi", "64Mi");
+    let run = with_input(&scene, &["run", "-"], &more);
+    let configured = lines(["unchanged", "unchanged", "unchanged", "configured"]);
+    assert_told(
+        &run,
+        &configured.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+
+    let other = documents(&[&microvm("new"), &pod.clone().fs_group(7)]);
+    let other = file(&scene, "other.yaml", &other);
+    let told = complaint(&scene, &["run", &other]);
+    let expected = format!(
+        "{other}: Pod default/web is there, and is another; hint: only deferFSMount may become true before it starts, delete it first"
+    );
+    assert_eq!(told, expected);
+    assert!(!scene.crustlet.has("pod", "new"), "all or nothing");
+    let all = ["pod/web", "pvc/data"];
+    let _ = scene
+        .crustlet
+        .cli(&[&["delete"][..], &all].concat())
+        .success();
+    scene.assert_nothing_left(&[]);
+    scene
+        .crustlet
+        .wait("the volume to be destroyed", || scene.csi.left().is_empty());
+}
+
+#[test]
+fn it_waits_as_long_as_it_is_told_and_says_what_for() {
+    let scene = scene();
+    let pod = pod_with("web", "missing", false);
+    let web = file(&scene, "web.yaml", &pod.to_string());
+    let run = scene.crustlet.cli(&["run", &web, "--no-wait"]);
+    assert_told(&run, &["pod/web created"]);
+    assert_eq!(run.stderr, "");
+    scene.crustlet.wait_event("pod/web", "FailedMount");
+    let run = scene.crustlet.cli(&["run", &web, "--timeout=1s"]).failure();
+    let expected = "crustlet: after 1s: pod/web still waits: FailedMount: MountVolume.SetUp failed for volume \
+        \"missing\" : persistentvolumeclaim default/missing not found";
+    let last = run.stderr.lines().next_back().unwrap_or_default();
+    assert!(last.starts_with(expected), "{run}");
+    assert_eq!(
+        (run.status.code(), run.stdout.as_str()),
+        (Some(1), "pod/web unchanged\n")
+    );
+
+    // Somebody deletes it meanwhile.
+    let mut waiting = super::going::Going::start(&scene, &["run", &web]);
+    waiting.wait_for("pod/web unchanged");
+    let _ = scene
+        .crustlet
+        .cli(&["delete", "pod", "web", "--force"])
+        .success();
+    assert_eq!(waiting.wait().code(), Some(1));
+    assert!(
+        waiting
+            .text()
+            .ends_with("crustlet: pod/web failed: it was deleted\n"),
+        "{}",
+        waiting.text()
+    );
+}
+
+#[test]
+fn a_pod_that_ends_is_waited_for_until_it_has() {
+    let scene = scene();
+    let ending = |name: &str, code: u8| {
+        let pod = Pod::new(name).class(MICROVM).restart_policy("Never");
+        pod.script(&format!("echo done; exit {code}"))
+    };
+    let good = file(&scene, "good.yaml", &ending("good", 0).to_string());
+    let run = scene.crustlet.cli(&["run", &good]);
+    // It may be seen while it runs.
+    let told: Vec<&str> = run.stdout.lines().collect();
+    let ended = [
+        vec!["pod/good created", "pod/good succeeded"],
+        vec!["pod/good created", "pod/good running"],
+    ];
+    assert!(run.status.success() && ended.contains(&told), "{run}");
+    scene.crustlet.wait_pod("good", "Succeeded");
+    assert_told(
+        &scene.crustlet.cli(&["run", &good]),
+        &["pod/good unchanged", "pod/good succeeded"],
+    );
+
+    let bad = file(
+        &scene,
+        "bad.yaml",
+        &documents(&[&ending("bad", 3), &microvm("other")]),
+    );
+    let _ = scene.crustlet.cli(&["run", &bad]);
+    scene.crustlet.wait_pod("bad", "Failed");
+    let run = scene.crustlet.cli(&["run", &bad]).failure();
+    let last = run.stderr.lines().next_back();
+    assert_eq!(
+        last,
+        Some("crustlet: pod/bad failed: container app ended with exit code 3: Error"),
+        "{run}"
+    );
+    assert!(
+        run.stdout.ends_with("pod/other running\n"),
+        "the others are waited for: {run}"
+    );
+    wait_output(&scene, &["logs", "bad"], "done\n");
+}
+
+#[test]
+fn what_is_no_manifest_changes_nothing() {
+    let scene = scene();
+    for (text, told) in [
+        ("", "there is no object in it"),
+        ("---\n---\n", "there is no object in it"),
+        ("kind: [", "line 1"),
+        ("kind: Pod\n", "document 1: "),
+        (
+            "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n",
+            "document 1: v1 Node: crustlet reads no such objects; hint: it reads v1 Pod, ",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n",
+            "document 1: Pod default/a: spec.containers: it has none",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: ../a}\nspec: {containers: [{name: a}]}\n",
+            "\"../a\" is no name: lower-case letters, digits, `-` and `.`, 253 bytes at most",
+        ),
+    ] {
+        let whole = documents(&[&microvm("whole")]);
+        // One that is right doesn't come of it, either.
+        let both = if text.contains("apiVersion") {
+            format!("{text}---\n{whole}")
+        } else {
+            text.to_owned()
+        };
+        let path = file(&scene, "wrong.yaml", &both);
+        let complaint = complaint(&scene, &["run", &path]);
+        assert!(
+            complaint.starts_with(&format!("{path}: ")) && complaint.contains(told),
+            "{complaint}"
+        );
+    }
+    assert_eq!(scene.crustlet.all("pods"), Vec::<serde_json::Value>::new());
+    let missing = complaint(&scene, &["run", "/nowhere.yaml"]);
+    assert!(
+        missing.starts_with("read /nowhere.yaml: ") && missing.contains("No such file"),
+        "{missing}"
+    );
+}
