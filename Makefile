@@ -13,6 +13,7 @@ OLD     = $(CURDIR)/target/old
 TORTURE = 500
 FUZZ_TIME = 60
 N       = 2000
+PODS    = 100
 BARE    = demo test
 # The last one of before that there are nodes of: a tag, once there is one.
 FROM    = b0d0110
@@ -118,10 +119,10 @@ torture: build ## Kill whatever is done to a volume after each of its steps, and
 		$(if $(TEST),-E 'test(=$(TEST))')
 
 .PHONY: soak
-soak: build ## Let N (2000) pods live and be killed, 8 at a time: nothing is left; `make test` does 60
+soak: build ## Let N (2000) pods live and be killed, 8 at a time, and PODS (100) of a node agent's; `make test` does 60 and 10
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) $(HOST) \
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(HOST) \
 		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
 
 .PHONY: fuzz
