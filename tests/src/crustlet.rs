@@ -94,6 +94,47 @@ impl Crustlet {
         }
     }
 
+    /// Another one of the same container runtime, with all else its own, started.
+    ///
+    /// # Panics
+    ///
+    /// When its directories can't be made, or it doesn't start.
+    #[track_caller]
+    pub fn beside(&self, name: &str) -> Self {
+        let _working = Working::begin();
+        let place = self.manifests.with_file_name(name);
+        let (root, manifests, socket) =
+            (place.join("root"), place.join("manifests"), place.join("n"));
+        fs::create_dir_all(&manifests).expect("a directory of the agent's");
+        let metrics = own_address();
+        let settings = overridden(
+            &self.settings,
+            &[
+                &format!("--root-dir={}", root.display()),
+                &format!("--manifests={}", manifests.display()),
+                &format!("--listen=unix://{}", socket.display()),
+                &format!("--metrics-address={metrics}"),
+                &format!("--pod-logs-dir={}", place.join("logs").display()),
+            ],
+        );
+        let daemon = Daemon::logging_to(&place.join("log"));
+        let owned = daemon.clone();
+        let other = Self {
+            _cleanup: Cleanup::register(move || {
+                owned.kill();
+                Vec::new()
+            }),
+            daemon,
+            settings,
+            root,
+            manifests,
+            socket,
+            metrics,
+        };
+        other.spawn(other.command(&[]));
+        other
+    }
+
     /// The agent's command line, with arguments that stand for what it would be given by those names.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("crustlet"));

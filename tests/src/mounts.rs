@@ -43,6 +43,17 @@ pub fn bind(from: &Path, to: &Path) {
     mounted.unwrap_or_else(|error| panic!("bind {}: {error}", to.display()));
 }
 
+/// Takes off what is mounted at a place, which nobody uses.
+///
+/// # Panics
+///
+/// When it can't be.
+#[track_caller]
+pub fn take_off(at: &Path) {
+    let off = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
+    off.unwrap_or_else(|error| panic!("umount {}: {error}", at.display()));
+}
+
 /// Takes off what is mounted at and below a directory, the last first; what can't be is told. Of one that is in
 /// use the place is freed all the same.
 pub(crate) fn take_off_below(root: &Path) -> Vec<String> {

@@ -13,7 +13,7 @@ mod step;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
-use pods::{Ages, Pods};
+use pods::{Ages, Pods, Swept};
 use restart::Restart;
 use shown::{Look, documents};
 use step::PodDone;
@@ -52,6 +52,8 @@ pub(crate) enum Done {
     Volume(VolumeDone),
     /// A step of a pod's.
     Pod(PodDone),
+    /// What was left of a pod on the disk was removed, or not.
+    Swept(Swept),
     /// The container runtime was asked for all pods.
     Listed(Ages, Result<BTreeMap<String, Observed>, CriError>),
     /// The container runtime has said what it is called.
@@ -78,6 +80,8 @@ pub(crate) struct Agent {
     objects: Arc<Objects>,
     policy: Policy,
     claims: Claims,
+    /// When manifests are to be read again though nobody tells of a change.
+    again: Option<Instant>,
     told: Vec<SourceError>,
     pods: Pods,
     volumes: Volumes,
@@ -118,6 +122,7 @@ impl Agent {
             objects: Arc::default(),
             policy: policy.transpose()?.unwrap_or_default(),
             claims: Claims::open(&context, done.0.clone())?,
+            again: None,
             told: Vec::new(),
             volumes,
             restart,
@@ -135,7 +140,7 @@ impl Agent {
     /// Until it is dropped.
     pub(crate) async fn run(mut self) {
         // Whoever asks first is told what is written, and not that there is nothing.
-        self.load();
+        self.load(None);
         let mut manifests = watched(&self.directories);
         let mut drivers = self.context.drivers.changed();
         let mut relist = every(RELIST);
@@ -153,7 +158,7 @@ impl Agent {
             tokio::select! {
                 Some(done) = self.done.1.recv() => self.take(done),
                 Some(question) = self.questions.recv() => self.answer(question),
-                Ok(()) = manifests.changed() => self.load(),
+                Ok(()) = manifests.changed() => self.load(None),
                 Ok(()) = drivers.changed() => {
                     self.volumes.drivers_changed();
                     self.claims.drivers_changed();
@@ -165,9 +170,11 @@ impl Agent {
         }
     }
 
-    /// Reads the manifests.
-    fn load(&mut self) {
-        self.loaded = self.sources.read();
+    /// Reads the manifests; `gone` is one that was taken away here.
+    fn load(&mut self, gone: Option<&Path>) {
+        let now = Instant::now();
+        self.loaded = self.sources.read(gone, now);
+        self.again = self.loaded.again.map(|pause| now + pause);
         self.compose();
         for error in &self.loaded.errors {
             if !self.told.contains(error) {
@@ -205,6 +212,7 @@ impl Agent {
     fn take(&mut self, done: Done) {
         match done {
             Done::Volume(done) => self.volumes.take(done, self.pods.written()),
+            Done::Swept(swept) => self.pods.swept(&swept),
             Done::Pod(done) => {
                 self.pods.take(done);
                 self.pods.show(&self.runtime);
@@ -239,8 +247,8 @@ impl Agent {
     fn answer(&mut self, question: Question) {
         // Whoever asked may have hung up.
         match question {
-            Question::Load(answer) => {
-                self.load();
+            Question::Load(gone, answer) => {
+                self.load(gone.as_deref());
                 self.pods.want(&self.objects);
                 let _ = answer.send(());
             }
@@ -265,6 +273,10 @@ impl Agent {
     /// Begins what can be begun; when to look again though nothing happens.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
+        if self.again.is_some_and(|again| again <= now) {
+            self.load(None);
+        }
+        let again = self.again.map(|again| again.saturating_duration_since(now));
         let is_known = self.loaded.is_complete && self.pods.are_listed();
         let claims = self.decide_claims(is_known, now);
         let objects = Arc::clone(&self.objects);
@@ -285,16 +297,16 @@ impl Agent {
         let volumes = self
             .volumes
             .step(&objects, self.pods.written(), allowed, now);
-        let (is_removed, pods) = self
+        let (gone, pods) = self
             .pods
             .step(&self.loaded, &objects, &self.volumes, is_known);
         self.volumes.count();
-        if is_removed {
+        if let Some(gone) = gone {
             // Whoever is written there by now is another one.
-            self.load();
+            self.load(Some(&gone));
             return Some(Duration::ZERO);
         }
-        [claims, volumes, pods].into_iter().flatten().min()
+        [again, claims, volumes, pods].into_iter().flatten().min()
     }
 
     /// What is written of a claim may be all that the next step waited for.

@@ -8,7 +8,7 @@ mod logs;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crust_proto::crustlet::v1::apply_response::{Applied, applied};
 use crust_proto::crustlet::v1::event::Type;
@@ -18,7 +18,6 @@ use crust_proto::crustlet::v1::{
     ExecResponse, ListRequest, ListResponse, LogsRequest, LogsResponse,
 };
 use crust_serve::Failure;
-use crust_state::bounded;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,7 +27,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::cri::Cri;
 use crate::events::{self, Events};
 use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
-use crate::objects::{Kind, Name};
+use crate::objects::{Kind, Name, uid};
 use crate::sources::{self, Directories, Outcome, WriteError};
 
 /// What the agent is asked.
@@ -38,8 +37,8 @@ pub(crate) enum Question {
     List(Listed, oneshot::Sender<Vec<String>>),
     /// For a container of a pod: by its name, or the first.
     Container(Name, String, oneshot::Sender<Result<Container, String>>),
-    /// To read manifests now.
-    Load(oneshot::Sender<()>),
+    /// To read manifests now; with the file that was taken away.
+    Load(Option<PathBuf>, oneshot::Sender<()>),
 }
 
 /// Which objects.
@@ -107,7 +106,9 @@ impl From<WriteError> for Status {
             | WriteError::Deleted(..)
             | WriteError::Rewritten { .. }
             | WriteError::Shared { .. } => (Code::FailedPrecondition, "CONFLICT"),
-            WriteError::Text(..) | WriteError::File(_) => (Code::Internal, "WRITE"),
+            WriteError::Text(..) | WriteError::File(_) | WriteError::Uid(_) => {
+                (Code::Internal, "WRITE")
+            }
         };
         refused(code, reason, &crust_state::sentence(&error))
     }
@@ -145,21 +146,24 @@ impl Api {
         found.map_err(|message| refused(Code::NotFound, "NOT_FOUND", &message))
     }
 
-    /// Writes manifests by what is there at this moment.
+    /// Writes manifests by what is there at this moment, and the agent reads them; what was written, and which file
+    /// was taken away.
     async fn write<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&[PathBuf], &sources::Loaded) -> Result<T, WriteError> + Send + 'static,
+        write: impl FnOnce(&[PathBuf], &sources::Loaded) -> Result<(T, Option<PathBuf>), WriteError>
+        + Send
+        + 'static,
     ) -> Result<T, Status> {
         // It goes on where the caller has hung up: half of what was asked for is nothing.
         let turn = Arc::clone(&self.writing).lock_owned().await;
         let directories = self.directories.clone();
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let loaded = Directories::new(&directories).read();
+            let loaded = Directories::new(&directories).read(None, Instant::now());
             write(&directories, &loaded)
         });
-        let written = written.await.map_err(ended)??;
-        self.ask(Question::Load).await?;
+        let (written, gone) = written.await.map_err(ended)??;
+        self.ask(|answer| Question::Load(gone, answer)).await?;
         Ok(written)
     }
 }
@@ -250,7 +254,8 @@ impl Node for Api {
         let now = now();
         let applied = self.write(move |directories, loaded| {
             let first = directories.first().map_or(Path::new("/"), PathBuf::as_path);
-            sources::apply(first, loaded, &text, &now, &mut uid)
+            let applied = sources::apply(first, loaded, &text, &now, &mut uid::new);
+            applied.map(|applied| (applied, None))
         });
         let objects = applied.await?.into_iter().map(|it| Applied {
             kind: it.kind.as_str().to_owned(),
@@ -284,9 +289,9 @@ impl Node for Api {
             // A pod ends first, and whatever else its users: the agent takes their files away then.
             let is_claim = kind == Kind::PersistentVolumeClaim;
             if is_claim || (kind == Kind::Pod && !request.force) {
-                sources::delete(loaded, kind, &name, &now, grace)
+                sources::delete(loaded, kind, &name, &now, grace).map(|()| ((), None))
             } else {
-                sources::remove(loaded, kind, &name)
+                sources::remove(loaded, kind, &name).map(|gone| ((), Some(gone)))
             }
         });
         deleted.await?;
@@ -405,13 +410,4 @@ fn told(event: &events::Event) -> Event {
 /// As in `metadata.creationTimestamp`.
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
-}
-
-/// The kernel makes them, of its own randomness.
-fn uid() -> String {
-    let made = bounded::read_to_string(
-        "/proc/sys/kernel/random/uuid".as_ref(),
-        bounded::KERNELS_WORD,
-    );
-    made.unwrap_or_default().trim().to_owned()
 }

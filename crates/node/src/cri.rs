@@ -73,6 +73,11 @@ impl Cri {
         }
     }
 
+    /// Whose pods are asked for.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
     /// Asks the runtime service. Whoever doesn't wait for the answer any more takes the question back.
     async fn ask<T, F>(
         &self,
@@ -155,7 +160,7 @@ mod tests {
     async fn a_runtime_that_is_not_there_is_told_with_the_call_and_the_socket() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
-        let cri = Cri::new(&socket, "node-1");
+        let cri = Cri::new(&socket, "id-1");
         let error = cri.pods().await.unwrap_err();
         assert_eq!(
             (error.call, error.code),
@@ -176,7 +181,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let cri = Cri::new(&socket, "node-1");
+        let cri = Cri::new(&socket, "id-1");
         let error = cri.remove_sandbox("s0").await.unwrap_err();
         assert_eq!(error.code, Code::DeadlineExceeded);
         assert_eq!(error.message, "no answer within 120 s");

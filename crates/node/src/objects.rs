@@ -6,6 +6,7 @@ pub(crate) mod manifest;
 mod name;
 mod pod;
 pub(crate) mod quantity;
+pub(crate) mod uid;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

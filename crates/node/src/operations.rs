@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `stage`, `publish` | a volume on its way to a pod, and back |
 //! | `place` | directories and records |
-//! | `reconstruct`, `orphan` | what is found on the disk, and what nobody has any more |
+//! | `reconstruct`, `orphan`, `tree` | what is found on the disk, and what nobody has any more |
 //! | `runtime`, `stats` | what the runtime handler is told and asked, and the driver |
 //! | `paths` | where a container's volumes are |
 //! | `storage`, `expand` | volumes that are made, grow and are destroyed |
@@ -23,6 +23,7 @@ mod stage;
 mod stats;
 mod storage;
 mod subpath;
+mod tree;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,13 +1,17 @@
 //! The root directory, which one crustlet has, and no kubelet.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crust_state::bounded;
+use crust_state::files::{Directory, FileError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Says whose the directory is.
+use crate::objects::uid::{self, UidError, is_uid};
+
+/// Says whose the directory is. In it is the id by which the container runtime's pods are known as its.
 const LOCK: &str = "crustlet.lock";
 
 /// What a kubelet leaves in its own.
@@ -41,6 +45,24 @@ pub(crate) enum RootError {
     /// Another crustlet runs.
     #[error("--root-dir {}: another crustlet has it", .0.display())]
     Taken(PathBuf),
+    /// Somebody else could put there what root follows.
+    #[error("--root-dir: {0}")]
+    File(#[from] FileError),
+    /// The lock says something else than an id.
+    #[error(
+        "{}: {id:?} is no id; hint: the container runtime's pods have it as their label {}; put that one in, or, where there are none, remove the file",
+        path.display(),
+        crate::pods::labels::OWNER
+    )]
+    Id {
+        /// The file.
+        path: PathBuf,
+        /// What is in it.
+        id: String,
+    },
+    /// There is no id for it.
+    #[error(transparent)]
+    Uid(#[from] UidError),
     /// A call failed.
     #[error("{call} {}: {source}", path.display())]
     Call {
@@ -56,41 +78,90 @@ pub(crate) enum RootError {
 /// Held as long as the process lives.
 #[derive(Debug)]
 pub(crate) struct Root {
+    path: PathBuf,
+    id: String,
     _lock: File,
 }
 
 impl Root {
     /// Takes a directory, which is made where there is none.
     pub(crate) fn take(root: &Path) -> Result<Self, RootError> {
-        let failed = |call, path: &Path| {
-            let path = path.to_owned();
-            move |source| RootError::Call { call, path, source }
-        };
-        let lock = root.join(LOCK);
-        if !lock.try_exists().map_err(failed("stat", &lock))? {
-            let is_there = |file: &&str| root.join(file).exists();
-            if let Some(file) = KUBELETS.into_iter().find(is_there) {
-                let root = root.to_owned();
-                return Err(RootError::Kubelets { root, file });
-            }
-            let mut pods = fs::read_dir(root.join("pods"));
-            if pods.as_mut().is_ok_and(|pods| pods.next().is_some()) {
-                return Err(RootError::Others(root.to_owned()));
-            }
-        }
+        refuse_others(root)?;
         super::operations::make_directory(root).map_err(|error| RootError::Call {
             call: "mkdir",
             path: root.to_owned(),
             source: io::Error::other(error),
         })?;
-        let file = File::options().create(true).append(true).open(&lock);
-        let file = file.map_err(failed("open", &lock))?;
+        // As the kernel tells where something is mounted: without links, and without `..`.
+        let path = fs::canonicalize(root).map_err(failed("realpath", root))?;
+        Directory::open(&path)?;
+        let lock = path.join(LOCK);
+        let mut options = File::options();
+        options.create(true).append(true).read(true);
+        let file = options.open(&lock).map_err(failed("open", &lock))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _lock: file }),
-            Err(Errno::WOULDBLOCK) => Err(RootError::Taken(root.to_owned())),
-            Err(errno) => Err(failed("flock", &lock)(errno.into())),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(RootError::Taken(path)),
+            Err(errno) => return Err(failed("flock", &lock)(errno.into())),
         }
+        let id = id(&file, &lock)?;
+        Ok(Self {
+            path,
+            id,
+            _lock: file,
+        })
     }
+
+    /// Where it is, by no link.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its own, and no other's: pods are known by it, whatever the node is called, and however many crustlets ask
+    /// the same container runtime.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootError {
+    let path = path.to_owned();
+    move |source| RootError::Call { call, path, source }
+}
+
+/// A directory that no crustlet had before.
+fn refuse_others(root: &Path) -> Result<(), RootError> {
+    let lock = root.join(LOCK);
+    if lock.try_exists().map_err(failed("stat", &lock))? {
+        return Ok(());
+    }
+    let is_there = |file: &&str| root.join(file).exists();
+    if let Some(file) = KUBELETS.into_iter().find(is_there) {
+        let root = root.to_owned();
+        return Err(RootError::Kubelets { root, file });
+    }
+    let mut pods = fs::read_dir(root.join("pods"));
+    if pods.as_mut().is_ok_and(|pods| pods.next().is_some()) {
+        return Err(RootError::Others(root.to_owned()));
+    }
+    Ok(())
+}
+
+/// What is in the lock; made with it, before there is any pod.
+fn id(mut file: &File, lock: &Path) -> Result<String, RootError> {
+    let read = bounded::read_open(file, bounded::KERNELS_WORD).map_err(failed("read", lock))?;
+    let there = String::from_utf8_lossy(&read).trim().to_owned();
+    if is_uid(&there) {
+        return Ok(there);
+    }
+    if !there.is_empty() {
+        let path = lock.to_owned();
+        return Err(RootError::Id { path, id: there });
+    }
+    let made = uid::new()?;
+    writeln!(file, "{made}").map_err(failed("write", lock))?;
+    file.sync_all().map_err(failed("fsync", lock))?;
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -105,8 +176,48 @@ mod tests {
         let second = Root::take(&root).unwrap_err();
         assert!(matches!(second, RootError::Taken(_)), "{second}");
         fs::create_dir_all(root.join("pods/uid")).unwrap();
+        let id = first.id().to_owned();
         drop(first);
-        Root::take(&root).expect("its own pods");
+        let again = Root::take(&root).expect("its own pods");
+        assert_eq!(again.id(), id, "by which its pods are known");
+        let other = Root::take(&place.path().join("other")).unwrap();
+        assert_ne!(other.id(), id);
+    }
+
+    #[test]
+    fn what_is_no_id_is_no_new_one() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join(LOCK), "node-1\n").unwrap();
+        let error = Root::take(place.path()).unwrap_err();
+        assert!(matches!(error, RootError::Id { .. }), "{error}");
+        fs::write(place.path().join(LOCK), "").unwrap();
+        Root::take(place.path()).expect("written before there was a pod");
+    }
+
+    #[test]
+    fn it_is_known_by_the_path_that_the_kernel_tells() {
+        let place = tempfile::tempdir().unwrap();
+        let real = place.path().canonicalize().unwrap().join("real");
+        fs::create_dir_all(real.join("below")).unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        for way in [link.clone(), real.join("below/..")] {
+            assert_eq!(Root::take(&way).unwrap().path(), real);
+        }
+        let missing = link.join("missing");
+        assert_eq!(Root::take(&missing).unwrap().path(), real.join("missing"));
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Root::take(&root).unwrap_err().to_string();
+        assert!(error.starts_with("--root-dir: "), "{error}");
+        assert!(error.contains("only root may"), "{error}");
     }
 
     #[test]

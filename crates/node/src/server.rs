@@ -43,10 +43,11 @@ static DAEMON: Daemon = Daemon {
 };
 
 /// Serves until SIGTERM or SIGINT. Pods and volumes stay as they are: the next one finds them.
-pub(crate) async fn serve(settings: Settings) -> Result<()> {
+pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     // Before anybody can call: whoever is answered may send one.
     let mut signals = Signals::new()?;
-    let _root = Root::take(&settings.root_dir)?;
+    let root = Root::take(&settings.root_dir)?;
+    root.path().clone_into(&mut settings.root_dir);
     let node: Arc<str> = settings.node_name().into();
     let metrics = Arc::new(Metrics::new());
     let drivers = Drivers::new(&settings.csi, Arc::clone(&metrics));
@@ -59,7 +60,7 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     };
     // Its own directory is there from the start; others' come when they come.
     crate::operations::make_directory(&settings.root_dir.join(MANIFESTS))?;
-    let cri = Cri::new(&settings.container_runtime_endpoint, &node);
+    let cri = Cri::new(&settings.container_runtime_endpoint, root.id());
     let (questions, asked) = mpsc::unbounded_channel();
     let api = Api::new(
         settings.manifests(),

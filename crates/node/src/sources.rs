@@ -1,19 +1,19 @@
 //! Directories of manifests: what is wanted, as kubelet's static pods are.
 
+mod file;
 mod write;
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use crust_state::bounded;
-
-use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name, Objects};
+
+use file::Known;
 
 pub(crate) use write::{Outcome, WriteError, apply, delete, remove, tidy};
 
@@ -53,6 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) is_complete: bool,
     /// What couldn't be used.
     pub(crate) errors: Vec<SourceError>,
+    /// When to look again, though nobody tells of a change: something is less than it was.
+    pub(crate) again: Option<Duration>,
 }
 
 /// Directories, and what was read there.
@@ -66,33 +68,9 @@ struct Directory {
     path: PathBuf,
     /// Whether it was ever read whole.
     is_known: bool,
+    /// Its device's number and its own.
+    place: Option<(u64, u64)>,
     files: BTreeMap<PathBuf, Known>,
-}
-
-/// A file.
-#[derive(Debug)]
-struct Known {
-    stamp: Option<Stamp>,
-    written: SystemTime,
-    /// As it was when it could be read last; `None` where it never could.
-    manifests: Option<Arc<[Manifest]>>,
-    error: Option<String>,
-}
-
-/// Tells one state of a file from the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp([i64; 4], u64, u64);
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        let times = [
-            metadata.mtime(),
-            metadata.mtime_nsec(),
-            metadata.ctime(),
-            metadata.ctime_nsec(),
-        ];
-        Self(times, metadata.ino(), metadata.len())
-    }
 }
 
 impl Directories {
@@ -101,6 +79,7 @@ impl Directories {
         let directory = |path: &PathBuf| Directory {
             path: path.clone(),
             is_known: false,
+            place: None,
             files: BTreeMap::new(),
         };
         Self {
@@ -108,20 +87,31 @@ impl Directories {
         }
     }
 
-    /// What is there now. A file that can't be read any more counts as it was: whoever wrote it half will write
-    /// it whole, and no pod is ended meanwhile.
-    pub(crate) fn read(&mut self) -> Loaded {
+    /// What is there now; `gone` is a file that was taken away here.
+    ///
+    /// A file that can't be read any more counts as it was: whoever wrote it half will write it whole, and no pod is
+    /// ended meanwhile. So does one that is gone, empty, or has lost an object, until it has stayed so for a moment:
+    /// editors write that way.
+    pub(crate) fn read(&mut self, gone: Option<&Path>, now: Instant) -> Loaded {
         let mut loaded = Loaded::default();
         for directory in &mut self.directories {
-            directory.read(&mut loaded.errors);
+            if let Some(gone) = gone {
+                directory.files.remove(gone);
+            }
+            directory.read(&mut loaded, now);
         }
         loaded.is_complete = self.directories.iter().all(|it| it.is_known);
         let mut objects = Objects::default();
-        for (path, known) in self.directories.iter().flat_map(|it| &it.files) {
-            let manifests = known.manifests.iter().flat_map(|it| it.iter());
-            for manifest in manifests {
+        let files = self.directories.iter().flat_map(|it| &it.files);
+        let (doubted, sure): (Vec<_>, Vec<_>) = files.partition(|(_, known)| known.is_doubted());
+        for (path, known) in sure.into_iter().chain(doubted) {
+            for manifest in known.manifests() {
                 let key = (manifest.kind, manifest.name.clone());
                 if let Some(origin) = loaded.origins.get(&key) {
+                    // It was moved from the one to the other.
+                    if known.is_doubted() {
+                        continue;
+                    }
                     let (kind, name, other) = (key.0, key.1, origin.path.display());
                     let reason = format!("{kind} {name} is in {other} too, and that counts");
                     loaded.errors.push(error(path, reason));
@@ -129,8 +119,8 @@ impl Directories {
                 }
                 let origin = Origin {
                     path: path.clone(),
-                    is_alone: known.manifests.as_ref().is_some_and(|it| it.len() == 1),
-                    written: known.written,
+                    is_alone: known.manifests().len() == 1,
+                    written: known.written(),
                 };
                 loaded.origins.insert(key, origin);
                 objects.insert(manifest.clone());
@@ -142,53 +132,38 @@ impl Directories {
 }
 
 impl Directory {
-    fn read(&mut self, errors: &mut Vec<SourceError>) {
-        let names = match list(&self.path) {
+    fn read(&mut self, loaded: &mut Loaded, now: Instant) {
+        let names = match self.names() {
             Ok(names) => names,
             // Those that were known still count: a directory that is gone was replaced, or unmounted.
-            Err(failed) => return errors.push(error(&self.path, failed.to_string())),
+            Err(reason) => return loaded.errors.push(error(&self.path, reason)),
         };
-        self.files.retain(|path, _| names.contains(path));
         for path in names {
-            let known = self.files.entry(path.clone()).or_insert(Known {
-                stamp: None,
-                written: SystemTime::UNIX_EPOCH,
-                manifests: None,
-                error: None,
-            });
-            match fs::symlink_metadata(&path) {
-                // It has gone since.
-                Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
-                    self.files.remove(&path);
-                    continue;
-                }
-                Err(failed) => known.error = Some(failed.to_string()),
-                Ok(it) if !it.is_file() => {
-                    known.error = Some("it is no regular file".to_owned());
-                }
-                Ok(it) if known.stamp == Some(Stamp::of(&it)) => {}
-                Ok(it) => known.take(&path, &it),
-            }
-            if let Some(reason) = &known.error {
-                errors.push(error(&path, reason.clone()));
-            }
+            self.files.entry(path).or_default();
         }
-        self.is_known |= self.files.values().all(|it| it.manifests.is_some());
+        let mut again = loaded.again;
+        self.files.retain(|path, known| {
+            let pause = known.look(path, now);
+            again = [again, pause].into_iter().flatten().min();
+            if let Some(reason) = known.error() {
+                loaded.errors.push(error(path, reason.to_owned()));
+            }
+            !known.is_gone()
+        });
+        loaded.again = again;
+        self.is_known |= self.files.values().all(Known::was_read);
     }
-}
 
-impl Known {
-    fn take(&mut self, path: &Path, metadata: &Metadata) {
-        let read = bounded::read_to_string(path, LARGEST).map_err(|error| error.to_string());
-        match read.and_then(|text| manifest::read(&text).map_err(|error| error.to_string())) {
-            Ok(manifests) => {
-                self.manifests = Some(manifests.into());
-                self.error = None;
-            }
-            Err(reason) => self.error = Some(reason),
+    fn names(&mut self) -> Result<Vec<PathBuf>, String> {
+        let listed = list(&self.path).map_err(|failed| failed.to_string())?;
+        let place = fs::metadata(&self.path).map_err(|failed| failed.to_string())?;
+        let place = (place.dev(), place.ino());
+        let is_other = self.place.is_some_and(|before| before != place);
+        if is_other && listed.is_empty() && !self.files.is_empty() {
+            return Err("it is another directory than before, with nothing in it, and what was there still counts; hint: is something to be mounted there? Delete what is not wanted any more by `crustlet delete`, or restart crustlet".to_owned());
         }
-        self.stamp = Some(Stamp::of(metadata));
-        self.written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        self.place = Some(place);
+        Ok(listed)
     }
 }
 

@@ -30,12 +30,8 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// One on a node.
-    pub(crate) fn new(cri: Cri, events: Events, node: Node) -> Self {
-        Self {
-            cri,
-            events,
-            node: Arc::new(node),
-        }
+    pub(crate) fn new(cri: Cri, events: Events, node: Arc<Node>) -> Self {
+        Self { cri, events, node }
     }
 
     /// Makes a pod's sandbox; its id.

@@ -8,6 +8,7 @@ mod gates;
 mod groups;
 mod lives;
 mod modes;
+mod owners;
 mod scene;
 mod stories;
 mod volumes;

@@ -1,8 +1,10 @@
 //! Pods: which there are, and the next step of each.
 
 mod known;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,16 +15,15 @@ use super::step::{Begun, PodDone, begin};
 use super::volumes::Volumes;
 use crate::api::Container;
 use crate::cri::{Cri, CriError};
-use crate::objects::{Kind, Name, Objects, Pod};
-use crate::operations::{self, Context, Telling};
+use crate::objects::{Name, Objects, Pod};
+use crate::operations::{Context, Telling};
 use crate::pods::config::{self, Node};
 use crate::pods::decide::{Next, Wanted, next};
-use crate::pods::failures::Failure;
 use crate::pods::observed::{Container as Observable, Observed};
 use crate::pods::status::{Look, status};
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
-use crate::sources::{self, Loaded, WriteError};
+use crate::sources::Loaded;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::worker::Worker;
@@ -30,6 +31,7 @@ use crate::worker::Worker;
 use known::At;
 
 pub(crate) use known::Known;
+pub(crate) use sweep::Swept;
 
 /// All pods of the node.
 #[derive(Debug)]
@@ -60,9 +62,10 @@ impl Pods {
         cri: Cri,
         done: mpsc::UnboundedSender<Done>,
     ) -> Self {
+        let node = Arc::new(Node::of(settings, cri.owner()));
         Self {
-            worker: Worker::new(cri.clone(), context.events.clone(), Node::of(settings)),
-            node: Arc::new(Node::of(settings)),
+            worker: Worker::new(cri.clone(), context.events.clone(), Arc::clone(&node)),
+            node,
             context: context.clone(),
             cri,
             done,
@@ -224,17 +227,17 @@ impl Pods {
         }
     }
 
-    /// Begins what can be begun. Whether a manifest was taken away: what is written has to be read anew then. When to
-    /// look again though nothing happens.
+    /// Begins what can be begun. The manifest that was taken away, if one was: what is written has to be read anew
+    /// then. When to look again though nothing happens.
     pub(crate) fn step(
         &mut self,
         loaded: &Loaded,
         objects: &Arc<Objects>,
         volumes: &Volumes,
         is_known: bool,
-    ) -> (bool, Option<Duration>) {
+    ) -> (Option<PathBuf>, Option<Duration>) {
         if !self.is_listed {
-            return (false, None);
+            return (None, None);
         }
         let (now, clock) = (SystemTime::now(), Instant::now());
         let mut pause: Option<Duration> = None;
@@ -300,65 +303,14 @@ impl Pods {
             }
             pause = [pause, wait].into_iter().flatten().min();
         }
-        let mut is_removed = false;
         for uid in ended {
-            is_removed |= self.finish(loaded, &uid, clock);
+            self.sweep(&uid);
         }
-        (is_removed, pause)
-    }
-
-    /// Nothing is left of a pod but its logs, its directory, and its manifest where that says that it is to end. Whether
-    /// that was taken away.
-    fn finish(&mut self, loaded: &Loaded, uid: &str, now: Instant) -> bool {
-        let Some(known) = self.all.get_mut(uid) else {
-            return false;
-        };
-        // The directory is the last by which an agent that is started knows of it.
-        let logs = self.worker.remove_logs(uid);
-        let removed = logs
-            .map_err(|error| crust_state::sentence(&error))
-            .and_then(|()| {
-                let removed = operations::remove_pod(&self.context.layout, uid);
-                removed.map_err(|error| crust_state::sentence(&error))
-            });
-        if let Err(message) = removed {
-            let regarding = known.regarding(uid);
-            let events = &self.context.events;
-            events.warning(regarding, "FailedCleanup", message.clone());
-            let failure = Failure {
-                reason: "FailedCleanup",
-                message,
-                is_pull: false,
-            };
-            known.failures.fail(Subject::End, failure, now);
-            self.swept();
-            return false;
-        }
-        known.failures.succeed(&Subject::End);
-        if known.is_written && !known.is_deleted {
-            // It is wanted again, or another one by its uid.
-            *known = Known::default();
-            self.swept();
-            return false;
-        }
-        let name = known.name().filter(|_| known.is_written);
-        if let Some(name) = &name
-            && let Err(error) = sources::remove(loaded, Kind::Pod, name)
-        {
-            let is_told = matches!(error, WriteError::Shared { .. });
-            match known.pod.as_deref().filter(|_| is_told) {
-                Some(pod) if !std::mem::replace(&mut known.is_told, true) => {
-                    let events = &self.context.events;
-                    events.warning(pod, "FailedDelete", error.to_string());
-                }
-                Some(_) => {}
-                None => tracing::warn!("{}", crust_state::sentence(&error)),
-            }
-            return false;
-        }
-        self.all.remove(uid);
-        self.swept();
-        name.is_some()
+        let is_over = |(uid, known): (&String, &Known)| (known.at == At::Over).then(|| uid.clone());
+        let over: Vec<String> = self.all.iter().filter_map(is_over).collect();
+        // One at a time: what is written is another after each.
+        let gone = over.iter().find_map(|uid| self.finish(loaded, uid));
+        (gone, pause)
     }
 
     /// The runtime handler that has a pod's volume mounted, where it was told to (KEP-2857's earlier draft).
@@ -404,11 +356,5 @@ impl Pods {
             log: log(latest),
             previous_log: observed.and_then(|it| it.before(latest)).map(log),
         })
-    }
-
-    fn swept(&self) {
-        let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
-        let stuck = self.all.values().filter(is_stuck).count();
-        self.context.metrics.orphans_swept(stuck);
     }
 }

@@ -1,23 +1,19 @@
 //! Records on the disk: a file each below the root directory, the object's own JSON.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crust_state::bounded;
 use crust_state::files::{Directory, FileError};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Records, Write};
 use crate::objects::manifest::{self, DocumentError};
+use crate::objects::uid::{self, UidError};
 use crate::objects::{Kind, Name};
 
 /// Below the root directory.
 const DIRECTORY: &str = "crustlet/claims";
-
-/// Where the kernel gives uids.
-const UUID: &str = "/proc/sys/kernel/random/uuid";
 
 /// A record can't be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +30,8 @@ pub(crate) enum StoreError {
         reason: String,
     },
     /// The kernel gives none.
-    #[error("read {UUID}: {0}")]
-    Uuid(#[source] io::Error),
+    #[error(transparent)]
+    Uid(#[from] UidError),
 }
 
 /// Why none is passed over.
@@ -88,9 +84,8 @@ impl Store {
 
     /// Has it on the disk when it returns; what is there already isn't written.
     pub(crate) fn write(&mut self, write: &Write) -> Result<(), StoreError> {
-        let uid = bounded::read_to_string(Path::new(UUID), bounded::KERNELS_WORD);
-        let uid = uid.map_err(StoreError::Uuid)?;
-        let uid = || uid.trim().to_owned();
+        let uid = uid::new()?;
+        let uid = || uid;
         let now = || humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let Some(record) = self.records.next(write, uid, now) else {
             return Ok(());

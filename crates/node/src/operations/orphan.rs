@@ -6,7 +6,7 @@ use crust_mount::mountinfo;
 use rustix::io::Errno;
 
 use super::place::gone;
-use super::{OperationError, subpath};
+use super::{OperationError, subpath, tree};
 use crate::volumes::layout::Layout;
 
 /// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
@@ -27,7 +27,7 @@ pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationErro
     let csi = layout.csi_volumes(uid);
     gone("rmdir", &csi, fs::remove_dir(&csi))?;
     let empty_dirs = layout.empty_dirs(uid);
-    gone("rm -r", &empty_dirs, fs::remove_dir_all(&empty_dirs))?;
+    tree::remove(&empty_dirs)?;
     let volumes = layout.volumes(uid);
     for directory in [&volumes, &pod] {
         gone("rmdir", directory, fs::remove_dir(directory))?;

@@ -79,6 +79,8 @@ pub(crate) enum ConfigError {
 pub(crate) struct Node {
     /// What it is called.
     pub(crate) name: String,
+    /// The id by which its pods are known.
+    pub(crate) owner: String,
     /// Where containers' logs are.
     pub(crate) logs: PathBuf,
     /// That of all pods; empty is the runtime's choice.
@@ -89,11 +91,12 @@ pub(crate) struct Node {
 
 impl Node {
     /// This one.
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings, owner: &str) -> Self {
         let system = rustix::system::sysinfo();
         let unit = u64::from(system.mem_unit);
         Self {
             name: settings.node_name(),
+            owner: owner.to_owned(),
             logs: settings.pod_logs_dir(),
             cgroup_parent: settings.cgroup_root.clone(),
             memory: system.totalram.saturating_mul(unit),

@@ -8,8 +8,10 @@ pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 /// kubelet's: the container's name in the pod.
 pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// The node's name of the crustlet that made it. A kubelet's pods in the same runtime have none.
+/// The id of the crustlet that made it, which is its root directory's. A kubelet's pods in the same runtime have none.
 pub(crate) const OWNER: &str = "dev.crust.crustlet";
+/// What that one called its node: for people.
+pub(crate) const NODE: &str = "dev.crust.crustlet/node";
 
 /// Of a sandbox, in seconds: what the pod's containers are given to end, whose manifest may be gone by then.
 pub(crate) const GRACE: &str = "dev.crust.crustlet/grace";

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::write::Outcome;
 use super::{Directories, Loaded, apply, delete, remove};
@@ -12,7 +13,7 @@ const CLAIM: &str =
     "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n";
 
 fn loaded(directory: &Path) -> Loaded {
-    Directories::new(&[directory.to_owned()]).read()
+    Directories::new(&[directory.to_owned()]).read(None, Instant::now())
 }
 
 fn web() -> Name {
@@ -25,17 +26,20 @@ fn all_is_known_once_every_directory_was_read_whole() {
     let late = place.path().join("late");
     fs::write(place.path().join("pod.yaml"), POD).unwrap();
     let mut directories = Directories::new(&[place.path().to_owned(), late.clone()]);
-    let read = directories.read();
+    let read = directories.read(None, Instant::now());
     assert!(!read.is_complete && read.objects.pods.contains_key(&web()));
     assert!(read.errors[0].to_string().contains("late"));
     fs::create_dir(&late).unwrap();
     fs::write(late.join("claim.yaml"), "kind: [").unwrap();
-    assert!(!directories.read().is_complete, "what is in it isn't known");
+    assert!(
+        !directories.read(None, Instant::now()).is_complete,
+        "what is in it isn't known"
+    );
     fs::write(late.join("claim.yaml"), CLAIM).unwrap();
-    let read = directories.read();
+    let read = directories.read(None, Instant::now());
     assert!(read.is_complete && read.objects.claims.len() == 1);
     fs::remove_dir_all(&late).unwrap();
-    let read = directories.read();
+    let read = directories.read(None, Instant::now());
     assert!(read.is_complete, "it stays so");
     assert_eq!(read.objects.claims.len(), 1, "and nothing is taken back");
 }
@@ -46,17 +50,94 @@ fn a_file_that_is_half_written_counts_as_it_was() {
     let file = place.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
     let mut directories = Directories::new(&[place.path().to_owned()]);
-    directories.read();
+    directories.read(None, Instant::now());
     fs::write(&file, &POD[..60]).unwrap();
     for _ in 0..2 {
-        let read = directories.read();
+        let read = directories.read(None, Instant::now());
         assert!(read.objects.pods.contains_key(&web()));
         assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
         assert_eq!(read.errors[0].path, file);
     }
     fs::remove_file(&file).unwrap();
-    let read = directories.read();
+    let read = directories.read(Some(&file), Instant::now());
     assert!(read.objects.pods.is_empty() && read.errors.is_empty());
+}
+
+/// `open(O_TRUNC)`, and `write` a moment later; or `rename` to a backup's name and a new file.
+#[test]
+fn what_is_less_than_it_was_counts_once_it_has_stayed_so() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("pod.yaml");
+    let both = format!("{POD}---\n{CLAIM}");
+    let mut directories = Directories::new(&[place.path().to_owned()]);
+    let begun = Instant::now();
+    let mut look = |milliseconds: u64| {
+        let read = directories.read(None, begun + Duration::from_millis(milliseconds));
+        let there = (read.objects.pods.len(), read.objects.claims.len());
+        (there, read.again.is_some(), read.is_complete)
+    };
+    fs::write(&file, "").unwrap();
+    assert_eq!(look(0), ((0, 0), true, false), "it may be written yet");
+    fs::write(&file, &both).unwrap();
+    assert_eq!(look(100), ((1, 1), false, true));
+    for (less, left) in [("", (0, 0)), (POD, (1, 0))] {
+        fs::write(&file, less).unwrap();
+        assert_eq!(look(200), ((1, 1), true, true));
+        assert_eq!(look(699), ((1, 1), true, true));
+        assert_eq!(look(700), (left, false, true));
+        fs::write(&file, &both).unwrap();
+        assert_eq!(look(800), ((1, 1), false, true));
+    }
+    // Each change begins anew.
+    fs::write(&file, "").unwrap();
+    look(2000);
+    fs::write(&file, "# none\n").unwrap();
+    assert_eq!(look(2400), ((1, 1), true, true));
+    assert_eq!(look(2600), ((1, 1), true, true));
+    fs::remove_file(&file).unwrap();
+    assert_eq!(look(2800), ((1, 1), true, true));
+    fs::write(&file, &both).unwrap();
+    assert_eq!(look(3200), ((1, 1), false, true));
+    fs::remove_file(&file).unwrap();
+    assert_eq!(look(3300), ((1, 1), true, true));
+    assert_eq!(look(3800), ((0, 0), false, true));
+}
+
+#[test]
+fn what_moved_to_another_file_is_there_once() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (place.path().join("a.yaml"), place.path().join("b.yaml"));
+    fs::write(&one, POD).unwrap();
+    let mut directories = Directories::new(&[place.path().to_owned()]);
+    directories.read(None, Instant::now());
+    fs::rename(&one, &other).unwrap();
+    let read = directories.read(None, Instant::now());
+    assert!(read.errors.is_empty(), "{:?}", read.errors);
+    assert_eq!(read.origins[&(Kind::Pod, web())].path, other);
+}
+
+/// What was mounted there was unmounted.
+#[test]
+fn another_directory_with_nothing_in_it_takes_nothing_back() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("manifests");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("pod.yaml"), POD).unwrap();
+    let mut directories = Directories::new(std::slice::from_ref(&directory));
+    directories.read(None, Instant::now());
+    fs::rename(&directory, place.path().join("aside")).unwrap();
+    fs::create_dir(&directory).unwrap();
+    let later = Instant::now() + Duration::from_secs(60);
+    for now in [Instant::now(), later] {
+        let read = directories.read(None, now);
+        assert!(read.objects.pods.contains_key(&web()));
+        assert!(read.errors[0].reason.contains("another directory"));
+    }
+    fs::write(directory.join("claim.yaml"), CLAIM).unwrap();
+    directories.read(None, later);
+    let read = directories.read(None, later + Duration::from_secs(1));
+    assert_eq!((read.objects.pods.len(), read.objects.claims.len()), (0, 1));
+    assert!(read.errors.is_empty(), "{:?}", read.errors);
 }
 
 #[test]
@@ -78,7 +159,7 @@ fn only_manifests_by_their_names_are_read_and_an_object_once() {
 }
 
 fn applied(directory: &Path, text: &str) -> Result<Vec<Outcome>, String> {
-    let mut uid = || "given".to_owned();
+    let mut uid = || Ok("given".to_owned());
     let now = "2026-01-01T00:00:00Z";
     let applied = apply(directory, &loaded(directory), text, now, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
@@ -158,7 +239,7 @@ fn a_file_of_several_objects_is_its_authors_to_change() {
     let read = loaded(place.path());
     let told = [
         delete(&read, Kind::Pod, &web(), "2026-01-01T00:00:00Z", None),
-        remove(&read, Kind::Pod, &web()),
+        remove(&read, Kind::Pod, &web()).map(drop),
     ];
     for refused in told {
         let refused = refused.unwrap_err().to_string();

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{LARGEST, Loaded, Origin};
 use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Object};
+use crate::objects::uid::UidError;
 use crate::objects::{Kind, Name};
 
 /// A manifest can't be written or taken away.
@@ -56,6 +57,9 @@ pub(crate) enum WriteError {
     /// It can't be turned into a text.
     #[error("{0} {1}: {2}")]
     Text(Kind, Name, String),
+    /// The kernel gives none.
+    #[error(transparent)]
+    Uid(#[from] UidError),
     /// The file.
     #[error(transparent)]
     File(#[from] FileError),
@@ -97,7 +101,7 @@ pub(crate) fn apply(
     loaded: &Loaded,
     text: &str,
     now: &str,
-    uid: &mut dyn FnMut() -> String,
+    uid: &mut dyn FnMut() -> Result<String, UidError>,
 ) -> Result<Vec<Applied>, WriteError> {
     let manifests = manifest::read(text)?;
     if manifests.is_empty() {
@@ -120,7 +124,7 @@ fn change(
     loaded: &Loaded,
     manifest: Manifest,
     now: &str,
-    uid: &mut dyn FnMut() -> String,
+    uid: &mut dyn FnMut() -> Result<String, UidError>,
 ) -> Result<Change, WriteError> {
     let Manifest {
         kind,
@@ -153,7 +157,7 @@ fn change(
         }
     } else {
         if kind == Kind::Pod && metadata["uid"].is_null() {
-            metadata["uid"] = json!(uid());
+            metadata["uid"] = json!(uid()?);
         }
         if metadata["creationTimestamp"].is_null() {
             metadata["creationTimestamp"] = json!(now);
@@ -198,8 +202,8 @@ pub(crate) fn delete(
     write(&path, kind, name, &document)
 }
 
-/// Takes an object's file away.
-pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<(), WriteError> {
+/// Takes an object's file away; which one it was.
+pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<PathBuf, WriteError> {
     let key = (kind, name.clone());
     let origin = loaded.origins.get(&key);
     let origin = origin.ok_or_else(|| WriteError::None(kind, name.clone()))?;
@@ -217,7 +221,8 @@ pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<(), Wri
         let name = name.clone();
         return Err(WriteError::Rewritten { kind, name, path });
     }
-    Ok(directory.remove(file)?)
+    directory.remove(file)?;
+    Ok(path)
 }
 
 /// Removes from a directory what was to be a manifest when the crustlet that wrote it was killed.

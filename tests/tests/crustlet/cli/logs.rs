@@ -7,9 +7,15 @@ use crate::scene::microvm;
 #[test]
 fn a_containers_words_are_told_until_it_ends() {
     let scene = scene();
-    let script = "echo one; echo two >&2; printf 'th ree'; while ! test -e /tmp/end; do sleep 0.1; done; echo; echo end";
-    let pod = microvm("web").restart_policy("Never").script(script);
+    let wait = |file: &str| format!("while ! test -e /tmp/{file}; do sleep 0.1; done");
+    let (second, end) = (wait("second"), wait("end"));
+    let script =
+        format!("echo one; {second}; echo two >&2; printf 'th ree'; {end}; echo; echo end");
+    let pod = microvm("web").restart_policy("Never").script(&script);
     scene.run(&pod);
+    // Nobody says which of two pipes is read first.
+    wait_output(&scene, &["logs", "web"], "one\n");
+    scene.sh(&pod, "touch /tmp/second");
     wait_output(&scene, &["logs", "web"], "one\ntwo\n");
     let mut following = Going::start(&scene, &["logs", "-f", "pod/web"]);
     following.wait_for("two\n");

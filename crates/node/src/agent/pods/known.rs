@@ -54,6 +54,8 @@ pub(super) enum At {
     Step,
     /// One has ended, and what there is since isn't known.
     Unseen,
+    /// Nothing is left of it but its manifest.
+    Over,
 }
 
 impl Known {

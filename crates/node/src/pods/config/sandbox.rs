@@ -59,12 +59,13 @@ pub(crate) fn sandbox(
 }
 
 /// By which what the runtime has is found again. They go before what the pod says.
-pub(super) fn pods_labels(pod: &Pod, node: &Node) -> [(String, String); 4] {
+pub(super) fn pods_labels(pod: &Pod, node: &Node) -> [(String, String); 5] {
     let labels = [
         (labels::POD_NAME, &pod.name.name),
         (labels::POD_NAMESPACE, &pod.name.namespace),
         (labels::POD_UID, &pod.uid),
-        (labels::OWNER, &node.name),
+        (labels::OWNER, &node.owner),
+        (labels::NODE, &node.name),
     ];
     labels.map(|(label, value)| (label.to_owned(), value.clone()))
 }

@@ -15,6 +15,7 @@ use crate::pods::{StartContainer, labels};
 fn node() -> Node {
     Node {
         name: "node-1".to_owned(),
+        owner: "id-1".to_owned(),
         logs: "/logs".into(),
         cgroup_parent: "/pods".to_owned(),
         memory: 1 << 30,
@@ -76,7 +77,8 @@ fn a_sandbox_is_found_again_by_what_it_is_labelled() {
         (labels::POD_NAME, "web"),
         (labels::POD_NAMESPACE, "default"),
         (labels::POD_UID, "u"),
-        (labels::OWNER, "node-1"),
+        (labels::OWNER, "id-1"),
+        (labels::NODE, "node-1"),
     ] {
         assert_eq!(config.labels[label], expected, "{label}");
     }
@@ -96,7 +98,7 @@ fn what_a_pod_says_of_itself_does_not_count_for_what_it_is() {
         panic!("{text}");
     };
     let config = sandbox(&pod, &node(), 0, at(0)).unwrap();
-    assert_eq!(config.labels[labels::OWNER], "node-1");
+    assert_eq!(config.labels[labels::OWNER], "id-1");
     assert_eq!(config.labels[labels::POD_UID], "u");
     assert_eq!(config.annotations[labels::GRACE], "30");
 }

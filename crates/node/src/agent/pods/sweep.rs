@@ -1,0 +1,108 @@
+//! What is left of a pod that nobody has any more.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::known::{At, Known};
+use super::{Done, Pods};
+use crate::objects::Kind;
+use crate::operations;
+use crate::pods::Subject;
+use crate::pods::failures::Failure;
+use crate::sources::{self, Loaded, WriteError};
+
+/// What a removal came to.
+#[derive(Debug)]
+pub(crate) struct Swept {
+    uid: String,
+    result: Result<(), String>,
+}
+
+impl Pods {
+    /// Removes a pod's logs and its directory, with what was in its `emptyDir`s: a task of its own, for that may be
+    /// much. Nobody wants anything of the pod meanwhile.
+    pub(super) fn sweep(&mut self, uid: &str) {
+        let Some(known) = self.all.get_mut(uid) else {
+            return;
+        };
+        known.at = At::Step;
+        known.age += 1;
+        known.is_ending = true;
+        let (layout, worker) = (self.context.layout.clone(), self.worker.clone());
+        let (uid, done) = (uid.to_owned(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            // The directory is the last by which an agent that is started knows of it.
+            let logs = worker.remove_logs(&uid);
+            let result = logs
+                .map_err(|error| crust_state::sentence(&error))
+                .and_then(|()| {
+                    let removed = operations::remove_pod(&layout, &uid);
+                    removed.map_err(|error| crust_state::sentence(&error))
+                });
+            // Nobody hears of it where the process ends.
+            let _ = done.send(Done::Swept(Swept { uid, result }));
+        });
+    }
+
+    /// What a removal came to.
+    pub(crate) fn swept(&mut self, swept: &Swept) {
+        let Some(known) = self.all.get_mut(&swept.uid) else {
+            return;
+        };
+        known.age += 1;
+        match &swept.result {
+            Ok(()) => {
+                known.at = At::Over;
+                known.failures.succeed(&Subject::End);
+            }
+            Err(message) => {
+                known.at = At::Rest;
+                let regarding = known.regarding(&swept.uid);
+                let events = &self.context.events;
+                events.warning(regarding, "FailedCleanup", message.clone());
+                let failure = Failure {
+                    reason: "FailedCleanup",
+                    message: message.clone(),
+                    is_pull: false,
+                };
+                known.failures.fail(Subject::End, failure, Instant::now());
+            }
+        }
+        let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
+        let stuck = self.all.values().filter(is_stuck).count();
+        self.context.metrics.orphans_swept(stuck);
+    }
+
+    /// Nothing is left of a pod but its manifest, where that says that it is to end: it is taken away; which file that
+    /// was.
+    pub(super) fn finish(&mut self, loaded: &Loaded, uid: &str) -> Option<PathBuf> {
+        let known = self.all.get_mut(uid)?;
+        if known.is_written && !known.is_deleted {
+            // It is wanted again, or another one by its uid.
+            *known = Known::default();
+            return None;
+        }
+        let Some(name) = known.name().filter(|_| known.is_written) else {
+            self.all.remove(uid);
+            return None;
+        };
+        let removed = sources::remove(loaded, Kind::Pod, &name);
+        let error = match removed {
+            Ok(gone) => {
+                self.all.remove(uid);
+                return Some(gone);
+            }
+            Err(error) => error,
+        };
+        let is_told = matches!(error, WriteError::Shared { .. });
+        match known.pod.as_deref().filter(|_| is_told) {
+            Some(pod) if !std::mem::replace(&mut known.is_told, true) => {
+                let events = &self.context.events;
+                events.warning(pod, "FailedDelete", error.to_string());
+            }
+            Some(_) => {}
+            None => tracing::warn!("{}", crust_state::sentence(&error)),
+        }
+        None
+    }
+}
