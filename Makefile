@@ -111,11 +111,11 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 
 # Of the tests that `make test` runs in part. A `'` would end the filterset.
 .PHONY: torture
-torture: build ## Kill whatever is done to a volume after each of its steps, and crust_ops at TORTURE (500) moments; TEST=, STEP= for one
+torture: build ## Kill whatever is done to a volume after each of its steps, crust_ops at TORTURE (500) moments, and crustlet at each call; TEST=, STEP= for one
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(HOST) \
-		cargo nextest run --locked --profile torture --package runcrust-tests --test csi --test interrupted --test ops \
+		cargo nextest run --locked --profile torture --package runcrust-tests --test csi --test interrupted --test ops --test restarts \
 		$(if $(TEST),-E 'test(=$(TEST))')
 
 .PHONY: soak

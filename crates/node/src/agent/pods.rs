@@ -45,6 +45,8 @@ pub(crate) struct Pods {
     all: BTreeMap<String, Known>,
     /// Those of them that are written down, or were.
     written: BTreeMap<String, Arc<Pod>>,
+    /// Those whose uids others have, which were told so.
+    waiting: BTreeSet<Name>,
     /// Whether the container runtime has said once what runs.
     is_listed: bool,
     /// Whether it couldn't be asked the last time.
@@ -71,6 +73,7 @@ impl Pods {
             done,
             all: BTreeMap::new(),
             written: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             is_listed: false,
             is_blind: false,
         }
@@ -98,19 +101,7 @@ impl Pods {
         for known in self.all.values_mut() {
             known.is_written = false;
         }
-        for pod in objects.pods.values() {
-            let known = self.all.entry(pod.uid.clone()).or_default();
-            if std::mem::replace(&mut known.is_written, true) {
-                if !std::mem::replace(&mut known.is_told, true) {
-                    let (name, uid) = (&pod.name, &pod.uid);
-                    tracing::warn!(
-                        "Pod {name}: another pod has its metadata.uid {uid}; hint: leave it out"
-                    );
-                }
-                continue;
-            }
-            known.take(pod, &self.context.events);
-        }
+        self.want_each(objects);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
@@ -119,6 +110,38 @@ impl Pods {
         self.written = written
             .filter_map(|(uid, known)| Some((uid.clone(), Arc::clone(known.pod.as_ref()?))))
             .collect();
+    }
+
+    /// One pod a uid: directories have nothing else, so whoever has them keeps them until it has ended.
+    fn want_each(&mut self, objects: &Objects) {
+        let mut uids: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in objects.pods.values() {
+            *uids.entry(&pod.uid).or_default() += 1;
+        }
+        let mut waiting = BTreeSet::new();
+        for pod in objects.pods.values() {
+            let known = self.all.entry(pod.uid.clone()).or_default();
+            let owner = known.owner();
+            // Which of two it was that ran is the container runtime's to say.
+            if owner.is_none() && uids[pod.uid.as_str()] > 1 && !self.is_listed {
+                continue;
+            }
+            if !known.is_written && owner.as_ref().is_none_or(|owner| *owner == pod.name) {
+                known.is_written = true;
+                known.take(pod, &self.context.events);
+                continue;
+            }
+            if let Some(owner) = owner.filter(|_| !self.waiting.contains(&pod.name)) {
+                let uid = &pod.uid;
+                let message = format!(
+                    "pod {owner} has its metadata.uid {uid}, and it waits for that one's end; hint: leave metadata.uid out"
+                );
+                let events = &self.context.events;
+                events.warning(pod.as_ref(), "FailedValidation", message);
+            }
+            waiting.insert(pod.name.clone());
+        }
+        self.waiting = waiting;
     }
 
     /// Whether the container runtime has said once what runs.

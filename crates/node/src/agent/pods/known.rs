@@ -106,6 +106,12 @@ impl Known {
         written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
     }
 
+    /// Who has what there is by its uid.
+    pub(super) fn owner(&self) -> Option<Name> {
+        let observed = self.observed.as_ref().map(|it| it.name.clone());
+        observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
+    }
+
     pub(super) fn regarding(&self, uid: &str) -> Regarding {
         let unknown = || Name::new("", uid);
         Regarding {
