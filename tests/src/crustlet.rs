@@ -100,6 +100,7 @@ impl Crustlet {
     ///
     /// When its directories can't be made, or it doesn't start.
     #[track_caller]
+    #[must_use]
     pub fn beside(&self, name: &str) -> Self {
         let _working = Working::begin();
         let place = self.manifests.with_file_name(name);
