@@ -5,6 +5,8 @@
 //! most one for a volume and one for a pod, which tells how it ended.
 
 mod claims;
+mod deferral;
+mod drivers;
 mod pods;
 mod restart;
 mod shown;
@@ -33,6 +35,7 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
+use drivers::Ignored;
 use pods::{Ages, Pods};
 use restart::Restart;
 use shown::{Look, documents};
@@ -79,6 +82,7 @@ pub(crate) struct Agent {
     policy: Policy,
     claims: Claims,
     told: Vec<SourceError>,
+    ignored: Ignored,
     pods: Pods,
     volumes: Volumes,
     restart: Restart,
@@ -119,6 +123,7 @@ impl Agent {
             policy: policy.transpose()?.unwrap_or_default(),
             claims: Claims::open(&context, done.0.clone())?,
             told: Vec::new(),
+            ignored: Ignored::default(),
             volumes,
             restart,
             is_listing: false,
@@ -175,6 +180,7 @@ impl Agent {
             }
         }
         self.told.clone_from(&self.loaded.errors);
+        self.ignored.tell(&self.objects, &self.context.events);
     }
 
     /// What there is: what is written, what was decided about it, and which volumes are deferred.
@@ -252,9 +258,13 @@ impl Agent {
                     records: self.claims.records(),
                     pods: &self.pods,
                     volumes: &self.volumes,
-                    layout: &self.context.layout,
+                    context: &self.context,
                 };
                 let _ = answer.send(documents(look, &listed));
+            }
+            Question::Begun(answer) => {
+                let begun = deferral::of_begun(&self.objects, &self.pods, &self.volumes);
+                let _ = answer.send(begun);
             }
             Question::Container(pod, container, answer) => {
                 let _ = answer.send(self.pods.container(&pod, &container));

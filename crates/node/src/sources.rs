@@ -1,5 +1,6 @@
 //! Directories of manifests: what is wanted, as kubelet's static pods are.
 
+mod trusted;
 mod write;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use crust_state::bounded;
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name, Objects};
 
-pub(crate) use write::{Outcome, WriteError, apply, delete, remove, tidy};
+pub(crate) use write::{Outcome, Standing, WriteError, apply, delete, remove, tidy};
 
 /// In bytes: the API server's own limit is 1.5 MiB an object.
 const LARGEST: u64 = 3 << 20;
@@ -143,6 +144,9 @@ impl Directories {
 
 impl Directory {
     fn read(&mut self, errors: &mut Vec<SourceError>) {
+        if let Err(reason) = trusted::directory(&self.path) {
+            return errors.push(error(&self.path, reason));
+        }
         let names = match list(&self.path) {
             Ok(names) => names,
             // Those that were known still count: a directory that is gone was replaced, or unmounted.
@@ -167,7 +171,10 @@ impl Directory {
                     known.error = Some("it is no regular file".to_owned());
                 }
                 Ok(it) if known.stamp == Some(Stamp::of(&it)) => {}
-                Ok(it) => known.take(&path, &it),
+                Ok(it) => match trusted::file(&path, &it) {
+                    Ok(()) => known.take(&path, &it),
+                    Err(reason) => known.error = Some(reason),
+                },
             }
             if let Some(reason) = &known.error {
                 errors.push(error(&path, reason.clone()));
