@@ -5,6 +5,8 @@
 //! most one for a volume and one for a pod, which tells how it ended.
 
 mod claims;
+mod deferral;
+mod drivers;
 mod pods;
 mod restart;
 mod shown;
@@ -33,6 +35,7 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
+use drivers::Ignored;
 use pods::{Ages, Pods, Swept};
 use restart::Restart;
 use shown::{Look, documents};
@@ -83,6 +86,7 @@ pub(crate) struct Agent {
     /// When manifests are to be read again though nobody tells of a change.
     again: Option<Instant>,
     told: Vec<SourceError>,
+    ignored: Ignored,
     pods: Pods,
     volumes: Volumes,
     restart: Restart,
@@ -124,6 +128,7 @@ impl Agent {
             claims: Claims::open(&context, done.0.clone())?,
             again: None,
             told: Vec::new(),
+            ignored: Ignored::default(),
             volumes,
             restart,
             is_listing: false,
@@ -182,6 +187,7 @@ impl Agent {
             }
         }
         self.told.clone_from(&self.loaded.errors);
+        self.ignored.tell(&self.objects, &self.context.events);
     }
 
     /// What there is: what is written, what was decided about it, and which volumes are deferred.
@@ -260,9 +266,13 @@ impl Agent {
                     records: self.claims.records(),
                     pods: &self.pods,
                     volumes: &self.volumes,
-                    layout: &self.context.layout,
+                    context: &self.context,
                 };
                 let _ = answer.send(documents(look, &listed));
+            }
+            Question::Begun(answer) => {
+                let begun = deferral::of_begun(&self.objects, &self.pods, &self.volumes);
+                let _ = answer.send(begun);
             }
             Question::Container(pod, container, answer) => {
                 let _ = answer.send(self.pods.container(&pod, &container));

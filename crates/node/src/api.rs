@@ -5,6 +5,7 @@
 
 mod logs;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::cri::Cri;
 use crate::events::{self, Events};
 use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
 use crate::objects::{Kind, Name, uid};
-use crate::sources::{self, Directories, Outcome, WriteError};
+use crate::sources::{self, Directories, Outcome, Standing, WriteError};
 
 /// What the agent is asked.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) enum Question {
     List(Listed, oneshot::Sender<Vec<String>>),
     /// For a container of a pod: by its name, or the first.
     Container(Name, String, oneshot::Sender<Result<Container, String>>),
+    /// Which volumes are deferred of the pods that were begun.
+    Begun(oneshot::Sender<BTreeMap<Name, BTreeSet<String>>>),
     /// To read manifests now; with the file that was taken away.
     Load(Option<PathBuf>, oneshot::Sender<()>),
 }
@@ -103,12 +106,15 @@ impl From<WriteError> for Status {
             }
             WriteError::None(..) => (Code::NotFound, "NOT_FOUND"),
             WriteError::Changed(_)
+            | WriteError::Begun(_)
             | WriteError::Deleted(..)
             | WriteError::Rewritten { .. }
             | WriteError::Shared { .. } => (Code::FailedPrecondition, "CONFLICT"),
-            WriteError::Text(..) | WriteError::File(_) | WriteError::Uid(_) => {
-                (Code::Internal, "WRITE")
-            }
+            WriteError::Text(..)
+            | WriteError::Uid(_)
+            | WriteError::File(_)
+            | WriteError::Untrusted(_)
+            | WriteError::Partly { .. } => (Code::Internal, "WRITE"),
         };
         refused(code, reason, &crust_state::sentence(&error))
     }
@@ -162,9 +168,13 @@ impl Api {
             let loaded = Directories::new(&directories).read(None, Instant::now());
             write(&directories, &loaded)
         });
-        let (written, gone) = written.await.map_err(ended)??;
+        let (written, gone) = match written.await.map_err(ended)? {
+            Ok((written, gone)) => (Ok(written), gone),
+            // What failed may have been done in part.
+            Err(error) => (Err(error), None),
+        };
         self.ask(|answer| Question::Load(gone, answer)).await?;
-        Ok(written)
+        Ok(written?)
     }
 }
 
@@ -251,10 +261,15 @@ impl Node for Api {
         request: Request<ApplyRequest>,
     ) -> Result<Response<ApplyResponse>, Status> {
         let text = request.into_inner().manifest;
+        let begun = self.ask(Question::Begun).await?;
         let now = now();
         let applied = self.write(move |directories, loaded| {
-            let first = directories.first().map_or(Path::new("/"), PathBuf::as_path);
-            let applied = sources::apply(first, loaded, &text, &now, &mut uid::new);
+            let directory = directories.first().map_or(Path::new("/"), PathBuf::as_path);
+            let standing = Standing {
+                loaded,
+                begun: &begun,
+            };
+            let applied = sources::apply(directory, standing, &text, &now, &mut uid::new);
             applied.map(|applied| (applied, None))
         });
         let objects = applied.await?.into_iter().map(|it| Applied {
@@ -284,17 +299,32 @@ impl Node for Api {
         if grace.is_some_and(|grace| grace < 0) {
             return Err(invalid("grace_period_seconds is less than 0"));
         }
-        let now = now();
-        let deleted = self.write(move |_, loaded| {
-            // A pod ends first, and whatever else its users: the agent takes their files away then.
-            let is_claim = kind == Kind::PersistentVolumeClaim;
-            if is_claim || (kind == Kind::Pod && !request.force) {
+        let is_forced = request.force && kind == Kind::Pod;
+        if is_forced && grace.is_some_and(|grace| grace > 0) {
+            return Err(invalid(
+                "force leaves a pod no time, and grace_period_seconds is more than 0",
+            ));
+        }
+        // A pod ends first, and whatever else its users: the agent takes their files away then.
+        let ends = matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim);
+        if ends {
+            let grace = if is_forced { Some(0) } else { grace };
+            let (name, now) = (name.clone(), now());
+            let deleted = self.write(move |_, loaded| {
                 sources::delete(loaded, kind, &name, &now, grace).map(|()| ((), None))
-            } else {
-                sources::remove(loaded, kind, &name).map(|gone| ((), Some(gone)))
-            }
-        });
-        deleted.await?;
+            });
+            deleted.await?;
+        }
+        if is_forced || !ends {
+            let removed = self.write(
+                move |_, loaded| match sources::remove(loaded, kind, &name) {
+                    // The pod has ended since, and its file has gone with it.
+                    Err(WriteError::None(..)) if is_forced => Ok(((), None)),
+                    removed => removed.map(|gone| ((), Some(gone))),
+                },
+            );
+            removed.await?;
+        }
         Ok(Response::new(DeleteResponse {}))
     }
 

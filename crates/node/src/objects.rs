@@ -2,6 +2,7 @@
 //!
 //! The types are Kubernetes' own, with the fields that the KEPs add beside them.
 
+mod culprit;
 pub(crate) mod manifest;
 mod name;
 mod pod;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use crust_serve::log::LogLevel;
 
-use crate::objects::manifest::is_name;
+use crate::objects::manifest::{is_driver, is_name};
 
 pub(crate) use gates::Gates;
 
@@ -115,7 +115,7 @@ fn driver(text: &str) -> Result<(String, PathBuf), String> {
     let (name, path) = text
         .split_once('=')
         .ok_or("it has to be NAME=unix:///PATH")?;
-    if !is_name(&name.to_ascii_lowercase()) {
+    if !is_driver(name) {
         return Err(format!("{name:?} is no driver's name"));
     }
     Ok((name.to_owned(), socket(path)?))
@@ -184,6 +184,7 @@ mod tests {
             ("--metrics-address=x", "127.0.0.1:10248"),
             ("--csi=/run/csi.sock", "NAME=unix:///PATH"),
             ("--csi=../x=/run/csi.sock", "is no driver's name"),
+            ("--csi=volumeDevices=/run/csi.sock", "is no driver's name"),
             ("--csi=a=csi.sock", "no socket's absolute path"),
             ("--root-dir=r", "it isn't an absolute path"),
             ("--node-name=A_B", "a domain's name"),

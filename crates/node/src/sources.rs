@@ -1,6 +1,7 @@
 //! Directories of manifests: what is wanted, as kubelet's static pods are.
 
 mod file;
+mod trusted;
 mod write;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use crate::objects::{Kind, Name, Objects};
 
 use file::Known;
 
-pub(crate) use write::{Outcome, WriteError, apply, delete, remove, tidy};
+pub(crate) use write::{Outcome, Standing, WriteError, apply, delete, remove, tidy};
 
 /// In bytes: the API server's own limit is 1.5 MiB an object.
 const LARGEST: u64 = 3 << 20;
@@ -155,6 +156,7 @@ impl Directory {
     }
 
     fn names(&mut self) -> Result<Vec<PathBuf>, String> {
+        trusted::directory(&self.path)?;
         let listed = list(&self.path).map_err(|failed| failed.to_string())?;
         let place = fs::metadata(&self.path).map_err(|failed| failed.to_string())?;
         let place = (place.dev(), place.ino());

@@ -29,10 +29,11 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
         }
     }
     let causes = without_the_middle(causes);
-    if hints.is_empty() {
-        causes
-    } else {
-        format!("{causes}; {HINT}{hints}")
+    match hints.as_str() {
+        "" => causes,
+        // A question has its end.
+        hints if causes.ends_with('?') => format!("{causes} {HINT}{hints}"),
+        hints => format!("{causes}; {HINT}{hints}"),
     }
 }
 

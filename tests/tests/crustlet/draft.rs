@@ -160,4 +160,57 @@ on_each_delegate! {
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
     }
+
+    /// Nor is what the driver has mounted left to the runtime since.
+    fn after_a_restart_the_driver_is_asked_as_before(delegate: Delegate) {
+        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
+        let scene = Scene::of(delegate, &setup, &StorageClass::new(CLASS), with_socket);
+        let data = scene.claim("data", "ext4");
+        let pod = microvm("web").claim("data").mount("data", "/data");
+        scene.run(&pod);
+        scene.assert_plain(&pod, &data);
+        scene.crustlet.kill();
+        scene.relay.forget();
+        scene.apply("classes", &[&permitted(), &with_socket(&scene)]);
+        scene.crustlet.spawn(scene.crustlet.command(&[]));
+        scene.wait_stats(&data, &pod, "/data");
+        assert_eq!(one_publication(&scene).runtime_supported_filesystems, Vec::<String>::new());
+        scene.assert_plain(&pod, &data);
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+    }
+
+    /// What was left to the runtime stays with it, whatever the class says by then.
+    fn after_a_restart_the_runtime_is_asked_as_before(delegate: Delegate) {
+        const MORE: i64 = 64 << 20;
+        let scene = scene(delegate, "", &[]);
+        let data = scene.claim("data", "xfs");
+        let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
+        scene.run(&pod);
+        assert_in_the_sandbox(&scene, &pod, &data);
+        let recorded = || scene.crustlet.data(&pod.uid(), &data.pv)["runtimeAssistedMount"].take();
+        assert_eq!(recorded(), "true");
+        scene.sh(&pod, "echo kept > /data/file");
+        let container = scene.container(&pod);
+        scene.crustlet.kill();
+        scene.relay.forget();
+        scene.apply("classes", &[&StorageClass::new(CLASS), &with_socket(&scene)]);
+        scene.crustlet.spawn(scene.crustlet.command(&[]));
+
+        scene.wait_stats(&data, &pod, "/data");
+        assert!(!one_publication(&scene).runtime_supported_filesystems.is_empty());
+        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.heard();
+        assert!(asked.iter().all(|it| it.runtime_supported_stats), "{asked:?}");
+        let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
+        scene.ask_for(&data, grown);
+        scene.wait_capacity(&data, grown);
+        assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        assert!(asked.iter().all(|it| it.runtime_supports_expand), "{asked:?}");
+        assert_in_the_sandbox(&scene, &pod, &data);
+        assert_eq!(recorded(), "true");
+        assert_eq!((scene.container(&pod), scene.sh(&pod, "cat /data/file")), (container, "kept".to_owned()));
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+    }
 }

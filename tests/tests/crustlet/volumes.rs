@@ -1,7 +1,7 @@
 //! Volumes that no driver makes, and parts of volumes.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use runcrust_tests::manifests::Pod;
@@ -127,5 +127,43 @@ on_each_delegate! {
             scene.end(&wrong);
         }
         scene.assert_nothing_left(&[&data, &logs]);
+    }
+
+    /// From one run of its container to the next; each is bound anew, as what it is by then.
+    fn a_part_may_become_a_file_and_a_directory_again(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let script = "case $(cat /all/run 2>/dev/null || echo 0) in \
+            0) test -d /part; rmdir /all/x; echo file > /all/x; echo 1 > /all/run; exit 1;; \
+            1) test \"$(cat /part)\" = file; rm /all/x; mkdir /all/x; touch /all/x/inner; echo 2 > /all/run; exit 1;; \
+            esac; test -e /part/inner; exec sleep 2147483647";
+        let pod = microvm("web").volume("scratch", "emptyDir: {}").script(script);
+        let pod = pod.mount("scratch", "/all").mount_as("scratch", "/part", "subPath: x");
+        scene.run(&pod);
+        scene.crustlet.wait("the third run to go on", || {
+            let status = scene.crustlet.pod("web")["status"].take();
+            let app = &status["containerStatuses"][0];
+            app["restartCount"] == 2 && app["ready"] == true
+        });
+        assert_eq!(scene.sh(&pod, "ls /part"), "inner");
+        scene.end(&pod);
+        assert_gone(&scene, &pod);
+        scene.assert_nothing_left(&[]);
+    }
+
+    /// It is looked for where the link leads.
+    fn a_host_path_that_is_a_link_has_parts(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let at = |name: &str| scene.node.dir().join(name);
+        fs::create_dir_all(at("real/part")).unwrap();
+        fs::write(at("real/part/file"), "there").unwrap();
+        symlink("real", at("link")).unwrap();
+        let source = format!("hostPath: {{path: {}}}", utf8(&at("link")));
+        let pod = microvm("web").volume("host", &source).mount_as("host", "/part", "subPath: part");
+        scene.run(&pod);
+        assert_eq!(scene.sh(&pod, "cat /part/file"), "there");
+        scene.end(&pod);
+        assert_gone(&scene, &pod);
+        assert!(at("real/part/file").exists());
+        scene.assert_nothing_left(&[]);
     }
 }

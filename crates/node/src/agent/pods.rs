@@ -170,8 +170,7 @@ impl Pods {
 
     /// Those that the container runtime has something of, whether it runs or not.
     pub(crate) fn begun(&self) -> BTreeSet<String> {
-        let is_begun = |known: &Known| known.at != At::Rest || known.observed.is_some();
-        let begun = self.all.iter().filter(|(_, known)| is_begun(known));
+        let begun = self.all.iter().filter(|(_, known)| known.has_begun());
         begun.map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -267,6 +266,11 @@ impl Pods {
         let mut ended = Vec::new();
         for (uid, known) in &mut self.all {
             if known.at != At::Rest {
+                if let Some(end) = known.hasten() {
+                    let (worker, pod) = (self.worker.clone(), known.regarding(uid));
+                    // What came of it is told by the step that is under way.
+                    tokio::spawn(async move { worker.end(&pod, &end).await.ok() });
+                }
                 continue;
             }
             let held = known.failures.held(clock);
@@ -295,8 +299,7 @@ impl Pods {
                 Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
                 Next::Step(step) => {
                     known.is_ending |= !is_to_run;
-                    known.at = At::Step;
-                    known.age += 1;
+                    known.begin(&step);
                     let begun = Begun {
                         regarding: known.regarding(uid),
                         pod: known.pod.clone(),

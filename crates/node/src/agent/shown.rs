@@ -5,15 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use super::deferral;
 use super::pods::{Known, Pods};
 use super::volumes::Volumes;
 use crate::api::Listed;
 use crate::claims::Records;
 use crate::claims::status::document;
 use crate::objects::{Kind, Name, Objects};
+use crate::operations::Context;
 use crate::pods::Subject;
 use crate::sources::Loaded;
-use crate::volumes::layout::Layout;
 use crate::volumes::plan::Step;
 use crate::volumes::shown::{ShownMount, ShownVolume, Spec, State, Status};
 use crate::volumes::spec::VolumeId;
@@ -29,7 +30,7 @@ pub(super) struct Look<'a> {
     pub(super) records: &'a Records,
     pub(super) pods: &'a Pods,
     pub(super) volumes: &'a Volumes,
-    pub(super) layout: &'a Layout,
+    pub(super) context: &'a Context,
 }
 
 /// Documents, by their names.
@@ -99,6 +100,11 @@ fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
         {
             metadata["deletionTimestamp"] = json!(rfc3339(gone));
         }
+        document["spec"]["nodeName"] = json!(&*look.context.node);
+        if let Some(pod) = &known.pod {
+            let deferred = deferral::of(look.objects, look.volumes, pod);
+            show_deferral(&mut document, &deferred);
+        }
         let mut status = json!(known.status);
         if let Some(failure) = known.failures.of(&Subject::Sandbox) {
             status["message"] = json!(failure.message);
@@ -108,6 +114,23 @@ fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
     }
     pods.sort_by(|one, other| one.0.cmp(&other.0));
     pods
+}
+
+/// A volume says whether it is deferred: where it isn't, only if something was said.
+fn show_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
+    const FIELD: &str = "deferFSMount";
+    let volumes = document["spec"]["volumes"].as_array_mut();
+    for volume in volumes.into_iter().flatten() {
+        let is_deferred = volume["name"]
+            .as_str()
+            .is_some_and(|it| deferred.contains(it));
+        for source in ["persistentVolumeClaim", "ephemeral", "csi"] {
+            let source = volume.get_mut(source).and_then(Value::as_object_mut);
+            if let Some(source) = source.filter(|it| is_deferred || it.contains_key(FIELD)) {
+                source.insert(FIELD.to_owned(), json!(is_deferred));
+            }
+        }
+    }
 }
 
 fn volumes(look: Look<'_>) -> Vec<(Name, Value)> {
@@ -158,6 +181,7 @@ fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
                 pod: name.map(|name| name.to_string()),
                 pod_uid: (*uid).clone(),
                 target_path: look
+                    .context
                     .layout
                     .target(uid, &directory(uid))
                     .display()

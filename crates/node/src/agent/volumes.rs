@@ -199,7 +199,7 @@ impl Volumes {
                 kept.insert(key);
             }
             if let Some(step) = first.filter(|_| is_free) {
-                self.begin(objects, pods, id, step);
+                self.begin(objects, pods, id, step, allowed.begun);
             }
         }
         self.backoff.retain(|key| kept.contains(key));

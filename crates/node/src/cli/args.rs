@@ -195,7 +195,7 @@ pub(crate) struct Delete {
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) namespace: Namespace,
-    /// Forget it at once; what is left of a pod is ended afterwards
+    /// Forget it at once; what is left of a pod is ended then, without any grace
     #[arg(long)]
     pub(super) force: bool,
     /// What a pod's containers are given to end; without it, what the pod says

@@ -18,18 +18,13 @@ pub(crate) fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode
 
 /// The same, by whether the service that is asked knows them: a driver's controller tells it apart from its node.
 pub(crate) fn mode(modes: &[String], knows: bool) -> Mode {
-    let has = |mode: &str| modes.iter().any(|it| it == mode);
-    // The one that allows most, as kubelet's choice is.
-    if has("ReadWriteMany") || (has("ReadOnlyMany") && has("ReadWriteOnce")) {
-        Mode::MultiNodeMultiWriter
-    } else if has("ReadOnlyMany") {
-        Mode::MultiNodeReaderOnly
-    } else if has("ReadWriteOncePod") && knows {
-        Mode::SingleNodeSingleWriter
-    } else if has("ReadWriteOnce") && knows {
-        Mode::SingleNodeMultiWriter
-    } else {
-        Mode::SingleNodeWriter
+    // The first alone counts, and none is ReadWriteOnce: as for kubelet, which asks with one mode a call.
+    match modes.first().map(String::as_str) {
+        Some("ReadWriteMany") => Mode::MultiNodeMultiWriter,
+        Some("ReadOnlyMany") => Mode::MultiNodeReaderOnly,
+        Some("ReadWriteOncePod") if knows => Mode::SingleNodeSingleWriter,
+        _ if knows => Mode::SingleNodeMultiWriter,
+        _ => Mode::SingleNodeWriter,
     }
 }
 
@@ -194,12 +189,20 @@ mod tests {
             (&["ReadWriteOnce"], &new, Mode::SingleNodeMultiWriter),
             (&["ReadWriteOnce"], &old, Mode::SingleNodeWriter),
             (&["ReadOnlyMany"], &new, Mode::MultiNodeReaderOnly),
+            (&["ReadWriteMany"], &old, Mode::MultiNodeMultiWriter),
+            // The first of several, as kubelet has it.
             (
                 &["ReadOnlyMany", "ReadWriteOnce"],
-                &old,
-                Mode::MultiNodeMultiWriter,
+                &new,
+                Mode::MultiNodeReaderOnly,
             ),
-            (&["ReadWriteMany"], &old, Mode::MultiNodeMultiWriter),
+            (
+                &["ReadWriteOnce", "ReadWriteMany"],
+                &new,
+                Mode::SingleNodeMultiWriter,
+            ),
+            (&[], &new, Mode::SingleNodeMultiWriter),
+            (&[], &old, Mode::SingleNodeWriter),
         ];
         for (modes, capabilities, expected) in cases {
             let modes: Vec<String> = modes.iter().map(|&it| it.to_owned()).collect();

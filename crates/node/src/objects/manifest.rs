@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::culprit::culprit;
 use super::name::{Kind, Name};
 use super::{Pod, RuntimeClass, StorageClass};
 
@@ -219,7 +220,10 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
 }
 
 pub(super) fn plain<T: DeserializeOwned>(document: &Value) -> Result<T, String> {
-    T::deserialize(document).map_err(|error| error.to_string())
+    T::deserialize(document).map_err(|error| match culprit::<T>(document).as_str() {
+        "" => error.to_string(),
+        field => format!("{field}: {error}"),
+    })
 }
 
 /// RFC 1123's subdomains, which Kubernetes' names are: they become parts of paths here.
@@ -232,6 +236,14 @@ pub(crate) fn is_name(text: &str) -> bool {
             && !label.ends_with('-')
     };
     text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// What kubelet has beside drivers' directories, for raw block volumes.
+pub(crate) const BLOCK_VOLUMES: &str = "volumeDevices";
+
+/// A CSI driver's name, which becomes a part of paths too.
+pub(crate) fn is_driver(text: &str) -> bool {
+    is_name(&text.to_ascii_lowercase()) && text != BLOCK_VOLUMES
 }
 
 /// Names that are given twice where each may be there once.

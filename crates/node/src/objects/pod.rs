@@ -69,12 +69,15 @@ impl Pod {
         let ours: Ours = plain(document)?;
         let deferred = ours.spec.volumes.iter().filter(|it| it.is_deferred());
         let metadata = object.metadata;
+        let mut spec = object.spec.ok_or("it has no spec")?;
+        // It is this one's, which says so when the pod is shown.
+        spec.node_name = None;
         let uid = metadata.uid.clone().filter(|uid| !uid.is_empty());
         let pod = Self {
             name: name.clone(),
             uid: uid.unwrap_or_else(|| uid_of(name)),
             metadata,
-            spec: object.spec.ok_or("it has no spec")?,
+            spec,
             deferred: deferred.map(|volume| volume.name.clone()).collect(),
         };
         pod.check()?;
@@ -124,12 +127,15 @@ impl Pod {
         first.chain(&self.spec.containers)
     }
 
-    /// Whether this one may take the place of `before`, which has the same uid: all that may change is that a volume
-    /// is deferred which wasn't (KEP-2857), and what is about it.
+    /// Whether this one is `before`, but for what is about it and who mounts its volumes.
+    pub(crate) fn is_same(&self, before: &Self) -> bool {
+        self.name == before.name && self.spec == before.spec
+    }
+
+    /// Whether this one may take the place of `before`, which has the same uid and hasn't begun: all that may change is
+    /// that a volume is deferred which wasn't (KEP-2857), and what is about it.
     pub(crate) fn may_follow(&self, before: &Self) -> bool {
-        self.name == before.name
-            && self.spec == before.spec
-            && self.deferred.is_superset(&before.deferred)
+        self.is_same(before) && self.deferred.is_superset(&before.deferred)
     }
 
     /// Whether it was asked to end.

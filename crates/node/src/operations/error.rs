@@ -72,8 +72,10 @@ pub(crate) enum OperationError {
         kind: String,
     },
     /// The pod's runtime class doesn't say any more where its handler answers.
-    #[error("{}: the pod's runtime class has no fsMgmtSocket any more, and the volume was left to that", .0.display())]
-    NoSocket(PathBuf),
+    #[error(
+        "volume {0:?}: the pod's runtime class has no fsMgmtSocket any more, and the volume was left to that; hint: give it back to the class, or delete the pod"
+    )]
+    NoSocket(String),
     /// A call of the system's.
     #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
     System {

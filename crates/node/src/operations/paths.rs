@@ -82,13 +82,23 @@ pub(crate) fn paths(
                 };
                 let binds = layout.subpaths(pod).join(name).join(container);
                 let place = binds.join(index.to_string());
-                subpath::bind(&path, part, &place)?;
+                subpath::bind(&real(path, &wanted.place)?, part, &place)?;
                 place
             }
         };
         Ok(Given { path, read_only })
     });
     given.collect()
+}
+
+/// A host's path may be a link, as for kubelet, which looks for subPaths where it leads. Ours are none.
+fn real(path: PathBuf, place: &Place) -> Result<PathBuf, OperationError> {
+    match place {
+        Place::HostPath { .. } => {
+            fs::canonicalize(&path).map_err(OperationError::io("realpath", &path))
+        }
+        Place::Csi { .. } | Place::EmptyDir { .. } => Ok(path),
+    }
 }
 
 fn base(layout: &Layout, pod: &str, place: &Place) -> Result<(PathBuf, bool), OperationError> {
@@ -110,7 +120,8 @@ fn base(layout: &Layout, pod: &str, place: &Place) -> Result<(PathBuf, bool), Op
     }
 }
 
-/// With kubelet's mode; what is in it already is the pod's.
+/// With kubelet's mode; what is in it already is the pod's. It has its name once it is whole: nobody would look at
+/// its mode and its group again.
 fn empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     if path
         .try_exists()
@@ -118,19 +129,23 @@ fn empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     {
         return Ok(());
     }
-    place::directory(path)?;
+    // Volumes' names have no dot.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unfinished = path.with_file_name(format!(".{name}"));
+    place::directory(&unfinished)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory =
-        openat(CWD, path, flags, Mode::empty()).map_err(OperationError::system("open", path))?;
+    let directory = openat(CWD, &unfinished, flags, Mode::empty())
+        .map_err(OperationError::system("open", &unfinished))?;
     let mut mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     if let Some(group) = group {
         let gid = u32::try_from(group).map_err(|_| OperationError::NotAGroup(group))?;
         fchown(&directory, None, Some(Gid::from_raw(gid)))
-            .map_err(OperationError::system("fchown", path))?;
+            .map_err(OperationError::system("fchown", &unfinished))?;
         mode |= Mode::SGID;
     }
     // Not as our umask would have it.
-    fchmod(&directory, mode).map_err(OperationError::system("fchmod", path))
+    fchmod(&directory, mode).map_err(OperationError::system("fchmod", &unfinished))?;
+    fs::rename(&unfinished, path).map_err(OperationError::io("rename", path))
 }
 
 /// What `hostPath.type` asks for.
@@ -218,6 +233,31 @@ mod tests {
         fs::write(given[0].path.join("file"), "kept").unwrap();
         let again = paths(&layout, "uid", "app", &[wanted]).unwrap();
         assert!(again[0].path.join("file").exists());
+    }
+
+    #[test]
+    fn an_empty_dir_that_was_made_half_is_made_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        let wanted = |group| {
+            let name = "scratch".to_owned();
+            let place = Place::EmptyDir { name, group };
+            [Wanted {
+                place,
+                subpath: None,
+            }]
+        };
+        // Between its mkdir and its chmod.
+        let error = paths(&layout, "uid", "app", &wanted(Some(-1))).unwrap_err();
+        assert!(matches!(error, OperationError::NotAGroup(-1)), "{error}");
+        let given = paths(&layout, "uid", "app", &wanted(Some(77))).unwrap();
+        let made = fs::metadata(&given[0].path).unwrap();
+        assert_eq!(
+            (made.permissions().mode() & 0o7777, made.gid()),
+            (0o2777, 77)
+        );
+        let all = fs::read_dir(layout.empty_dirs("uid")).unwrap();
+        assert_eq!(all.count(), 1);
     }
 
     #[test]

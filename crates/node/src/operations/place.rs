@@ -90,6 +90,7 @@ pub(super) fn gone(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::actual::Mounter;
     use crate::volumes::spec::{Lifecycle, VolumeId};
 
     fn data() -> VolumeData {
@@ -97,7 +98,7 @@ mod tests {
             driver: "csi.example".to_owned(),
             handle: "one".to_owned(),
         };
-        VolumeData::new(&id, "pv-1", Lifecycle::Persistent, true, "n")
+        VolumeData::new(&id, "pv-1", Lifecycle::Persistent, Mounter::Deferred, "n")
     }
 
     #[test]

@@ -37,18 +37,20 @@ pub(crate) struct Publication {
     pub(crate) mounter: Mounter,
 }
 
-/// `NodePublishVolume`, and what is a kubelet's to do then.
+/// `NodePublishVolume`, and what is a kubelet's to do then; `there` is who has it mounted already, if that is
+/// known.
 pub(crate) async fn publish(
     context: &Context,
     objects: &Objects,
     pod: &Pod,
     mount: &MountSpec,
+    there: Option<Mounter>,
 ) -> Result<Published, Attempt> {
     let volume = &mount.volume;
     let driver = context.driver(&volume.id).map_err(Attempt::before)?;
     let capabilities = driver.node_capabilities().await.map_err(Attempt::before)?;
     let publish = Publish::of(mount, &capabilities).map_err(Attempt::before)?;
-    let runtimes = runtime::file_systems(mount)
+    let runtimes = runtime::file_systems(mount, there)
         .await
         .map_err(Attempt::before)?;
     let secrets = secret(objects, volume.publish_secret.as_ref()).map_err(Attempt::before)?;
@@ -60,13 +62,18 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        publish.defer_fs_ops,
+        // As it was recorded: what the driver answers may be another.
+        if publish.defer_fs_ops {
+            Mounter::Deferred
+        } else {
+            there.unwrap_or(Mounter::Driver)
+        },
         &context.node,
     );
-    let place = directory.clone();
+    let (place, record) = (directory.clone(), data.clone());
     let prepared = blocking(move || {
-        place::check(&place, &data)?;
-        place::prepare(&place, &data)
+        place::check(&place, &record)?;
+        place::prepare(&place, &record)
     });
     let is_new = prepared.await.map_err(Attempt::preparing)?;
     let is_staged =
@@ -106,6 +113,15 @@ pub(crate) async fn publish(
             late: None,
         });
     }
+    let mounter = match answer.runtime_mount_info {
+        Some(_) => Mounter::Runtime,
+        None => Mounter::Driver,
+    };
+    if data.mounter() != mounter {
+        // Before anybody acts on it: whoever is started anew does as it says.
+        let written = blocking(move || place::prepare(&directory, &data.by(mounter)));
+        written.await.map_err(Attempt::within)?;
+    }
     if let Some(late) = answer.runtime_mount_info {
         // Nobody would mount it, and the pod would write to the host's disk.
         if !runtimes.contains(&late.r#type) {
@@ -113,7 +129,7 @@ pub(crate) async fn publish(
             return Err(Attempt::within(OperationError::NotOffered { driver, kind }));
         }
         return Ok(Published {
-            mounter: Mounter::Runtime,
+            mounter,
             late: Some(late),
         });
     }
@@ -122,7 +138,7 @@ pub(crate) async fn publish(
         applied.map_err(Attempt::within)?;
     }
     Ok(Published {
-        mounter: Mounter::Driver,
+        mounter,
         late: None,
     })
 }

@@ -12,7 +12,7 @@ use super::OperationError;
 use super::place::clear;
 use super::publish::Publication;
 use super::subpath::{detach, unbind};
-use crate::objects::manifest::is_name;
+use crate::objects::manifest::{BLOCK_VOLUMES, is_driver};
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::layout::Layout;
@@ -52,7 +52,8 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
         for directory in names(&layout.csi_volumes(&uid))? {
             let path = layout.volume(&uid, &directory);
             let read = data(&path).and_then(|data| {
-                if data.directory() == directory {
+                // Without a name it is what it stands beside.
+                if data.directory() == directory || data.directory().is_empty() {
                     Ok(data)
                 } else {
                     Err(format!("specVolID is {:?}", data.directory()))
@@ -64,11 +65,7 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                         id: data.id(),
                         pod: uid.clone(),
                         directory,
-                        mounter: if data.is_deferred() {
-                            Mounter::Deferred
-                        } else {
-                            Mounter::Driver
-                        },
+                        mounter: data.mounter(),
                     },
                     data.lifecycle(),
                 )),
@@ -84,15 +81,18 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
     }
     let mut names_of = Names::of(&found);
     for driver in names(&layout.drivers())? {
+        // It isn't ours.
+        if driver == BLOCK_VOLUMES {
+            continue;
+        }
         for digest in names(&layout.drivers().join(&driver))? {
             let path = layout.drivers().join(&driver).join(digest);
-            // Raw block volumes' directory is here too, which isn't ours.
-            if driver == "volumeDevices" {
-                continue;
-            }
             match data(&path) {
                 Ok(data) if layout.staged(&data.id()) == path => {
-                    names_of.add(data.directory(), data.id());
+                    // kubelet's of staged volumes have no name.
+                    if !data.directory().is_empty() {
+                        names_of.add(data.directory(), data.id());
+                    }
                     found.staged.push(data.id());
                 }
                 read => match names_of.ids().find(|id| layout.staged(id) == path) {
@@ -179,14 +179,16 @@ fn data(directory: &Path) -> Result<VolumeData, String> {
     let data = VolumeData::read(directory).map_err(|error| error.to_string())?;
     let data = data.ok_or("it has no vol_data.json")?;
     let driver = data.id().driver;
-    if is_name(&driver.to_ascii_lowercase()) {
+    if is_driver(&driver) {
         Ok(data)
     } else {
         Err(format!("driverName: {driver:?} is none"))
     }
 }
 
-/// Takes away what can't be told, whoever mounted it: no driver is asked.
+/// Takes away what can't be told, whoever mounted it (KEP-3756, "Proposed `VolumeManager` startup": cleaned by force).
+/// No driver is asked: which one staged it is its directory's name, but nobody unstages a volume without its handle, of
+/// which the path has the digest alone.
 pub(crate) fn clean(layout: &Layout, broken: &Broken) -> Result<(), OperationError> {
     if let Some(pod) = &broken.pod {
         let directory = broken.path.file_name().unwrap_or_default();
@@ -236,7 +238,12 @@ mod tests {
     }
 
     fn persistent(handle: &str, directory: &str, deferred: bool) -> VolumeData {
-        VolumeData::new(&id(handle), directory, Lifecycle::Persistent, deferred, "n")
+        let mounter = if deferred {
+            Mounter::Deferred
+        } else {
+            Mounter::Driver
+        };
+        VolumeData::new(&id(handle), directory, Lifecycle::Persistent, mounter, "n")
     }
 
     #[test]
@@ -252,7 +259,13 @@ mod tests {
             &layout.volume("a", "pv-1"),
             &persistent("one", "pv-1", true),
         );
-        let inline = VolumeData::new(&id("two"), "scratch", Lifecycle::Ephemeral, false, "n");
+        let inline = VolumeData::new(
+            &id("two"),
+            "scratch",
+            Lifecycle::Ephemeral,
+            Mounter::Runtime,
+            "n",
+        );
         record(&layout.volume("b", "scratch"), &inline);
         let found = reconstruct(&layout).unwrap();
         assert_eq!(found.staged, [id("one")]);
@@ -272,11 +285,33 @@ mod tests {
             (
                 "two".to_owned(),
                 "b".to_owned(),
-                Mounter::Driver,
+                Mounter::Runtime,
                 Lifecycle::Ephemeral,
             ),
         ];
         assert_eq!(told, expected);
+        assert_eq!(found.broken, []);
+    }
+
+    #[test]
+    fn a_record_without_a_name_is_of_what_it_stands_beside() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        let nameless = r#"{"driverName":"csi.example","volumeHandle":"one"}"#;
+        for directory in [layout.staged(&id("one")), layout.volume("a", "pv-1")] {
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(DATA), nameless).unwrap();
+        }
+        let blocks = layout.drivers().join(BLOCK_VOLUMES);
+        record(
+            &blocks.join("publish"),
+            &persistent("two", "publish", false),
+        );
+        let found = reconstruct(&layout).unwrap();
+        assert_eq!(found.staged, [id("one")]);
+        let published = found.published.iter();
+        let published: Vec<_> = published.map(|(it, _)| (&it.id, &*it.directory)).collect();
+        assert_eq!(published, [(&id("one"), "pv-1")]);
         assert_eq!(found.broken, []);
     }
 
@@ -319,7 +354,13 @@ mod tests {
             &persistent("one", "pv-1", false),
         );
         fs::create_dir_all(layout.staging(&id("one"))).unwrap();
-        let inline = VolumeData::new(&id("two"), "scratch", Lifecycle::Ephemeral, false, "n");
+        let inline = VolumeData::new(
+            &id("two"),
+            "scratch",
+            Lifecycle::Ephemeral,
+            Mounter::Driver,
+            "n",
+        );
         record(&layout.volume("a", "scratch"), &inline);
         fs::create_dir_all(layout.staging(&id("two"))).unwrap();
         let found = reconstruct(&layout).unwrap();
@@ -349,7 +390,13 @@ mod tests {
                 &persistent(handle, "pv-2", true),
             );
         }
-        let inline = VolumeData::new(&id("three"), "scratch", Lifecycle::Ephemeral, false, "n");
+        let inline = VolumeData::new(
+            &id("three"),
+            "scratch",
+            Lifecycle::Ephemeral,
+            Mounter::Driver,
+            "n",
+        );
         record(&layout.volume("b", "scratch"), &inline);
         let found = reconstruct(&layout).unwrap();
         let seems = |broken: &Broken| broken.publication.clone();

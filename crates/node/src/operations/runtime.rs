@@ -8,6 +8,7 @@ use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type as Rpc;
 
 use super::OperationError;
 use crate::runtime_assist::{RuntimeError, RuntimeStorage};
+use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
 
@@ -23,14 +24,28 @@ pub(crate) struct Late {
 }
 
 /// Which file systems the driver may leave to the pod's runtime; none where the storage class or the runtime class
-/// doesn't say so, or the runtime lacks what the pod wants after the mount.
-pub(super) async fn file_systems(mount: &MountSpec) -> Result<Vec<String>, RuntimeError> {
-    let allowed = mount.runtime.as_ref();
-    let allowed = allowed.filter(|_| mount.volume.allows_runtime && !mount.deferred);
+/// doesn't say so, or the runtime lacks what the pod wants after the mount. A volume that is `there` stays whose it is,
+/// whatever they say by now: the one would mount on the host what the other has mounted in the sandbox.
+pub(super) async fn file_systems(
+    mount: &MountSpec,
+    there: Option<Mounter>,
+) -> Result<Vec<String>, OperationError> {
+    let is_left = there == Some(Mounter::Runtime);
+    if is_left && mount.runtime.is_none() {
+        return Err(OperationError::NoSocket(mount.volume.directory.clone()));
+    }
+    let is_allowed = match there {
+        Some(mounter) => mounter == Mounter::Runtime,
+        None => mount.volume.allows_runtime && !mount.deferred,
+    };
+    let allowed = mount.runtime.as_ref().filter(|_| is_allowed);
     let Some(socket) = allowed else {
         return Ok(Vec::new());
     };
     let storage = RuntimeStorage::new(socket);
+    if is_left {
+        return Ok(storage.file_systems().await?);
+    }
     if let Some(lacks) = storage.capabilities().await?.lacks(mount) {
         let volume = &mount.volume.id;
         tracing::info!(
@@ -39,7 +54,7 @@ pub(super) async fn file_systems(mount: &MountSpec) -> Result<Vec<String>, Runti
         );
         return Ok(Vec::new());
     }
-    storage.file_systems().await
+    Ok(storage.file_systems().await?)
 }
 
 /// Tells a runtime of a pod's volumes, each of which it may know already.
@@ -50,7 +65,7 @@ pub(crate) async fn tell(sandbox: &str, late: &[Late]) -> Result<(), OperationEr
         mount,
     } in late
     {
-        let missing = || OperationError::NoSocket(target.clone());
+        let missing = || OperationError::NoSocket(mount.volume.directory.clone());
         let socket = mount.runtime.as_ref().ok_or_else(missing)?;
         let storage = RuntimeStorage::new(socket);
         storage.publish(sandbox, target, info, mount).await?;

@@ -6,6 +6,7 @@ use crust_proto::csi::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 use super::{Attempt, Context, OperationError, blocking, place, secret};
 use crate::csi::{Capabilities, Publish, capability, context as volume_context};
 use crate::objects::Objects;
+use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
@@ -38,7 +39,7 @@ pub(crate) async fn stage(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        false,
+        Mounter::Driver,
         &context.node,
     );
     let places = (directory.clone(), staging.clone());

@@ -21,8 +21,8 @@ pub(crate) fn bind(volume: &Path, subpath: &Path, place: &Path) -> Result<(), Op
     let root = openat(CWD, volume, flags, Mode::empty())
         .map_err(OperationError::system("open", volume))?;
     let resolved = subpath::resolve(&root, subpath, Missing::Create)?;
-    // One of the container's last run leads wherever it led then.
-    detach(place)?;
+    // One of the container's last run leads wherever it led then, and may have been of the other kind.
+    take_away(place)?;
     match resolved.kind {
         Kind::Directory => directory(place)?,
         Kind::File => {
@@ -46,16 +46,21 @@ pub(crate) fn unbind(binds: &Path) -> Result<(), OperationError> {
     // kubelet's way: <volume>/<container>/<index>
     for container in children(binds)? {
         for place in children(&container)? {
-            detach(&place)?;
-            let removed = match fs::remove_dir(&place) {
-                Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(&place),
-                removed => removed,
-            };
-            gone("rmdir", &place, removed)?;
+            take_away(&place)?;
         }
         gone("rmdir", &container, fs::remove_dir(&container))?;
     }
     gone("rmdir", binds, fs::remove_dir(binds))
+}
+
+/// Takes back what was bound at a place, and the place.
+fn take_away(place: &Path) -> Result<(), OperationError> {
+    detach(place)?;
+    let removed = match fs::remove_dir(place) {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(place),
+        removed => removed,
+    };
+    gone("rmdir", place, removed)
 }
 
 /// The same of all volumes of a pod.

@@ -7,7 +7,7 @@ use crust_proto::registration::v1::registration_client::RegistrationClient;
 use crust_proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
 use crust_serve::listen::{ListenError, trusted_directory};
 
-use crate::objects::manifest::is_name;
+use crate::objects::manifest::is_driver;
 use crate::rpc::{self, Failure};
 use crate::settings;
 
@@ -83,7 +83,7 @@ fn read(info: PluginInfo, socket: &Path) -> Result<Registration, Unfit> {
     if r#type != "CSIPlugin" {
         return Err(Unfit::Type(r#type));
     }
-    if !is_name(&name.to_ascii_lowercase()) {
+    if !is_driver(&name) {
         return Err(Unfit::Name(name));
     }
     if !supported_versions.iter().any(|it| is_supported(it)) {
@@ -144,6 +144,11 @@ mod tests {
             (
                 info("CSIPlugin", "../a", "", &["1.0"]),
                 "\"../a\" is no driver's name",
+            ),
+            (
+                // Its directory would be kubelet's of raw block volumes.
+                info("CSIPlugin", "volumeDevices", "", &["1.0"]),
+                "\"volumeDevices\" is no driver's name",
             ),
             (
                 info("CSIPlugin", "", "", &["1.0"]),

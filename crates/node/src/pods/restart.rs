@@ -83,7 +83,7 @@ pub(crate) fn pause(ended: &Container, exit: &Exit) -> Duration {
     if ran_long(exit) {
         Duration::ZERO
     } else {
-        ended.backoff
+        ended.backoff.min(LONGEST)
     }
 }
 
@@ -96,7 +96,8 @@ pub(crate) fn next_backoff(before: Option<&Container>) -> Duration {
     if before.backoff.is_zero() || before.exit().is_some_and(ran_long) {
         return FIRST;
     }
-    (before.backoff * 2).min(LONGEST)
+    // It was read from the runtime, which may tell any number.
+    before.backoff.saturating_mul(2).min(LONGEST)
 }
 
 fn ran_long(exit: &Exit) -> bool {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crust_state::bounded;
 
-use super::LARGEST;
+use super::{LARGEST, trusted};
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name};
 
@@ -62,12 +62,15 @@ impl Known {
     pub(super) fn look(&mut self, path: &Path, now: Instant) -> Option<Duration> {
         let failed = match fs::symlink_metadata(path) {
             Ok(it) if !it.is_file() => "it is no regular file".to_owned(),
-            Ok(it) => {
-                if self.stamp != Some(Stamp::of(&it)) {
-                    self.read(path, &it, now);
+            Ok(it) => match trusted::file(path, &it) {
+                Ok(()) => {
+                    if self.stamp != Some(Stamp::of(&it)) {
+                        self.read(path, &it, now);
+                    }
+                    return self.settle(now);
                 }
-                return self.settle(now);
-            }
+                Err(reason) => reason,
+            },
             Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
                 // As it comes back it is read, whatever it looks like.
                 self.stamp = None;

@@ -1,16 +1,20 @@
 //! What is read from directories, and written into them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::write::Outcome;
-use super::{Directories, Loaded, apply, delete, remove};
+use super::{Directories, Loaded, Standing, apply, delete, remove};
 use crate::objects::{Kind, Name};
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app}]}\n";
 const CLAIM: &str =
     "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n";
+
+const NOW: &str = "2026-01-01T00:00:00Z";
 
 fn loaded(directory: &Path) -> Loaded {
     Directories::new(&[directory.to_owned()]).read(None, Instant::now())
@@ -159,9 +163,19 @@ fn only_manifests_by_their_names_are_read_and_an_object_once() {
 }
 
 fn applied(directory: &Path, text: &str) -> Result<Vec<Outcome>, String> {
+    applied_while(directory, text, &BTreeMap::new())
+}
+
+/// The same where pods were begun, with these volumes deferred.
+fn applied_while(
+    directory: &Path,
+    text: &str,
+    begun: &BTreeMap<Name, BTreeSet<String>>,
+) -> Result<Vec<Outcome>, String> {
     let mut uid = || Ok("given".to_owned());
-    let now = "2026-01-01T00:00:00Z";
-    let applied = apply(directory, &loaded(directory), text, now, &mut uid);
+    let loaded = &loaded(directory);
+    let standing = Standing { loaded, begun };
+    let applied = apply(directory, standing, text, NOW, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
     Ok(applied.into_iter().map(|it| it.outcome).collect())
 }
@@ -205,6 +219,45 @@ fn a_pods_volume_may_become_deferred_and_not_back() {
     assert!(applied(place.path(), &with("")).is_err());
 }
 
+/// Once it has begun who mounts its volumes is what it is, whether the pod or a policy has said so.
+#[test]
+fn a_pod_that_has_begun_keeps_who_mounts_its_volumes() {
+    let place = tempfile::tempdir().unwrap();
+    let with = |defer: &str| {
+        let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
+        POD.replace("containers", &volumes)
+    };
+    let (plain, deferred) = (with(""), with(", deferFSMount: true"));
+    let begun = |is_deferred: bool| {
+        let volumes = BTreeSet::from_iter(is_deferred.then(|| "v".to_owned()));
+        BTreeMap::from([(web(), volumes)])
+    };
+    applied(place.path(), &plain).unwrap();
+    let refused = applied_while(place.path(), &deferred, &begun(false)).unwrap_err();
+    assert!(
+        refused.starts_with("Pod default/web has begun, and who mounts its volumes is fixed"),
+        "{refused}"
+    );
+    let unchanged = Ok(vec![Outcome::Unchanged]);
+    assert_eq!(
+        applied_while(place.path(), &plain, &begun(true)),
+        unchanged,
+        "a policy's"
+    );
+    let configured = Ok(vec![Outcome::Configured]);
+    assert_eq!(
+        applied_while(place.path(), &deferred, &begun(true)),
+        configured
+    );
+    let refused = applied_while(place.path(), &plain, &begun(true)).unwrap_err();
+    assert!(refused.contains("has begun"), "{refused}");
+    let on_node = deferred.replace("volumes:", "nodeName: here, volumes:");
+    assert_eq!(
+        applied_while(place.path(), &on_node, &begun(true)),
+        configured
+    );
+}
+
 #[test]
 fn what_is_deleted_says_so_until_its_file_goes() {
     let place = tempfile::tempdir().unwrap();
@@ -246,4 +299,64 @@ fn a_file_of_several_objects_is_its_authors_to_change() {
         assert!(refused.contains("all.yaml with other objects"), "{refused}");
     }
     assert!(applied(place.path(), POD).is_err());
+}
+
+#[test]
+fn what_others_can_write_is_no_manifest() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("manifests");
+    fs::create_dir(&directory).unwrap();
+    let file = directory.join("pod.yaml");
+    fs::write(&file, POD).unwrap();
+    let mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |path: &Path, reason: &str| {
+        let read = loaded(&directory);
+        let [error] = &read.errors[..] else {
+            panic!("{:?}", read.errors);
+        };
+        let expected = format!("{} {reason}; hint: ", path.display());
+        assert!(error.reason.starts_with(&expected), "{error}");
+        assert!(read.objects.pods.is_empty() && !read.is_complete);
+    };
+    mode(&file, 0o664);
+    refused(&file, "can be written by others than root");
+    mode(&file, 0o644);
+    std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
+    refused(&file, "isn't owned by root");
+    std::os::unix::fs::chown(&file, Some(0), Some(1000)).unwrap();
+    assert!(loaded(&directory).is_complete);
+    mode(&directory, 0o775);
+    refused(&directory, "can be written by others than root");
+    mode(&directory, 0o755);
+    // Nor is what others can put there.
+    mode(place.path(), 0o777);
+    refused(place.path(), "can be written by others than root");
+    let written = applied(&directory, CLAIM).unwrap_err();
+    assert!(
+        written.contains("what is in a manifest runs as root"),
+        "{written}"
+    );
+}
+
+#[test]
+fn what_was_written_before_the_disk_failed_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    // No file can take its place.
+    fs::create_dir(place.path().join("pod_default_web.yaml")).unwrap();
+    let text = format!("{CLAIM}---\n{POD}");
+    let (loaded, begun) = (&loaded(place.path()), &BTreeMap::new());
+    let standing = Standing { loaded, begun };
+    let mut uid = || Ok("given".to_owned());
+    let error = apply(place.path(), standing, &text, NOW, &mut uid).unwrap_err();
+    let told = crust_state::sentence(&error);
+    let expected = "PersistentVolumeClaim default/data written, and nothing after that: rename";
+    assert!(told.starts_with(expected), "{told}");
+    assert!(
+        place
+            .path()
+            .join("persistentvolumeclaim_default_data.yaml")
+            .exists()
+    );
 }

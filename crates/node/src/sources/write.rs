@@ -1,15 +1,18 @@
 //! Manifests that are written for somebody: by `crustlet run`, and when something is deleted.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crust_state::bounded;
 use crust_state::files::{Directory, FileError, Making};
 use serde_json::{Value, json};
 
+use super::trusted::Untrusted;
 use super::{LARGEST, Loaded, Origin};
 use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Object};
 use crate::objects::uid::UidError;
-use crate::objects::{Kind, Name};
+use crate::objects::{Kind, Name, Pod};
 
 /// A manifest can't be written or taken away.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,11 @@ pub(crate) enum WriteError {
         "Pod {0} is there, and is another; hint: only deferFSMount may become true before it starts, delete it first"
     )]
     Changed(Name),
+    /// The same, but for a volume that would be mounted by another.
+    #[error(
+        "Pod {0} has begun, and who mounts its volumes is fixed since; hint: leave deferFSMount as it is, or delete the pod first"
+    )]
+    Begun(Name),
     /// It is about to go.
     #[error("{0} {1} is being deleted; hint: wait until it is gone")]
     Deleted(Kind, Name),
@@ -62,7 +70,43 @@ pub(crate) enum WriteError {
     Uid(#[from] UidError),
     /// The file.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(FileError),
+    /// Others could have it read something else.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    /// The disk has failed on the way.
+    #[error("{} written, and nothing after that", .written.join(", "))]
+    Partly {
+        /// What stays.
+        written: Vec<String>,
+        /// Why the next one isn't.
+        source: Box<Self>,
+    },
+}
+
+impl From<FileError> for WriteError {
+    fn from(error: FileError) -> Self {
+        Untrusted::of(error).map_or_else(Self::File, Self::Untrusted)
+    }
+}
+
+impl WriteError {
+    fn after(self, written: Vec<String>) -> Self {
+        if written.is_empty() {
+            return self;
+        }
+        let source = Box::new(self);
+        Self::Partly { written, source }
+    }
+}
+
+/// What there is, before something is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing<'a> {
+    /// What is written.
+    pub(crate) loaded: &'a Loaded,
+    /// Which volumes are deferred of the pods that were begun.
+    pub(crate) begun: &'a BTreeMap<Name, BTreeSet<String>>,
 }
 
 /// What an object became.
@@ -87,6 +131,12 @@ pub(crate) struct Applied {
     pub(crate) outcome: Outcome,
 }
 
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
 /// What is to be written of an object.
 struct Change {
     applied: Applied,
@@ -98,7 +148,7 @@ struct Change {
 /// Either all can be written, or none is. `uid` makes those of new pods, `now` is when they were made.
 pub(crate) fn apply(
     directory: &Path,
-    loaded: &Loaded,
+    standing: Standing<'_>,
     text: &str,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,
@@ -109,19 +159,29 @@ pub(crate) fn apply(
     }
     let changes = manifests
         .into_iter()
-        .map(|manifest| change(directory, loaded, manifest, now, uid));
+        .map(|manifest| change(directory, standing, manifest, now, uid));
     let changes = changes.collect::<Result<Vec<_>, _>>()?;
-    for change in &changes {
-        if let Some((path, document)) = &change.write {
-            write(path, change.applied.kind, &change.applied.name, document)?;
+    let mut texts = Vec::new();
+    for Change { applied, write } in &changes {
+        if let Some((path, document)) = write {
+            texts.push((
+                applied,
+                Text::of(path, applied.kind, &applied.name, document)?,
+            ));
         }
+    }
+    for (at, (_, text)) in texts.iter().enumerate() {
+        text.write().map_err(|error| {
+            let written = texts[..at].iter().map(|(it, _)| it.to_string());
+            error.after(written.collect())
+        })?;
     }
     Ok(changes.into_iter().map(|change| change.applied).collect())
 }
 
 fn change(
     directory: &Path,
-    loaded: &Loaded,
+    Standing { loaded, begun }: Standing<'_>,
     manifest: Manifest,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,
@@ -133,10 +193,8 @@ fn change(
         object,
     } = manifest;
     let key = (kind, name.clone());
-    if let (Object::Pod(pod), Some(before)) = (&object, loaded.objects.pods.get(&name))
-        && !pod.may_follow(before)
-    {
-        return Err(WriteError::Changed(name));
+    if let (Object::Pod(pod), Some(before)) = (&object, loaded.objects.pods.get(&name)) {
+        follows(pod, before, begun.get(&name))?;
     }
     let there = loaded.objects.documents.get(&key);
     let path = match loaded.origins.get(&key) {
@@ -178,6 +236,19 @@ fn change(
     })
 }
 
+/// Whether a pod may be written in the place of one; `decided` are the volumes that are deferred of one that was begun.
+fn follows(pod: &Pod, before: &Pod, decided: Option<&BTreeSet<String>>) -> Result<(), WriteError> {
+    // As it was written, or as a policy made it: whoever writes again what is shown changes nothing.
+    let is_kept = |it: &BTreeSet<String>| pod.deferred == *it || pod.deferred == before.deferred;
+    match decided {
+        _ if !pod.is_same(before) => Err(WriteError::Changed(pod.name.clone())),
+        Some(decided) if is_kept(decided) => Ok(()),
+        Some(_) => Err(WriteError::Begun(pod.name.clone())),
+        None if pod.may_follow(before) => Ok(()),
+        None => Err(WriteError::Changed(pod.name.clone())),
+    }
+}
+
 /// Says in a pod's manifest that it is to end: what a restart finds too.
 pub(crate) fn delete(
     loaded: &Loaded,
@@ -199,7 +270,7 @@ pub(crate) fn delete(
     if let Some(grace) = grace {
         metadata["deletionGracePeriodSeconds"] = json!(grace);
     }
-    write(&path, kind, name, &document)
+    Text::of(&path, kind, name, &document)?.write()
 }
 
 /// Takes an object's file away; which one it was.
@@ -265,17 +336,31 @@ fn file_name(kind: Kind, name: &Name) -> String {
     }
 }
 
-fn write(path: &Path, kind: Kind, name: &Name, document: &Value) -> Result<(), WriteError> {
-    let text = serde_saphyr::to_string(document)
-        .map_err(|error| WriteError::Text(kind, name.clone(), error.to_string()))?;
-    // What is written is what will be read: a number that looks like another, a text that looks like none.
-    let again = manifest::read(&text)?;
-    if again.first().map(|it| &it.document) != Some(document) {
-        let reason = "it can't be written as YAML that says the same".to_owned();
-        return Err(WriteError::Text(kind, name.clone(), reason));
+/// What is to be in a file.
+struct Text<'a> {
+    path: &'a Path,
+    contents: String,
+}
+
+impl<'a> Text<'a> {
+    /// What can be wrong with it, or with its directory, is found here, before anything is written.
+    fn of(path: &'a Path, kind: Kind, name: &Name, document: &Value) -> Result<Self, WriteError> {
+        let contents = serde_saphyr::to_string(document)
+            .map_err(|error| WriteError::Text(kind, name.clone(), error.to_string()))?;
+        // What is written is what will be read: a number that looks like another, a text that looks like none.
+        let again = manifest::read(&contents)?;
+        if again.first().map(|it| &it.document) != Some(document) {
+            let reason = "it can't be written as YAML that says the same".to_owned();
+            return Err(WriteError::Text(kind, name.clone(), reason));
+        }
+        split(path)?;
+        Ok(Self { path, contents })
     }
-    let (directory, file) = split(path)?;
-    Ok(directory.write(file, text.as_bytes())?)
+
+    fn write(&self) -> Result<(), WriteError> {
+        let (directory, file) = split(self.path)?;
+        Ok(directory.write(file, self.contents.as_bytes())?)
+    }
 }
 
 fn split(path: &Path) -> Result<(Directory, &str), WriteError> {

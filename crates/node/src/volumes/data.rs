@@ -1,5 +1,5 @@
 //! `vol_data.json`: what is needed to take a volume back, beside each that is staged or published. The keys are
-//! kubelet's, and KEP-2857's `deferFSMount`.
+//! kubelet's, KEP-2857's `deferFSMount`, and one of ours for its earlier draft.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_state::bounded;
 use serde::{Deserialize, Serialize};
 
+use super::actual::Mounter;
 use super::layout::DATA;
 use super::spec::{Lifecycle, VolumeId};
 
@@ -22,7 +23,8 @@ pub(crate) struct VolumeData {
     driver_name: String,
     #[serde(default)]
     node_name: String,
-    #[serde(rename = "specVolID")]
+    /// Empty in kubelet's of staged volumes, which have the driver and the handle alone.
+    #[serde(rename = "specVolID", default)]
     directory: String,
     volume_handle: String,
     #[serde(default = "persistent")]
@@ -34,6 +36,13 @@ pub(crate) struct VolumeData {
         skip_serializing_if = "String::is_empty"
     )]
     deferred: String,
+    /// The runtime was left to mount it, as the driver has answered (KEP-2857's earlier draft): absent is `false`.
+    #[serde(
+        rename = "runtimeAssistedMount",
+        default,
+        skip_serializing_if = "String::is_empty"
+    )]
+    assisted: String,
 }
 
 fn persistent() -> String {
@@ -62,14 +71,15 @@ pub(crate) enum DataError {
 }
 
 impl VolumeData {
-    /// Of a volume that is staged, or published with or without `defer_fs_ops`.
+    /// Of a volume that is published, by who has it mounted; of one that is staged, the driver.
     pub(crate) fn new(
         id: &VolumeId,
         directory: &str,
         lifecycle: Lifecycle,
-        deferred: bool,
+        mounter: Mounter,
         node: &str,
     ) -> Self {
+        let said = |it: Mounter| if it == mounter { "true" } else { "" }.to_owned();
         Self {
             attachment_id: String::new(),
             driver_name: id.driver.clone(),
@@ -77,11 +87,8 @@ impl VolumeData {
             directory: directory.to_owned(),
             volume_handle: id.handle.clone(),
             volume_lifecycle_mode: lifecycle.as_str().to_owned(),
-            deferred: if deferred {
-                "true".to_owned()
-            } else {
-                String::new()
-            },
+            deferred: said(Mounter::Deferred),
+            assisted: said(Mounter::Runtime),
         }
     }
 
@@ -107,9 +114,26 @@ impl VolumeData {
         }
     }
 
-    /// Whether the volume is published with `defer_fs_ops`.
-    pub(crate) fn is_deferred(&self) -> bool {
-        self.deferred == "true"
+    /// Who has it mounted, or will.
+    pub(crate) fn mounter(&self) -> Mounter {
+        if self.deferred == "true" {
+            Mounter::Deferred
+        } else if self.assisted == "true" {
+            Mounter::Runtime
+        } else {
+            Mounter::Driver
+        }
+    }
+
+    /// The same of what is mounted by another.
+    pub(crate) fn by(&self, mounter: Mounter) -> Self {
+        Self::new(
+            &self.id(),
+            &self.directory,
+            self.lifecycle(),
+            mounter,
+            &self.node_name,
+        )
     }
 
     /// As it is written.
@@ -154,21 +178,32 @@ mod tests {
         let data = VolumeData::read(place.path()).unwrap().expect("a record");
         assert_eq!((data.id(), data.directory()), (id(), "pv-1"));
         assert_eq!(data.lifecycle(), Lifecycle::Persistent);
-        assert!(!data.is_deferred());
+        assert_eq!(data.mounter(), Mounter::Driver);
     }
 
     #[test]
-    fn what_is_deferred_says_so() {
-        let data = VolumeData::new(&id(), "v", Lifecycle::Ephemeral, true, "n");
-        let value = serde_json::to_value(&data).unwrap();
-        assert_eq!(value["deferFSMount"], "true");
-        assert_eq!(value["volumeLifecycleMode"], "Ephemeral");
-        let again: VolumeData = serde_json::from_value(value).unwrap();
-        assert!(again.is_deferred());
-        assert_eq!(again, data);
-        let plain = VolumeData::new(&id(), "v", Lifecycle::Persistent, false, "n");
-        let value = serde_json::to_value(&plain).unwrap();
-        assert_eq!(value.get("deferFSMount"), None);
+    fn who_has_it_mounted_is_said_where_it_is_not_the_driver() {
+        let data = VolumeData::new(&id(), "v", Lifecycle::Ephemeral, Mounter::Driver, "n");
+        for (mounter, key) in [
+            (Mounter::Deferred, Some("deferFSMount")),
+            (Mounter::Runtime, Some("runtimeAssistedMount")),
+            (Mounter::Driver, None),
+        ] {
+            let data = data.by(mounter);
+            let value = serde_json::to_value(&data).unwrap();
+            assert_eq!(value["volumeLifecycleMode"], "Ephemeral");
+            for it in ["deferFSMount", "runtimeAssistedMount"] {
+                let said = value.get(it).and_then(serde_json::Value::as_str);
+                assert_eq!(
+                    said,
+                    (Some(it) == key).then_some("true"),
+                    "{mounter:?}: {it}"
+                );
+            }
+            let again: VolumeData = serde_json::from_value(value).unwrap();
+            assert_eq!(again, data);
+            assert_eq!(again.mounter(), mounter);
+        }
     }
 
     #[test]

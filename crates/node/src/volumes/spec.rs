@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
+use crate::objects::manifest::{DEFAULT_NAMESPACE, is_driver};
 use crate::objects::{Name, Objects, Pod};
 
 /// A volume, whoever has it mounted.
@@ -359,7 +359,7 @@ fn inline_handle(uid: &str, volume: &str) -> String {
 
 /// A driver's name becomes part of paths.
 fn id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Unresolved> {
-    if !is_name(&driver.to_ascii_lowercase()) {
+    if !is_driver(driver) {
         return Err(Unresolved::Driver(volume.to_owned(), driver.to_owned()));
     }
     Ok(VolumeId {

@@ -57,7 +57,6 @@ fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
 }
 
 #[test]
-#[ignore = "crustlet doesn't do all of it yet"]
 fn what_cannot_be_deleted_is_told_and_the_others_are() {
     let scene = scene();
     let (one, two, alone) = (microvm("one"), microvm("two"), microvm("alone"));
@@ -114,6 +113,48 @@ fn a_pod_that_is_forgotten_is_ended_afterwards() {
     assert_eq!(run.stdout, "pod \"web\" force deleted\n");
     scene.crustlet.wait_gone(&pod.uid());
     scene.assert_nothing_left(&[&data]);
+}
+
+/// As kubectl's `--force`, which is a grace period of 0.
+#[test]
+fn a_pod_that_is_forgotten_has_no_time_whatever_it_was_given() {
+    let scene = scene();
+    // Neither ends by itself.
+    let deaf = |name: &str| {
+        let script = "trap '' TERM; while :; do sleep 1000 & wait; done";
+        let pod = microvm(name).script(script).to_string();
+        let grace = "terminationGracePeriodSeconds: ";
+        pod.replace(&format!("{grace}1\n"), &format!("{grace}1000\n"))
+    };
+    for name in ["at-once", "hastened"] {
+        let pod = file(&scene, name, &deaf(name));
+        let _ = scene.crustlet.cli(&["run", &pod]).success();
+    }
+    let begun = ["delete", "pod", "hastened", "--wait=false"];
+    let _ = scene.crustlet.cli(&begun).success();
+    scene.crustlet.wait_event("pod/hastened", "Killing");
+    for name in ["at-once", "hastened"] {
+        let refused = [
+            "delete",
+            "pod",
+            name,
+            "--force",
+            "--grace-period=7",
+            "--wait=false",
+        ];
+        let told = complaint(&scene, &refused);
+        assert!(
+            told.contains("grace_period_seconds is more than 0"),
+            "{told}"
+        );
+        let forced = ["delete", "pod", name, "--force"];
+        let run = scene.crustlet.cli(&forced).success();
+        assert_eq!(run.stdout, format!("pod {name:?} force deleted\n"));
+        let file = scene.crustlet.manifest(&format!("pod_default_{name}"));
+        assert!(!file.exists());
+        scene.crustlet.wait_gone(&microvm(name).uid());
+    }
+    scene.assert_nothing_left(&[]);
 }
 
 #[test]

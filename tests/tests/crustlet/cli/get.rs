@@ -67,7 +67,6 @@ fn check(scene: &Scene, arguments: &[&str], expected: &[&str]) {
 }
 
 #[test]
-#[ignore = "crustlet doesn't do all of it yet"]
 fn tables_are_kubectls() {
     let (scene, handle) = filled();
     check(
@@ -92,17 +91,17 @@ fn tables_are_kubectls() {
         &scene,
         &["pods", "-A"],
         &[
-            "NAMESPACE   NAME    READY   STATUS    RESTARTS   AGE",
-            "default     web     1/1     Running   0          {}",
-            "shop        waits   0/1     Pending   0          {}",
+            "NAMESPACE   NAME    READY   STATUS              RESTARTS   AGE",
+            "default     web     1/1     Running             0          {}",
+            "shop        waits   0/1     ContainerCreating   0          {}",
         ],
     );
     check(
         &scene,
         &["pods", "-n", "shop"],
         &[
-            "NAME    READY   STATUS    RESTARTS   AGE",
-            "waits   0/1     Pending   0          {}",
+            "NAME    READY   STATUS              RESTARTS   AGE",
+            "waits   0/1     ContainerCreating   0          {}",
         ],
     );
     check(
@@ -172,7 +171,6 @@ fn tables_are_kubectls() {
 }
 
 #[test]
-#[ignore = "crustlet doesn't do all of it yet"]
 fn documents_are_what_was_written_and_what_became_of_it() {
     let (scene, _) = filled();
     let get = |arguments: &[&str]| {

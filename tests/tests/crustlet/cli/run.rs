@@ -4,6 +4,7 @@ use std::fs;
 
 use runcrust_tests::manifests::{Claim, Pod, RuntimeClass, StorageClass, documents};
 use runcrust_tests::{Delegate, Run, Setup};
+use serde_json::Value;
 
 use super::{complaint, file, scene, wait_output, with_input};
 use crate::scene::{MICROVM, Scene, microvm, pod_with};
@@ -211,4 +212,55 @@ fn what_is_no_manifest_changes_nothing() {
         missing.starts_with("read /nowhere.yaml: ") && missing.contains("No such file"),
         "{missing}"
     );
+}
+
+/// KEP-2857, "`DeferFSMount` field in Pod Spec".
+#[test]
+fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
+    let scene = scene();
+    let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
+    let (plain, other) = (
+        pod_with("web", "data", false),
+        pod_with("web", "data", true),
+    );
+    let deferred = pod_with("deferred", "logs", true);
+    for (pod, name) in [(&plain, "plain.yaml"), (&deferred, "deferred.yaml")] {
+        let pod = file(&scene, name, &pod.to_string());
+        let _ = scene.crustlet.cli(&["run", &pod]).success();
+    }
+    let shown = |pod: &str| {
+        let mut pod = scene.crustlet.pod(pod);
+        pod["spec"]["volumes"][0]["persistentVolumeClaim"]["deferFSMount"].take()
+    };
+    assert_eq!(
+        (shown("web"), shown("deferred")),
+        (Value::Null, true.into())
+    );
+
+    let other = other.to_string();
+    let changed = file(&scene, "other.yaml", &other);
+    let told = complaint(&scene, &["run", &changed]);
+    let expected = "Pod default/web has begun, and who mounts its volumes is fixed since; hint: leave deferFSMount as it is, or delete the pod first";
+    assert_eq!(told, format!("{changed}: {expected}"));
+    let back = pod_with("deferred", "logs", false).to_string();
+    let told = with_input(&scene, &["run", "-"], &back).failure().stderr;
+    assert!(told.contains("Pod default/deferred has begun"), "{told}");
+    // What is shown is what there is.
+    let same = scene.crustlet.pod("deferred").to_string();
+    let _ = with_input(&scene, &["run", "-"], &same).success();
+
+    scene.crustlet.write("pod_default_web", &other);
+    let told = scene.crustlet.wait_event("pod/web", "FailedUpdate");
+    assert!(told.contains("has begun"), "{told}");
+    assert_eq!(shown("web"), false);
+    scene.assert_plain(&plain, &data);
+    scene.crustlet.restart(&[]);
+    scene.crustlet.wait_pod("web", "Running");
+    assert_eq!(shown("web"), false);
+    scene.assert_plain(&plain, &data);
+    let _ = scene
+        .crustlet
+        .cli(&["delete", "pod", "web", "deferred"])
+        .success();
+    scene.assert_nothing_left(&[&data, &logs]);
 }

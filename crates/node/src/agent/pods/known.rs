@@ -11,6 +11,7 @@ use crate::objects::{Kind, Name, Pod};
 use crate::pods::failures::Failures;
 use crate::pods::observed::Observed;
 use crate::pods::restart::{Outcome, Policy, outcome};
+use crate::pods::{End, PodStep};
 
 /// A pod.
 #[derive(Debug, Default)]
@@ -40,6 +41,8 @@ pub(crate) struct Known {
     pub(crate) status: Option<PodStatus>,
     /// What its author was told already.
     pub(super) is_told: bool,
+    /// What was asked of the container runtime to end it, last.
+    pub(super) stop: Option<End>,
     /// Whether it was begun to end it: it does, whatever is written since.
     pub(super) is_ending: bool,
 }
@@ -66,7 +69,8 @@ impl Known {
             self.pod = Some(Arc::clone(pod));
             return;
         };
-        if pod.may_follow(before) {
+        let is_fixed = self.has_begun();
+        if pod.may_follow(before) && !(is_fixed && pod.deferred != before.deferred) {
             self.pod = Some(Arc::clone(pod));
             return;
         }
@@ -74,19 +78,30 @@ impl Known {
             return;
         }
         if !std::mem::replace(&mut self.is_told, true) {
-            let message =
-                "its manifest is another one now, and it stays what it was; hint: delete it first";
+            let message = if pod.is_same(before) {
+                "it has begun, and who mounts its volumes is fixed since (deferFSMount); hint: delete it first"
+            } else {
+                "its manifest is another one now, and it stays what it was; hint: delete it first"
+            };
             events.warning(pod.as_ref(), "FailedUpdate", message);
         }
         let mut kept = Pod::clone(before);
         kept.metadata.clone_from(&pod.metadata);
-        kept.deferred.extend(pod.deferred.iter().cloned());
+        if !is_fixed {
+            kept.deferred.extend(pod.deferred.iter().cloned());
+        }
         self.pod = Some(Arc::new(kept));
     }
 
     /// Whether it is wanted, and wasn't told to end.
     pub(crate) fn is_to_run(&self) -> bool {
         self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted
+    }
+
+    /// Whether the container runtime has something of it, which may run or not: how its volumes are mounted is fixed
+    /// since (KEP-2857, "`DeferFSMount` field in Pod Spec").
+    pub(crate) fn has_begun(&self) -> bool {
+        self.at != At::Rest || self.observed.is_some()
     }
 
     /// Whether it ends by itself.
@@ -119,6 +134,38 @@ impl Known {
             name: self.name().unwrap_or_else(unknown),
             uid: uid.to_owned(),
         }
+    }
+
+    /// A step is begun.
+    pub(super) fn begin(&mut self, step: &PodStep) {
+        self.at = At::Step;
+        self.age += 1;
+        self.stop = match step {
+            PodStep::End(end @ End::StopPod { .. }) => Some(end.clone()),
+            _ => None,
+        };
+    }
+
+    /// To be asked besides a stop that is under way, where the pod is given less time by now: as kubelet does. The
+    /// sandboxes go as they were to, after the containers.
+    pub(super) fn hasten(&mut self) -> Option<End> {
+        let now = self.grace();
+        let is_under_way = self.at == At::Step && self.is_ending;
+        let End::StopPod {
+            containers, grace, ..
+        } = self.stop.as_mut().filter(|_| is_under_way)?
+        else {
+            return None;
+        };
+        if now >= *grace {
+            return None;
+        }
+        *grace = now;
+        Some(End::StopPod {
+            containers: containers.clone(),
+            sandboxes: Vec::new(),
+            grace: now,
+        })
     }
 
     pub(super) fn grace(&self) -> Duration {

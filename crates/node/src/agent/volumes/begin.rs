@@ -1,6 +1,6 @@
 //! Operations of volumes, each a task of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +28,8 @@ pub(crate) struct VolumeDone {
 #[derive(Debug)]
 enum Work {
     Stage(Vec<MountSpec>),
-    Publish(Box<MountSpec>, Arc<Pod>),
+    /// With who has it mounted already.
+    Publish(Box<MountSpec>, Arc<Pod>, Option<Mounter>),
     Unpublish(Publication),
     Unstage(VolumeId),
 }
@@ -41,7 +42,9 @@ impl Work {
     ) -> Result<Option<Published>, Attempt> {
         match self {
             Self::Stage(wanted) => stage(context, objects, wanted).await.map(|()| None),
-            Self::Publish(mount, pod) => publish(context, objects, pod, mount).await.map(Some),
+            Self::Publish(mount, pod, there) => publish(context, objects, pod, mount, *there)
+                .await
+                .map(Some),
             Self::Unpublish(publication) => {
                 let ended = unpublish(context, publication).await;
                 ended.map(|()| None).map_err(Attempt::within)
@@ -65,7 +68,7 @@ impl Work {
     fn mount(self) -> Option<Box<MountSpec>> {
         match self {
             Self::Stage(wanted) => wanted.into_iter().next().map(Box::new),
-            Self::Publish(mount, _) => Some(mount),
+            Self::Publish(mount, ..) => Some(mount),
             Self::Unpublish(_) | Self::Unstage(_) => None,
         }
     }
@@ -78,8 +81,9 @@ impl Volumes {
         pods: &BTreeMap<String, Arc<Pod>>,
         id: VolumeId,
         step: Step,
+        begun: &BTreeSet<String>,
     ) {
-        let Some(work) = self.work(pods, &id, &step) else {
+        let Some(work) = self.work(pods, &id, &step, begun) else {
             return;
         };
         self.under_way.insert(id.clone(), step.clone());
@@ -106,7 +110,13 @@ impl Volumes {
     }
 
     /// What a step takes; `None` where who wanted it has gone since.
-    fn work(&self, pods: &BTreeMap<String, Arc<Pod>>, id: &VolumeId, step: &Step) -> Option<Work> {
+    fn work(
+        &self,
+        pods: &BTreeMap<String, Arc<Pod>>,
+        id: &VolumeId,
+        step: &Step,
+        begun: &BTreeSet<String>,
+    ) -> Option<Work> {
         Some(match step {
             Step::Stage => {
                 let wanted = self.desired.volumes.get(id)?.mounts.values();
@@ -114,7 +124,11 @@ impl Volumes {
             }
             Step::Publish(pod) => {
                 let mount = Box::new(self.mount_of(id, pod)?);
-                Work::Publish(mount, Arc::clone(pods.get(pod)?))
+                // What is recorded before the driver has answered is no more than a guess.
+                let is_sure = |it: &Mounter| *it != Mounter::Driver || begun.contains(pod);
+                let there = self.actual.mount(id, pod).map(|it| it.mounter);
+                let there = there.filter(is_sure);
+                Work::Publish(mount, Arc::clone(pods.get(pod)?), there)
             }
             Step::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
             Step::Unstage => Work::Unstage(id.clone()),

@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::cells::{NONE, UNSET, name, or};
+use super::cells::{UNSET, name, or};
 use super::{Kinds, Row, Shown, typed};
 use crate::cli::age;
 
@@ -110,7 +110,7 @@ fn driver(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Err
         is(spec.storage_capacity, false),
         audiences.unwrap_or_else(|| UNSET.to_owned()),
         is(spec.requires_republish, false),
-        or(Some(&modes), NONE),
+        or(Some(&modes), "Persistent"),
         since(now, &driver.metadata),
     ]])
 }

@@ -435,6 +435,16 @@ fn what_a_pod_would_run_wrongly_without_is_refused_and_the_rest_is_told() {
         "livenessProbe: {exec: {command: [x]}}, ports: [{containerPort: 1, hostPort: 2}]",
     );
     assert_eq!(check(&probed, &node()), Ok(()));
+    let in_memory = pod(
+        "{containers: [{name: app, image: i}], volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 1Mi}}]}",
+    );
+    let told = ignored(&in_memory).join("; ");
+    for field in [
+        "spec.volumes.emptyDir.medium: ",
+        "spec.volumes.emptyDir.sizeLimit: ",
+    ] {
+        assert!(told.contains(field), "{told}");
+    }
     let ignored = ignored(&probed).join("; ");
     for told in ["activeDeadlineSeconds", "livenessProbe", "hostPort"] {
         assert!(ignored.contains(told), "{ignored}");

@@ -1,6 +1,8 @@
 //! What a pod may ask, and crustlet doesn't do.
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Container, EmptyDirVolumeSource, EnvVarSource, PodSpec, VolumeMount,
+};
 
 use super::ConfigError;
 use crate::objects::Pod;
@@ -61,7 +63,7 @@ const fn container(
 
 /// All of it. What only schedulers and controllers read isn't here: on a node it means nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 36] = [
+const TABLE: [Row; 38] = [
     pod("hostUsers: false", |it| it.host_users == Some(false), Refused, "crustlet makes no user namespaces"),
     pod("restartPolicy", |it| !among(it.restart_policy.as_deref(), &["Always", "OnFailure", "Never"]), Refused, "there are Always, OnFailure and Never"),
     pod("initContainers.restartPolicy", |it| it.init_containers.iter().flatten().any(|it| it.restart_policy.is_some()), Refused, "crustlet has no sidecars; hint: an ordinary container"),
@@ -77,6 +79,8 @@ const TABLE: [Row; 36] = [
     pod("securityContext.appArmorProfile", |it| it.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()).is_some_and(|it| is_local(&it.type_)), Refused, ONLY),
     pod("securityContext.supplementalGroupsPolicy", |it| !among(it.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref()), &["Merge"]), Refused, "there is Merge"),
     pod("securityContext.windowsOptions", |it| it.security_context.as_ref().is_some_and(|it| it.windows_options.is_some()), Refused, "crustlet is on Linux"),
+    pod("volumes.emptyDir.medium", |it| empty_dirs(it).any(|it| it.medium.as_deref().is_some_and(|it| !it.is_empty())), Ignored, "it is a directory on the node's disk"),
+    pod("volumes.emptyDir.sizeLimit", |it| empty_dirs(it).any(|it| it.size_limit.is_some()), Ignored, "crustlet evicts nobody"),
     pod("activeDeadlineSeconds", |it| it.active_deadline_seconds.is_some(), Ignored, "the pod runs until it ends or is deleted"),
     pod("imagePullSecrets", |it| some(it.image_pull_secrets.as_ref()), Ignored, "images are pulled without credentials"),
     pod("readinessGates", |it| some(it.readiness_gates.as_ref()), Ignored, "the pod is ready when its containers are"),
@@ -120,6 +124,11 @@ fn is_local(profile: &str) -> bool {
 fn values(container: &Container) -> impl Iterator<Item = &EnvVarSource> {
     let variables = container.env.iter().flatten();
     variables.filter_map(|it| it.value_from.as_ref())
+}
+
+fn empty_dirs(spec: &PodSpec) -> impl Iterator<Item = &EmptyDirVolumeSource> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|it| it.empty_dir.as_ref())
 }
 
 fn mounts(container: &Container) -> impl Iterator<Item = &VolumeMount> {

@@ -220,6 +220,8 @@ fn who_crashes_waits_twice_as_long_each_time_and_who_ran_long_does_not() {
         (300, 1, 1, "wait 299"),
         (300, 1, 300, "start app-8 in s0, then 300"),
         (300, 600, 1, "start app-8 in s0, then 10"),
+        (u64::MAX, 1, 1, "wait 299"),
+        (u64::MAX, 1, 300, "start app-8 in s0, then 300"),
     ] {
         let crashed = container("app", 7, exited_after(1, ran)).backing_off(backoff);
         let observed = observed([sandbox(0, true)], [crashed]);
