@@ -38,6 +38,8 @@ pub(crate) enum Question {
     List(Listed, oneshot::Sender<Vec<String>>),
     /// For a container of a pod: by its name, or the first.
     Container(Name, String, oneshot::Sender<Result<Container, String>>),
+    /// To delete a `PersistentVolume` that was made here; whether it was.
+    DeleteVolume(Name, oneshot::Sender<Result<bool, String>>),
     /// To read manifests now.
     Load(oneshot::Sender<()>),
 }
@@ -279,7 +281,7 @@ impl Node for Api {
         if grace.is_some_and(|grace| grace < 0) {
             return Err(invalid("grace_period_seconds is less than 0"));
         }
-        let now = now();
+        let (now, which) = (now(), name.clone());
         let deleted = self.write(move |_, loaded| {
             // A pod ends first, and whatever else its users: the agent takes their files away then.
             let is_claim = kind == Kind::PersistentVolumeClaim;
@@ -289,7 +291,17 @@ impl Node for Api {
                 sources::remove(loaded, kind, &name)
             }
         });
-        deleted.await?;
+        let deleted = deleted.await;
+        // One that was made here goes on without a manifest, and has one where somebody has changed it.
+        let is_none = matches!(&deleted, Err(status) if status.code() == Code::NotFound);
+        if kind == Kind::PersistentVolume && (is_none || deleted.is_ok()) {
+            let asked = self.ask(|answer| Question::DeleteVolume(which, answer));
+            let made = asked.await?;
+            if made.map_err(|message| refused(Code::Internal, "WRITE", &message))? {
+                return Ok(Response::new(DeleteResponse {}));
+            }
+        }
+        deleted?;
         Ok(Response::new(DeleteResponse {}))
     }
 

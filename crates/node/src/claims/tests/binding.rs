@@ -133,11 +133,11 @@ fn a_claim_that_has_to_wait_says_for_what() {
 #[test]
 fn nothing_is_done_before_all_is_known() {
     let mut bench = Bench::new(&[&wanting("1Gi"), &pod("web", DATA)]);
-    bench.complete = false;
+    bench.is_known = false;
     assert_eq!(bench.plan(), Plan::default());
     let mut bench = Bench::provisioned();
     bench.remove(Kind::PersistentVolumeClaim, "data");
-    bench.complete = false;
+    bench.is_known = false;
     assert_eq!(bench.plan(), Plan::default());
 }
 
