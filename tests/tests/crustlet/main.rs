@@ -2,6 +2,7 @@
 //! groups. containerd, runcrust, crust-csi and `crust_ops` are real, and so are the pods.
 
 mod again;
+mod claims;
 mod cli;
 mod draft;
 mod gates;

@@ -117,7 +117,6 @@ fn a_pod_that_is_forgotten_is_ended_afterwards() {
 }
 
 #[test]
-#[ignore = "crustlet doesn't do all of it yet"]
 fn a_claim_goes_when_its_pods_have() {
     let scene = scene();
     let claim = Claim::of_class("data", CLASS, 32 << 20);
