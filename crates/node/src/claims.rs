@@ -38,7 +38,7 @@ use crate::csi::Abilities;
 use crate::events::{Events, Regarding, Type};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::volumes::actual::Actual;
-use crate::volumes::bound::{BIND_COMPLETED, Held, held, is_deleted};
+use crate::volumes::bound::{BIND_COMPLETED, Held, held, is_deleted, was_bound};
 use crate::volumes::layout::Layout;
 use crate::volumes::spec::{capacity, ephemeral_claim};
 use binding::Binding;
@@ -71,7 +71,7 @@ pub(crate) struct World<'w> {
     /// Directories there that can't be told whose they are.
     pub(crate) broken: &'w [PathBuf],
     /// Whether all that is wanted was known once. Until then nothing is done: a claim that isn't there yet isn't gone,
-    /// and a volume that would fit may yet come.
+    /// and a volume that would fit, or was meant for a claim long ago, may yet come.
     pub(crate) is_known: bool,
     /// Which manifest can't be read now, in a sentence. All others count, and those that could be read as they were:
     /// so claims are bound and volumes made, as they are elsewhere before somebody writes more. But what isn't known
@@ -253,6 +253,7 @@ impl Plan {
 pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     if !world.is_known {
+        plan.notices.extend(unknown(world));
         return plan;
     }
     for next in ephemeral::claims(world) {
@@ -280,6 +281,16 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .extend(forgotten.map(|(kind, name)| Step::Forget(kind, name)));
     }
     plan
+}
+
+/// Claims that would be bound if all were known, and why it isn't.
+fn unknown<'w>(world: &World<'w>) -> impl Iterator<Item = Notice> + 'w {
+    let claims = world.objects.claims.iter();
+    let waiting = claims.filter(|(_, claim)| !was_bound(claim) && !is_deleted(claim));
+    let told = waiting.zip(world.unread.into_iter().cycle());
+    told.map(|((name, _), unread)| {
+        Notice::of_claim(Type::Warning, name, "FailedBinding", unread.to_owned())
+    })
 }
 
 /// Of a volume that was made here.

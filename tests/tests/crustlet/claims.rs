@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use crust_proto::csi::v1::{
     DeleteVolumeRequest, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest,
@@ -41,7 +42,9 @@ impl Scene {
     #[track_caller]
     fn wait_bound(&self, claim: &str) {
         self.crustlet.wait("the claim to be bound", || {
-            self.crustlet.get("pvc", claim)["status"]["phase"] == "Bound"
+            let claims = self.crustlet.all("pvc");
+            let mut claims = claims.iter().filter(|it| it["metadata"]["name"] == claim);
+            claims.any(|it| it["status"]["phase"] == "Bound")
         });
     }
 
@@ -70,7 +73,7 @@ impl Scene {
 
     /// Restarts the agent with one more driver, at a socket.
     #[track_caller]
-    fn restart_with_other(&self, socket: &std::path::Path) {
+    fn restart_with_other(&self, socket: &Path) {
         let drivers = [(DRIVER, self.relay.socket()), (OTHER, socket)];
         let drivers = drivers.map(|(name, at)| format!("--csi={name}=unix://{}", at.display()));
         self.crustlet
@@ -87,6 +90,9 @@ fn said(pv: &str, spec: &str) -> String {
 #[test]
 fn a_manifest_that_cannot_be_read_holds_up_what_destroys_and_nothing_else() {
     let scene = scene();
+    scene
+        .crustlet
+        .wait("the class to be known", || scene.crustlet.has("sc", NOW));
     scene.crustlet.write("broken", "kind: [");
     let pv = scene.provisioned("data");
     scene.delete("pvc", "data");
@@ -95,6 +101,14 @@ fn a_manifest_that_cannot_be_read_holds_up_what_destroys_and_nothing_else() {
     assert!(told.contains("broken.yaml: "), "{told}");
     assert!(scene.crustlet.has("pv", &pv));
     assert_eq!(scene.destroyed(), 0);
+    // One that was never read may have the very volume that a claim is to have.
+    scene.crustlet.restart(&[]);
+    scene.apply("late", &[&Claim::of_class("late", NOW, 32 * MI)]);
+    let told = scene
+        .crustlet
+        .wait_event("persistentvolumeclaim/late", "FailedBinding");
+    assert!(told.contains("broken.yaml: "), "{told}");
+    scene.crustlet.remove("late");
     scene.crustlet.remove("broken");
     scene.wait_destroyed();
 }
@@ -254,7 +268,7 @@ on_each_delegate! {
         let volume = scene.volume("slow", filesystem("ext4"));
         let object = Volume::new("pv-slow", &volume).class(CLASS);
         let others = object.to_string().replace(DRIVER, OTHER);
-        scene.apply("slow", &[&others, &object.claim("slow")]);
+        scene.apply("pv-slow", &[&others, &object.claim("slow")]);
         relay.hold::<NodeGetVolumeStatsRequest>(Moment::Before);
         let slow = pod_with("slow", "slow", false);
         scene.run(&slow);

@@ -139,7 +139,8 @@ fn a_claim_goes_when_its_pods_have() {
         "late.yaml",
         &pod_with("late", "data", false).to_string(),
     );
-    let told = complaint(&scene, &["run", &late, "--timeout=2s"]);
+    let told = scene.crustlet.cli(&["run", &late, "--timeout=2s"]);
+    let told = told.failure().stderr;
     assert!(told.contains("is being deleted"), "{told}");
     let _ = scene.crustlet.cli(&["delete", "pod", "late"]).success();
     assert!(deleting.is_running());
