@@ -243,9 +243,6 @@ on_each_delegate! {
         scene.relay.hold::<NodeExpandVolumeRequest>(Moment::Before);
         scene.ask_for(&data, 2 * data.volume.capacity);
         scene.relay.wait_held(Moment::Before);
-        scene.crustlet.wait_volume(&data.volume.id, "growing", |volume| {
-            volume["status"]["operation"] == "NodeExpandVolume"
-        });
         scene.crustlet.remove(pod.name());
         scene.crustlet.wait("the pod's sandbox to end", || scene.sandboxes(&pod).is_empty());
         // What ends later is unpublished.
@@ -255,6 +252,8 @@ on_each_delegate! {
             heard.map(|it| it.volume_id).collect::<Vec<_>>()
         };
         assert_eq!(unpublished(), [late.volume.id.as_str()]);
+        let shown = scene.crustlet.volume(&data.volume.id).expect("a volume");
+        assert_eq!(shown["status"]["operation"], "NodeExpandVolume");
         scene.relay.heal();
         scene.crustlet.wait_gone(&pod.uid());
         assert_eq!(unpublished(), [&late, &data].map(|it| it.volume.id.as_str()));
