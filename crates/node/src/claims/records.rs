@@ -111,21 +111,19 @@ impl Records {
     /// What somebody has written of a volume that was made here, as far as it may change: it counts from then on,
     /// also where the manifest goes.
     pub(super) fn taken_over(&self, written: &Objects, volume: &str) -> Option<Write> {
-        const MAY_CHANGE: [&str; 6] = [
-            "/metadata/labels",
-            "/metadata/annotations",
-            "/spec/persistentVolumeReclaimPolicy",
-            "/spec/mountOptions",
-            "/spec/accessModes",
-            "/spec/storageClassName",
+        const MAY_CHANGE: [(&str, &str); 6] = [
+            ("metadata", "labels"),
+            ("metadata", "annotations"),
+            ("spec", "persistentVolumeReclaimPolicy"),
+            ("spec", "mountOptions"),
+            ("spec", "accessModes"),
+            ("spec", "storageClassName"),
         ];
         let (record, written) = self.both(written, volume)?;
         let mut patch = json!({"metadata": {}, "spec": {}});
-        for pointer in MAY_CHANGE {
-            if let (Some(said), [_, part, field]) = (
-                written.pointer(pointer),
-                &pointer.split('/').collect::<Vec<_>>()[..],
-            ) {
+        for (part, field) in MAY_CHANGE {
+            let said = &written[part][field];
+            if !said.is_null() {
                 patch[part][field] = said.clone();
             }
         }

@@ -44,6 +44,21 @@ fn what_may_change_of_a_volume_is_its_authors_to_say() {
     assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
 }
 
+/// A key without a value is as if it weren't there: by its annotations the volume is known as ours.
+#[test]
+fn what_nobody_has_said_changes_nothing() {
+    let mut bench = Bench::provisioned();
+    let before = bench.records.clone();
+    let text = said("persistentVolumeReclaimPolicy: null, mountOptions: null");
+    bench.apply(&[&text.replace("labels: {a: b}", "annotations: null")]);
+    bench.rest();
+    assert_eq!(bench.records, before);
+    let another = "annotations: {pv.kubernetes.io/provisioned-by: another}";
+    bench.apply(&[&text.replace("labels: {a: b}", another)]);
+    bench.rest();
+    assert_eq!(bench.records, before);
+}
+
 /// Both come at the same time.
 #[test]
 fn who_says_that_a_volume_is_to_be_kept_is_heard_before_it_is_destroyed() {
