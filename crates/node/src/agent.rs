@@ -26,6 +26,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use crate::admission::{Policy, admit_all};
 use crate::api::Question;
 use crate::cri::{Cri, CriError};
+use crate::metrics::VolumeStats;
 use crate::objects::{Objects, Pod};
 use crate::operations::Context;
 use crate::pods::observed::Observed;
@@ -39,6 +40,7 @@ use drivers::Ignored;
 use pods::{Ages, Pods, Swept};
 use restart::Restart;
 use shown::{Look, documents};
+use stats::Measuring;
 use step::PodDone;
 use volumes::{VolumeDone, Volumes};
 
@@ -63,8 +65,8 @@ pub(crate) enum Done {
     Named(String),
     /// Something of a claim's.
     Claim(ClaimDone),
-    /// Volumes were measured.
-    Measured,
+    /// A driver's volumes were measured.
+    Measured(String, Vec<VolumeStats>),
 }
 
 /// The task's state.
@@ -91,7 +93,7 @@ pub(crate) struct Agent {
     volumes: Volumes,
     restart: Restart,
     is_listing: bool,
-    is_measuring: bool,
+    measuring: Measuring,
     period: Duration,
     questions: mpsc::UnboundedReceiver<Question>,
     done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
@@ -132,7 +134,7 @@ impl Agent {
             volumes,
             restart,
             is_listing: false,
-            is_measuring: false,
+            measuring: Measuring::default(),
             period: settings.volume_stats_agg_period,
             context,
             cri,
@@ -234,20 +236,18 @@ impl Agent {
                 }
             }
             Done::Claim(done) => {
-                if self.claims.take(done) {
+                if self.claims.take(done, &mut self.volumes) {
                     self.compose();
                 }
             }
             Done::Named(runtime) => self.runtime = runtime,
-            Done::Measured => self.is_measuring = false,
+            Done::Measured(driver, told) => self.measuring.take(driver, told, &self.context),
         }
     }
 
     fn measure(&mut self) {
-        if !std::mem::replace(&mut self.is_measuring, true) {
-            let done = self.done.0.clone();
-            stats::measure(&self.context, &self.pods, &self.volumes, done);
-        }
+        self.measuring
+            .begin(&self.context, &self.pods, &self.volumes, &self.done.0);
     }
 
     fn answer(&mut self, question: Question) {
@@ -273,6 +273,11 @@ impl Agent {
             Question::Begun(answer) => {
                 let begun = deferral::of_begun(&self.objects, &self.pods, &self.volumes);
                 let _ = answer.send(begun);
+            }
+            Question::DeleteVolume(name, answer) => {
+                let deleted = self.claims.delete_volume(&name);
+                self.compose();
+                let _ = answer.send(deleted.map_err(|error| crust_state::sentence(&error)));
             }
             Question::Container(pod, container, answer) => {
                 let _ = answer.send(self.pods.container(&pod, &container));
@@ -321,15 +326,17 @@ impl Agent {
 
     /// What is written of a claim may be all that the next step waited for.
     fn decide_claims(&mut self, is_known: bool, now: Instant) -> Option<Duration> {
+        let broken = self.restart.broken();
         for _ in 0..Claims::rounds() {
             let look = claims::Look {
                 loaded: &self.loaded,
                 objects: &self.objects,
                 pods: &self.pods,
-                volumes: &self.volumes,
-                is_known,
+                broken: &broken,
+                // What is on the disk may be a volume's that nobody has any more.
+                is_known: is_known && self.restart.has_looked(),
             };
-            let (is_changed, pause) = self.claims.step(look, now);
+            let (is_changed, pause) = self.claims.step(look, &mut self.volumes, now);
             if !is_changed {
                 return pause;
             }

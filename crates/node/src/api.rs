@@ -40,6 +40,8 @@ pub(crate) enum Question {
     Container(Name, String, oneshot::Sender<Result<Container, String>>),
     /// Which volumes are deferred of the pods that were begun.
     Begun(oneshot::Sender<BTreeMap<Name, BTreeSet<String>>>),
+    /// To delete a `PersistentVolume` that was made here; whether it was.
+    DeleteVolume(Name, oneshot::Sender<Result<bool, String>>),
     /// To read manifests now; with the file that was taken away.
     Load(Option<PathBuf>, oneshot::Sender<()>),
 }
@@ -316,14 +318,26 @@ impl Node for Api {
             deleted.await?;
         }
         if is_forced || !ends {
-            let removed = self.write(
-                move |_, loaded| match sources::remove(loaded, kind, &name) {
-                    // The pod has ended since, and its file has gone with it.
-                    Err(WriteError::None(..)) if is_forced => Ok(((), None)),
-                    removed => removed.map(|gone| ((), Some(gone))),
-                },
-            );
-            removed.await?;
+            let which = name.clone();
+            let removed =
+                self.write(
+                    move |_, loaded| match sources::remove(loaded, kind, &which) {
+                        // The pod has ended since, and its file has gone with it.
+                        Err(WriteError::None(..)) if is_forced => Ok(((), None)),
+                        removed => removed.map(|gone| ((), Some(gone))),
+                    },
+                );
+            let removed = removed.await;
+            // One that was made here goes on without a manifest, and has one where somebody has changed it.
+            let is_none = matches!(&removed, Err(status) if status.code() == Code::NotFound);
+            if kind == Kind::PersistentVolume && (is_none || removed.is_ok()) {
+                let asked = self.ask(|answer| Question::DeleteVolume(name, answer));
+                let made = asked.await?;
+                if made.map_err(|message| refused(Code::Internal, "WRITE", &message))? {
+                    return Ok(Response::new(DeleteResponse {}));
+                }
+            }
+            removed?;
         }
         Ok(Response::new(DeleteResponse {}))
     }

@@ -28,6 +28,7 @@ mod store;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -37,8 +38,11 @@ use crate::csi::Abilities;
 use crate::events::{Events, Regarding, Type};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::volumes::actual::Actual;
+use crate::volumes::bound::{BIND_COMPLETED, Held, held, is_deleted, was_bound};
+use crate::volumes::layout::Layout;
 use crate::volumes::spec::{capacity, ephemeral_claim};
-use binding::{Binding, Held};
+use binding::Binding;
+use reclaim::Reclaim;
 use status::ClaimStatus;
 
 pub(crate) use expansion::{Grow, GrowOnNode};
@@ -47,13 +51,12 @@ pub(crate) use reclaim::Delete;
 pub(crate) use records::Records;
 pub(crate) use store::{Store, StoreError};
 
-/// Of a claim that was bound once: without its volume it is lost.
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-
 /// All that there is to decide by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World<'w> {
-    /// What people wrote, with what was decided laid over it ([`Records::view`]).
+    /// What people wrote.
+    pub(crate) written: &'w Objects,
+    /// The same, with what was decided laid over it ([`Records::view`]).
     pub(crate) objects: &'w Objects,
     /// What was decided.
     pub(crate) records: &'w Records,
@@ -63,9 +66,17 @@ pub(crate) struct World<'w> {
     pub(crate) actual: &'w Actual,
     /// Drivers that answer, by their names.
     pub(crate) drivers: &'w BTreeMap<String, Abilities>,
-    /// Whether all that is wanted is known. Until then nothing is done: a claim that isn't there yet isn't gone,
-    /// and a volume that would fit may yet come.
-    pub(crate) complete: bool,
+    /// Where those are, and their directories.
+    pub(crate) layout: &'w Layout,
+    /// Directories there that can't be told whose they are.
+    pub(crate) broken: &'w [PathBuf],
+    /// Whether all that is wanted was known once. Until then nothing is done: a claim that isn't there yet isn't gone,
+    /// and a volume that would fit, or was meant for a claim long ago, may yet come.
+    pub(crate) is_known: bool,
+    /// Which manifest can't be read now, in a sentence. All others count, and those that could be read as they were:
+    /// so claims are bound and volumes made, as they are elsewhere before somebody writes more. But what isn't known
+    /// may be what somebody wrote to keep something: nothing is destroyed or forgotten as long as that isn't mended.
+    pub(crate) unread: Option<&'w str>,
 }
 
 impl World<'_> {
@@ -158,9 +169,14 @@ impl Write {
         }
     }
 
-    /// Of a claim that is to go: what is left when its manifest is.
-    pub(crate) fn deleted(claim: &Name, now: &str) -> Self {
-        Self::claim(claim, json!({"metadata": {"deletionTimestamp": now}}))
+    /// Of what is to go: of a claim it is what is left when its manifest is.
+    pub(crate) fn deleted(kind: Kind, name: &Name, now: &str) -> Self {
+        Self {
+            kind,
+            name: name.clone(),
+            patch: json!({"metadata": {"deletionTimestamp": now}}),
+            notice: None,
+        }
     }
 
     fn status(claim: &Name, status: &ClaimStatus) -> Self {
@@ -186,6 +202,8 @@ pub(crate) enum Step {
     Write(Box<Write>),
     /// To be forgotten ([`Store::forget`]).
     Forget(Kind, Name),
+    /// A claim that was deleted and that no pod has: its manifest is to go.
+    Remove(Name),
     /// `CreateVolume`
     Create(Box<Create>),
     /// `DeleteVolume`
@@ -202,6 +220,7 @@ impl Step {
         match self {
             Self::Write(write) => (write.kind, write.name.clone()),
             Self::Forget(kind, name) => (*kind, name.clone()),
+            Self::Remove(claim) => (Kind::PersistentVolumeClaim, claim.clone()),
             Self::Create(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
             Self::Delete(it) => (Kind::PersistentVolume, Name::new("", &it.volume)),
             Self::Grow(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
@@ -215,8 +234,10 @@ impl Step {
 pub(crate) struct Plan {
     /// In this order: a volume is bound before its claim.
     pub(crate) steps: Vec<Step>,
-    /// What claims wait for. To be told where it wasn't there before.
+    /// What claims and volumes wait for, and drivers may bring. To be told where it wasn't there before.
     pub(crate) waiting: Vec<Notice>,
+    /// The same, where it is somebody's to do something, or nobody's.
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Plan {
@@ -231,7 +252,8 @@ impl Plan {
 /// The next steps of all claims, and of the volumes that are nobody's.
 pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
-    if !world.complete {
+    if !world.is_known {
+        plan.notices.extend(unknown(world));
         return plan;
     }
     for next in ephemeral::claims(world) {
@@ -242,14 +264,64 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         of_claim(world, &mut plan, &mut taken, name, claim);
     }
     for (name, volume) in &world.objects.volumes {
-        if let Some(next) = reclaim::delete(world, name, volume) {
-            plan.add(next.map(|it| Step::Delete(Box::new(it))));
+        if world.records.has_made(name) {
+            of_volume(world, &mut plan, name, volume);
         }
     }
-    let forgotten = world.records.gone(world);
-    plan.steps
-        .extend(forgotten.map(|(kind, name)| Step::Forget(kind, name)));
+    for (claim, volume) in world.records.missed(world) {
+        let message = format!(
+            "its manifest is away, and wasn't deleted: volume {volume} is kept for it; hint: put it back, and crustlet delete it if it is to go"
+        );
+        let notice = Notice::of_claim(Type::Warning, claim, "ManifestMissing", message);
+        plan.notices.push(notice);
+    }
+    if world.unread.is_none() {
+        let forgotten = world.records.gone(world);
+        plan.steps
+            .extend(forgotten.map(|(kind, name)| Step::Forget(kind, name)));
+    }
     plan
+}
+
+/// Claims that would be bound if all were known, and why it isn't.
+fn unknown<'w>(world: &World<'w>) -> impl Iterator<Item = Notice> + 'w {
+    let claims = world.objects.claims.iter();
+    let waiting = claims.filter(|(_, claim)| !was_bound(claim) && !is_deleted(claim));
+    let told = waiting.zip(world.unread.into_iter().cycle());
+    told.map(|((name, _), unread)| {
+        Notice::of_claim(Type::Warning, name, "FailedBinding", unread.to_owned())
+    })
+}
+
+/// Of a volume that was made here.
+fn of_volume(world: &World<'_>, plan: &mut Plan, name: &str, volume: &PersistentVolume) {
+    let of = Name::new("", name);
+    let immutable = world.records.immutable(world.written, name);
+    if !immutable.is_empty() {
+        let message = format!(
+            "{} can't change: the volume stays what its driver has made; hint: another PersistentVolume, by another name",
+            immutable.join(", ")
+        );
+        let of = (Kind::PersistentVolume, &of);
+        let notice = Notice::new(Type::Warning, of, "FailedUpdate", message);
+        plan.notices.push(notice);
+    }
+    // First of all: it may say that the volume is to be kept.
+    if let Some(write) = world.records.taken_over(world.written, name) {
+        plan.steps.push(write.into());
+        return;
+    }
+    match reclaim::next(world, name, volume) {
+        Reclaim::Keep => {}
+        Reclaim::Release(write) => plan.steps.push(write.into()),
+        Reclaim::Delete(it) => plan.steps.push(Step::Delete(Box::new(it))),
+        Reclaim::Forget(notice) => {
+            plan.notices.push(notice);
+            plan.steps.push(Step::Forget(Kind::PersistentVolume, of));
+        }
+        Reclaim::Held(notice) => plan.notices.push(notice),
+        Reclaim::Wait(notice) => plan.waiting.push(notice),
+    }
 }
 
 fn of_claim<'w>(
@@ -259,15 +331,27 @@ fn of_claim<'w>(
     name: &Name,
     claim: &PersistentVolumeClaim,
 ) {
-    if world
-        .records
-        .get(Kind::PersistentVolumeClaim, name)
-        .is_none()
-    {
+    let records = world.records;
+    if is_deleted(claim) && world.written.claims.contains_key(name) && !world.is_used(name) {
+        match world.unread {
+            None => plan.steps.push(Step::Remove(name.clone())),
+            Some(unread) => {
+                let kind = Type::Warning;
+                let notice = Notice::of_claim(kind, name, "FailedDelete", unread.to_owned());
+                plan.notices.push(notice);
+            }
+        }
+        return;
+    }
+    if records.get(Kind::PersistentVolumeClaim, name).is_none() {
         // It is given a uid, by which it is told from others of its name that were before and will be.
         let uid = claim.metadata.uid.as_ref();
         let patch = uid.map_or_else(|| json!({}), |uid| json!({"metadata": {"uid": uid}}));
         plan.steps.push(Write::claim(name, patch).into());
+        return;
+    }
+    // The other is forgotten first.
+    if records.are_over(name, claim) {
         return;
     }
     match binding::decide(world, taken, name, claim) {
@@ -276,6 +360,8 @@ fn of_claim<'w>(
                 plan.add(next);
             }
         }
+        // It is to go with the last of its pods, and gets nothing any more.
+        _ if is_deleted(claim) => {}
         Binding::Bind(volume) => {
             taken.insert(volume);
             let writes = bind(name, claim, volume, &world.objects.volumes[volume]);
@@ -299,7 +385,7 @@ fn bind(
     volume: &PersistentVolume,
 ) -> impl Iterator<Item = Write> {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let to = (binding::held(volume, name, uid) != Held::This).then(|| {
+    let to = (held(volume, name, uid) != Held::This).then(|| {
         let patch = json!({"spec": {"claimRef": binding::reference(name, uid)}});
         Write::volume(volume_name, patch)
     });

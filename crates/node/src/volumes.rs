@@ -3,6 +3,7 @@
 //! | room | what is there |
 //! |---|---|
 //! | `spec` | what a pod's volume comes to |
+//! | `bound` | which claim has which volume |
 //! | `desired`, `actual` | what is wanted, what there is (KEP-3756) |
 //! | `plan` | the next step of each volume |
 //! | `stats` | how full one is and how it fares |
@@ -11,6 +12,7 @@
 
 pub(crate) mod actual;
 pub(crate) mod backoff;
+pub(crate) mod bound;
 pub(crate) mod data;
 pub(crate) mod desired;
 pub(crate) mod layout;

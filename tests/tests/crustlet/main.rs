@@ -3,6 +3,7 @@
 
 mod again;
 mod changes;
+mod claims;
 mod cli;
 mod draft;
 mod gates;

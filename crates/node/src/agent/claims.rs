@@ -1,8 +1,10 @@
 //! Claims: bound to volumes that are made, grow and are destroyed, as what is decided about them is kept.
 
+mod asking;
 mod call;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,15 +15,15 @@ use super::pods::Pods;
 use super::volumes::Volumes;
 use crate::claims::{Notice, Records, Step, Store, StoreError, World, Write, plan};
 use crate::csi::Abilities;
+use crate::events::Events;
 use crate::objects::{Kind, Name, Objects, Pod};
-use crate::operations::{self, Context};
+use crate::operations::Context;
 use crate::sources::{self, Loaded};
 use crate::volumes::backoff::Backoff;
+use crate::volumes::spec::VolumeId;
 
+use asking::{ASK_AGAIN, Asking};
 use call::{Call, OnNode};
-
-/// How long what a driver has said that it can do counts where something waits for it.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Steps follow from one another: made, bound, written. More than so many at a time are a mistake of ours.
 const ROUNDS: usize = 16;
@@ -35,22 +37,19 @@ pub(crate) struct Claims {
     context: Context,
     done: mpsc::UnboundedSender<Done>,
     store: Store,
-    /// What drivers can do, as far as they have said.
-    drivers: BTreeMap<String, Abilities>,
-    asked: Option<Instant>,
-    /// Of which the answer is known, or is to come.
-    asked_for: BTreeSet<String>,
-    is_asking: bool,
+    asking: Asking,
     backoff: Backoff<Key>,
-    under_way: BTreeSet<Key>,
-    told: Vec<Notice>,
+    /// With the volume whose turn it has.
+    under_way: BTreeMap<Key, Option<VolumeId>>,
+    /// What was told that claims and volumes wait for, and what else.
+    told: [Vec<Notice>; 2],
 }
 
 /// What has ended.
 #[derive(Debug)]
 pub(crate) enum ClaimDone {
-    /// Drivers have said what they can do.
-    Asked(BTreeMap<String, Abilities>),
+    /// A driver has said what it can do, or doesn't answer.
+    Asked(String, Option<Abilities>),
     /// A step.
     Step {
         key: Key,
@@ -72,7 +71,8 @@ pub(super) struct Look<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) objects: &'a Arc<Objects>,
     pub(super) pods: &'a Pods,
-    pub(super) volumes: &'a Volumes,
+    /// Directories of volumes that can't be told which they are.
+    pub(super) broken: &'a [PathBuf],
     pub(super) is_known: bool,
 }
 
@@ -86,13 +86,10 @@ impl Claims {
             store: Store::open(context.layout.root())?,
             context: context.clone(),
             done,
-            drivers: BTreeMap::new(),
-            asked: None,
-            asked_for: BTreeSet::new(),
-            is_asking: false,
+            asking: Asking::default(),
             backoff: Backoff::default(),
-            under_way: BTreeSet::new(),
-            told: Vec::new(),
+            under_way: BTreeMap::new(),
+            told: [Vec::new(), Vec::new()],
         })
     }
 
@@ -103,84 +100,101 @@ impl Claims {
 
     /// Drivers came or went.
     pub(super) fn drivers_changed(&mut self) {
-        self.asked_for.clear();
+        self.asking.drivers_changed();
         self.backoff = Backoff::default();
     }
 
     /// Begins what can be begun. Whether something was written: the objects are others then, and there may be
     /// more to do. When to look again though nothing happens.
-    pub(super) fn step(&mut self, look: Look<'_>, now: Instant) -> (bool, Option<Duration>) {
+    pub(super) fn step(
+        &mut self,
+        look: Look<'_>,
+        volumes: &mut Volumes,
+        now: Instant,
+    ) -> (bool, Option<Duration>) {
         let pods: Vec<Arc<Pod>> = look.pods.written().values().cloned().collect();
-        let world = World {
+        let unread = look.loaded.errors.first();
+        let unread = unread.map(|error| {
+            format!(
+                "it waits until all manifests can be read: {error}; hint: mend that, or remove it"
+            )
+        });
+        let plan = plan(&World {
+            written: &look.loaded.objects,
             objects: look.objects,
             records: self.store.records(),
             pods: &pods,
-            actual: look.volumes.actual(),
-            drivers: &self.drivers,
-            complete: look.is_known && look.loaded.errors.is_empty(),
-        };
-        let plan = plan(&world);
-        // By what is written: who writes a claim again hasn't deleted that one.
-        let written = &look.loaded.objects.claims;
-        let unused: Vec<Name> = written
-            .iter()
-            .filter(|(_, claim)| claim.metadata.deletion_timestamp.is_some())
-            .filter(|(name, _)| world.complete && !world.is_used(name))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in unused {
-            self.remove(look.loaded, &name);
+            actual: volumes.actual(),
+            layout: &self.context.layout,
+            broken: look.broken,
+            drivers: self.asking.known(),
+            is_known: look.is_known,
+            unread: unread.as_deref(),
+        });
+        let (names, is_idle) = (drivers_of(look.objects), plan.waiting.is_empty());
+        self.asking
+            .ask(&names, is_idle, now, &self.context, &self.done);
+        let mut pause = (!is_idle).then_some(ASK_AGAIN);
+        let [waiting, notices] = &mut self.told;
+        if !self.asking.is_young(now) {
+            tell(waiting, plan.waiting, &self.context.events);
         }
-        self.ask(look.objects, plan.waiting.is_empty(), now);
-        // Whoever is being asked may have all that is waited for.
-        if !self.is_asking {
-            self.tell(&plan.waiting);
-        }
+        tell(notices, plan.notices, &self.context.events);
+        let kept: BTreeSet<Key> = plan.steps.iter().map(Step::of).collect();
+        let under_way = &self.under_way;
+        self.backoff
+            .retain(|key| kept.contains(key) || under_way.contains_key(key));
         let mut is_changed = false;
-        let mut pause = (!plan.waiting.is_empty()).then_some(ASK_AGAIN);
         for step in plan.steps {
             let key = step.of();
-            if self.under_way.contains(&key) {
+            if self.under_way.contains_key(&key) {
                 continue;
             }
             if let Some(remaining) = self.backoff.remaining(&key, now) {
                 pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
                 continue;
             }
-            match step {
-                Step::Write(write) => is_changed |= self.write(*write),
-                Step::Forget(kind, name) => is_changed |= self.forget(kind, &name),
-                Step::Create(it) => self.begin(key, Call::Create(it), look.objects),
-                // What is being done to it here, or is to be, isn't in what there is yet.
-                Step::Delete(it) if look.volumes.are_busy(&it.id()) => {}
-                Step::Delete(it) => self.begin(key, Call::Delete(it), look.objects),
-                Step::Grow(it) => {
-                    is_changed |= self.write(it.begun());
-                    self.begin(key, Call::Grow(it), look.objects);
-                }
-                Step::GrowOnNode(it) => {
-                    if let Some(on_node) = OnNode::of(*it, look) {
-                        is_changed |= self.write(on_node.grow.begun());
-                        self.begin(key, Call::OnNode(Box::new(on_node)), look.objects);
-                    }
-                }
-            }
+            is_changed |= self.carry_out(key, step, look, volumes);
         }
         (is_changed, pause)
+    }
+
+    /// Whether something was written.
+    fn carry_out(&mut self, key: Key, step: Step, look: Look<'_>, volumes: &mut Volumes) -> bool {
+        let objects = look.objects;
+        let (call, begun) = match step {
+            Step::Write(write) => return self.write(*write),
+            Step::Forget(kind, name) => return self.forget(kind, &name),
+            Step::Remove(claim) => {
+                self.remove(look.loaded, &claim);
+                return false;
+            }
+            Step::Create(it) => (Call::Create(it), None),
+            // What is to be done to it here isn't in what there is yet.
+            Step::Delete(it) if volumes.are_wanted(&it.id()) => return false,
+            Step::Delete(it) => (Call::Delete(it), None),
+            Step::Grow(it) => {
+                let begun = it.begun();
+                (Call::Grow(it), Some(begun))
+            }
+            Step::GrowOnNode(it) => {
+                let begun = it.begun();
+                let Some(on_node) = OnNode::of(*it, look.pods, volumes) else {
+                    return false;
+                };
+                (Call::OnNode(Box::new(on_node)), Some(begun))
+            }
+        };
+        self.begin(key, call, objects, volumes) && begun.is_some_and(|begun| self.write(begun))
     }
 
     /// A claim that was deleted, and that no pod has any more.
     fn remove(&mut self, loaded: &Loaded, name: &Name) {
         let kind = Kind::PersistentVolumeClaim;
         if self
-            .backoff
-            .remaining(&(kind, name.clone()), Instant::now())
-            .is_some()
+            .store_write(&Write::deleted(kind, name, &now()))
+            .is_none()
         {
-            return;
-        }
-        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        if !self.store_write(&Write::deleted(name, &now)) {
             return;
         }
         if let Err(error) = sources::remove(loaded, kind, name) {
@@ -189,59 +203,32 @@ impl Claims {
         }
     }
 
-    /// Asks drivers what they can do: those that weren't asked, and all where something waits for them.
-    fn ask(&mut self, objects: &Objects, is_idle: bool, now: Instant) {
-        let names = drivers_of(objects);
-        let is_old = self
-            .asked
-            .is_none_or(|asked| now.duration_since(asked) > ASK_AGAIN);
-        let is_missing = names.iter().any(|name| !self.drivers.contains_key(name));
-        let is_new = !names.is_subset(&self.asked_for);
-        let is_due = is_new || (is_old && (is_missing || !is_idle));
-        if self.is_asking || !is_due {
-            return;
+    /// A volume is to go. Whether it is one that was made here; others go with their manifests.
+    pub(super) fn delete_volume(&mut self, name: &Name) -> Result<bool, StoreError> {
+        let is_made = self.store.records().has_made(&name.name);
+        if is_made {
+            let deleted = Write::deleted(Kind::PersistentVolume, name, &now());
+            self.store.write(&deleted)?;
         }
-        self.asked = Some(now);
-        self.asked_for.clone_from(&names);
-        self.is_asking = true;
-        let (drivers, done) = (self.context.drivers.clone(), self.done.clone());
-        tokio::spawn(async move {
-            let mut told = BTreeMap::new();
-            for name in names {
-                if let Some(driver) = drivers.get(&name)
-                    && let Ok(abilities) = operations::abilities(&driver).await
-                {
-                    told.insert(name, abilities);
-                }
-            }
-            let _ = done.send(Done::Claim(ClaimDone::Asked(told)));
-        });
-    }
-
-    /// Tells what claims wait for, once each.
-    fn tell(&mut self, waiting: &[Notice]) {
-        for notice in waiting {
-            if !self.told.contains(notice) {
-                notice.clone().tell(&self.context.events);
-            }
-        }
-        self.told = waiting.to_vec();
+        Ok(is_made)
     }
 
     fn write(&mut self, write: Write) -> bool {
-        let is_written = self.store_write(&write);
-        if let Some(notice) = write.notice.filter(|_| is_written) {
+        let written = self.store_write(&write);
+        // What is told again is counted, and tells that it was tried again.
+        if let Some(notice) = write.notice.filter(|_| written.is_some()) {
             notice.tell(&self.context.events);
         }
-        is_written
+        written == Some(true)
     }
 
-    fn store_write(&mut self, write: &Write) -> bool {
+    /// Whether it changes anything; `None` where it can't be written.
+    fn store_write(&mut self, write: &Write) -> Option<bool> {
         let written = self.store.write(write);
         if let Err(error) = &written {
             self.failed(&(write.kind, write.name.clone()), error);
         }
-        written.is_ok()
+        written.ok()
     }
 
     fn forget(&mut self, kind: Kind, name: &Name) -> bool {
@@ -260,9 +247,22 @@ impl Claims {
         self.backoff.fail(key, Instant::now());
     }
 
-    fn begin(&mut self, key: Key, call: Call, objects: &Arc<Objects>) {
-        self.under_way.insert(key.clone());
-        let known = self.drivers.get(call.driver()).cloned();
+    /// Whether it is under way now: something else may be done to the volume, and then it waits.
+    fn begin(
+        &mut self,
+        key: Key,
+        call: Call,
+        objects: &Arc<Objects>,
+        volumes: &mut Volumes,
+    ) -> bool {
+        let turn = call.turn();
+        if let Some((id, name)) = &turn
+            && !volumes.reserve(id, name)
+        {
+            return false;
+        }
+        self.under_way.insert(key.clone(), turn.map(|(id, _)| id));
+        let known = self.asking.known().get(call.driver()).cloned();
         let (context, objects, done) =
             (self.context.clone(), Arc::clone(objects), self.done.clone());
         if let Call::Create(create) = &call {
@@ -272,19 +272,25 @@ impl Claims {
             let ended = call.carry_out(&context, &objects, key, known).await;
             let _ = done.send(Done::Claim(ended));
         });
+        true
+    }
+
+    fn ended(&mut self, key: &Key, volumes: &mut Volumes) {
+        if let Some(id) = self.under_way.remove(key).flatten() {
+            volumes.release(&id);
+        }
     }
 
     /// What has ended. Whether something was written.
-    pub(super) fn take(&mut self, done: ClaimDone) -> bool {
+    pub(super) fn take(&mut self, done: ClaimDone, volumes: &mut Volumes) -> bool {
         match done {
-            ClaimDone::Asked(drivers) => {
-                self.is_asking = false;
-                self.drivers = drivers;
+            ClaimDone::Asked(driver, abilities) => {
+                self.asking.take(driver, abilities);
                 false
             }
             ClaimDone::Other(key, driver, abilities) => {
-                self.under_way.remove(&key);
-                self.drivers.insert(driver, abilities);
+                self.ended(&key, volumes);
+                self.asking.learn(driver, abilities);
                 false
             }
             ClaimDone::Step {
@@ -294,7 +300,7 @@ impl Claims {
                 forget,
                 notice,
             } => {
-                self.under_way.remove(&key);
+                self.ended(&key, volumes);
                 if is_ok {
                     self.backoff.succeed(&key);
                 } else {
@@ -319,6 +325,21 @@ impl Claims {
     pub(super) const fn rounds() -> usize {
         ROUNDS
     }
+}
+
+/// Tells what wasn't told before.
+fn tell(told: &mut Vec<Notice>, notices: Vec<Notice>, events: &Events) {
+    for notice in &notices {
+        if !told.contains(notice) {
+            notice.clone().tell(events);
+        }
+    }
+    *told = notices;
+}
+
+/// As in `metadata.deletionTimestamp`.
+fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// Drivers that somebody may have a volume of.

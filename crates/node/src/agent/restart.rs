@@ -2,6 +2,7 @@
 //! startup").
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use super::volumes::Volumes;
 use crate::operations::{self, Broken, Context, Found, OperationError};
@@ -14,6 +15,8 @@ use crate::volumes::spec::Lifecycle;
 pub(crate) struct Restart {
     /// Not told what they are: each to be cleaned once, when all that is wanted is known and nobody needs it.
     left: Vec<Left>,
+    /// Those that couldn't be cleaned: as long as they are there, something of the volume may be.
+    stuck: Vec<PathBuf>,
     /// Whether the disk is still to be looked at: the old order's.
     is_late: bool,
     /// Pods that have a directory.
@@ -29,6 +32,7 @@ impl Restart {
     ) -> Result<Self, OperationError> {
         let mut restart = Self {
             left: Vec::new(),
+            stuck: Vec::new(),
             is_late: !gates.new_volume_manager_reconstruction,
             pods: BTreeSet::new(),
         };
@@ -63,6 +67,19 @@ impl Restart {
     /// Pods that were found by their directories, by their uids.
     pub(crate) fn pods(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.pods)
+    }
+
+    /// Whether the disk was looked at.
+    pub(crate) const fn has_looked(&self) -> bool {
+        !self.is_late
+    }
+
+    /// Directories of volumes that can't be told which they are.
+    pub(crate) fn broken(&self) -> Vec<PathBuf> {
+        let left = self.left.iter().map(|it| &it.broken.path);
+        let stuck = self.stuck.iter();
+        let stuck = stuck.filter(|it| it.try_exists().unwrap_or(true));
+        left.chain(stuck).cloned().collect()
     }
 
     /// All that is wanted is known now; `running` are pods whose processes may be there.
@@ -101,8 +118,8 @@ impl Restart {
             let is_at_it = |pod: &String| running.contains(pod) || volumes.is_coming(pod);
             if is_wanted || pod.is_some_and(is_at_it) {
                 self.left.push(left);
-            } else {
-                left.clean(context);
+            } else if !left.clean(context) {
+                self.stuck.push(left.broken.path);
             }
         }
     }
@@ -135,16 +152,17 @@ impl Left {
         }
     }
 
-    /// Once: what can't be cleaned now can't be at any other time.
-    fn clean(&self, context: &Context) {
+    /// Once: what can't be cleaned now can't be at any other time. Whether it could.
+    fn clean(&self, context: &Context) -> bool {
         let path = self.broken.path.display();
         let cleaned = operations::clean(&context.layout, &self.broken);
         context.metrics.force_cleaned(cleaned.is_ok());
-        match cleaned {
+        match &cleaned {
             Ok(()) => tracing::warn!("{path}: cleaned by force"),
             Err(error) => {
                 tracing::error!("{path}: can't be cleaned: {error}; hint: look what is in it");
             }
         }
+        cleaned.is_ok()
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::deferral;
 use super::pods::{Known, Pods};
-use super::volumes::Volumes;
+use super::volumes::{Busy, Volumes};
 use crate::api::Listed;
 use crate::claims::Records;
 use crate::claims::status::document;
@@ -209,7 +209,7 @@ fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
         .volumes
         .under_way()
         .get(id)
-        .map(|step| call(step).to_owned());
+        .map(|busy| call(busy).to_owned());
     let status = Status {
         staged: actual.and_then(|it| it.staged).into(),
         operation,
@@ -222,12 +222,13 @@ fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
     ShownVolume::new(&name, spec, status)
 }
 
-const fn call(step: &Step) -> &'static str {
-    match step {
-        Step::Stage => "NodeStageVolume",
-        Step::Publish(_) => "NodePublishVolume",
-        Step::Unpublish(_) => "NodeUnpublishVolume",
-        Step::Unstage => "NodeUnstageVolume",
+const fn call(busy: &Busy) -> &'static str {
+    match busy {
+        Busy::Step(Step::Stage) => "NodeStageVolume",
+        Busy::Step(Step::Publish(_)) => "NodePublishVolume",
+        Busy::Step(Step::Unpublish(_)) => "NodeUnpublishVolume",
+        Busy::Step(Step::Unstage) => "NodeUnstageVolume",
+        Busy::Claim(call) => call,
     }
 }
 

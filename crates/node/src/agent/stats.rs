@@ -1,5 +1,7 @@
 //! Volumes that pods use, measured now and then.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tokio::sync::mpsc;
 
 use super::Done;
@@ -18,42 +20,85 @@ struct Measured {
     runtime: Option<Telling>,
 }
 
-/// Measures one after another, and tells how they fare.
-pub(super) fn measure(
-    context: &Context,
-    pods: &Pods,
-    volumes: &Volumes,
-    done: mpsc::UnboundedSender<Done>,
-) {
-    let measured = measured(pods, volumes);
-    let context = context.clone();
-    tokio::spawn(async move {
-        let mut told = Vec::new();
-        for Measured {
-            publication,
-            claim,
-            runtime,
-        } in measured
-        {
-            match stats(&context, &publication, runtime.as_ref()).await {
-                Ok(Some(stats)) => told.push(VolumeStats { claim, stats }),
-                Ok(None) => {}
-                // As kubelet, that logs it alone.
-                Err(error) => {
-                    let error = crust_state::sentence(&error);
-                    let (pod, id) = (&publication.pod, &publication.id);
-                    tracing::warn!("statistics of {id} in pod {pod}: {error}");
-                }
-            }
-        }
-        context.metrics.set_volume_stats(told);
-        let _ = done.send(Done::Measured);
-    });
+/// What was measured, and who is being asked. Each driver for itself: one that hangs holds up no other.
+#[derive(Debug, Default)]
+pub(super) struct Measuring {
+    /// What each has told last.
+    told: BTreeMap<String, Vec<VolumeStats>>,
+    under_way: BTreeSet<String>,
 }
 
-/// Volumes of claims in pods that run. A deferred one can't be measured before its pod's sandbox is there.
-fn measured(pods: &Pods, volumes: &Volumes) -> Vec<Measured> {
-    let mut measured = Vec::new();
+impl Measuring {
+    /// Asks each driver that isn't being asked still, for one volume after another.
+    pub(super) fn begin(
+        &mut self,
+        context: &Context,
+        pods: &Pods,
+        volumes: &Volumes,
+        done: &mpsc::UnboundedSender<Done>,
+    ) {
+        let mut measured = measured(pods, volumes);
+        self.keep(&measured);
+        measured.retain(|driver, _| !self.under_way.contains(driver));
+        for (driver, volumes) in measured {
+            self.under_way.insert(driver.clone());
+            let (context, done) = (context.clone(), done.clone());
+            tokio::spawn(async move {
+                let told = measure(&context, volumes).await;
+                let _ = done.send(Done::Measured(driver, told));
+            });
+        }
+        self.show(context);
+    }
+
+    /// Of claims that somebody uses: what is told of others is over.
+    fn keep(&mut self, measured: &BTreeMap<String, Vec<Measured>>) {
+        self.told.retain(|driver, told| {
+            let used = measured.get(driver).map_or(&[][..], Vec::as_slice);
+            told.retain(|it| used.iter().any(|used| used.claim == it.claim));
+            !told.is_empty()
+        });
+    }
+
+    /// What a driver has told.
+    pub(super) fn take(&mut self, driver: String, told: Vec<VolumeStats>, context: &Context) {
+        self.under_way.remove(&driver);
+        self.told.insert(driver, told);
+        self.show(context);
+    }
+
+    fn show(&self, context: &Context) {
+        let told = self.told.values().flatten().cloned();
+        context.metrics.set_volume_stats(told.collect());
+    }
+}
+
+async fn measure(context: &Context, measured: Vec<Measured>) -> Vec<VolumeStats> {
+    let mut told = Vec::new();
+    for Measured {
+        publication,
+        claim,
+        runtime,
+    } in measured
+    {
+        match stats(context, &publication, runtime.as_ref()).await {
+            Ok(Some(stats)) => told.push(VolumeStats { claim, stats }),
+            Ok(None) => {}
+            // As kubelet, that logs it alone.
+            Err(error) => {
+                let error = crust_state::sentence(&error);
+                let (pod, id) = (&publication.pod, &publication.id);
+                tracing::warn!("statistics of {id} in pod {pod}: {error}");
+            }
+        }
+    }
+    told
+}
+
+/// Volumes of claims in pods that run, by their drivers. A deferred one can't be measured before its pod's sandbox is
+/// there.
+fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Measured>> {
+    let mut measured: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for (id, volume) in &volumes.desired().volumes {
         for (uid, spec) in &volume.mounts {
             let mount = volumes.actual().mount(id, uid);
@@ -65,16 +110,19 @@ fn measured(pods: &Pods, volumes: &Volumes) -> Vec<Measured> {
             if observed.is_none_or(|it| it.alive().next().is_none()) {
                 continue;
             }
-            measured.push(Measured {
-                publication: Publication {
-                    id: id.clone(),
-                    pod: uid.clone(),
-                    directory: mount.directory.clone(),
-                    mounter: mount.mounter,
-                },
-                claim: claim.clone(),
-                runtime: pods.telling(uid, spec, mount.mounter),
-            });
+            measured
+                .entry(id.driver.clone())
+                .or_default()
+                .push(Measured {
+                    publication: Publication {
+                        id: id.clone(),
+                        pod: uid.clone(),
+                        directory: mount.directory.clone(),
+                        mounter: mount.mounter,
+                    },
+                    claim: claim.clone(),
+                    runtime: pods.telling(uid, spec, mount.mounter),
+                });
         }
     }
     measured

@@ -24,6 +24,15 @@ pub(crate) use begin::VolumeDone;
 /// How long a claim is given to be bound until its pod is told that it isn't.
 const SOON: Duration = Duration::from_secs(3);
 
+/// What is being done to a volume: one thing at a time, whoever has begun it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// A step from what there is to what is wanted.
+    Step(Step),
+    /// For its claim, or because that is gone: CSI's call.
+    Claim(&'static str),
+}
+
 /// All volumes of the node.
 #[derive(Debug)]
 pub(crate) struct Volumes {
@@ -32,7 +41,7 @@ pub(crate) struct Volumes {
     desired: Desired,
     actual: Actual,
     backoff: Backoff<(VolumeId, Step)>,
-    under_way: BTreeMap<VolumeId, Step>,
+    under_way: BTreeMap<VolumeId, Busy>,
     /// Why the last operation of a volume failed.
     failed: BTreeMap<(VolumeId, Step), String>,
     /// What pods were told already.
@@ -90,8 +99,22 @@ impl Volumes {
     }
 
     /// What is being done.
-    pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, Step> {
+    pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, Busy> {
         &self.under_way
+    }
+
+    /// Takes a volume's turn for a call that is no step of it, until [`Self::release`]. Whether it was free.
+    pub(super) fn reserve(&mut self, id: &VolumeId, call: &'static str) -> bool {
+        let is_free = !self.under_way.contains_key(id);
+        if is_free {
+            self.under_way.insert(id.clone(), Busy::Claim(call));
+        }
+        is_free
+    }
+
+    /// That has ended.
+    pub(super) fn release(&mut self, id: &VolumeId) {
+        self.under_way.remove(id);
     }
 
     /// Why what was tried last failed.
@@ -149,7 +172,7 @@ impl Volumes {
 
     /// What these pods want from now on.
     pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
-        self.desired = Desired::of(objects, pods, &self.actual.holders());
+        self.desired = Desired::of(objects, pods, &self.actual.holders(), &self.desired);
         for pod in pods {
             let problems = self.desired.problems.get(&pod.uid);
             for (volume, problem) in problems.into_iter().flatten() {
@@ -205,7 +228,7 @@ impl Volumes {
         self.backoff.retain(|key| kept.contains(key));
         let under_way = &self.under_way;
         self.failed
-            .retain(|key, _| kept.contains(key) || under_way.get(&key.0) == Some(&key.1));
+            .retain(|key, _| kept.contains(key) || is_at(under_way.get(&key.0), &key.1));
         pause
     }
 
@@ -213,4 +236,8 @@ impl Volumes {
     pub(crate) fn drivers_changed(&mut self) {
         self.backoff = Backoff::default();
     }
+}
+
+fn is_at(busy: Option<&Busy>, step: &Step) -> bool {
+    matches!(busy, Some(Busy::Step(it)) if it == step)
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use super::wanted::Wanted;
-use super::{BIND_COMPLETED, Notice, World};
+use super::{Notice, World};
 use crate::csi::Abilities;
 use crate::events::Type;
-use crate::objects::manifest::DEFAULT_NAMESPACE;
 use crate::objects::{Name, StorageClass};
+use crate::volumes::bound::{Held, claim_of, held, volume_of, was_bound};
 use crate::volumes::spec::capacity;
 
 /// Of classes whose volumes people make.
@@ -31,39 +31,7 @@ pub(super) enum Binding<'o> {
     Wait(Notice),
 }
 
-/// Who a volume is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
-    /// Nobody.
-    Free,
-    /// This claim, by its name alone: whoever wrote the volume means it.
-    Meant,
-    /// This claim.
-    This,
-    /// Another, which may be gone.
-    Other,
-}
-
-/// `spec.claimRef` of a volume: the claim's name, and its uid where it says one.
-pub(super) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)> {
-    let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
-    let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-    let name = reference.name.as_deref().unwrap_or_default();
-    let uid = reference.uid.as_deref().filter(|it| !it.is_empty());
-    Some((Name::new(namespace, name), uid))
-}
-
-/// Whether a claim, by its name and uid, has a volume.
-pub(super) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> Held {
-    match claim_of(volume) {
-        None => Held::Free,
-        Some((named, None)) if named == *claim => Held::Meant,
-        Some((named, Some(other))) if named == *claim && other == uid => Held::This,
-        Some(_) => Held::Other,
-    }
-}
-
-/// The same, to be written.
+/// `spec.claimRef` of a claim's volume.
 pub(super) fn reference(claim: &Name, uid: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -72,31 +40,6 @@ pub(super) fn reference(claim: &Name, uid: &str) -> Value {
         "name": claim.name,
         "uid": uid,
     })
-}
-
-/// Whether a claim and a volume have each other.
-pub(crate) fn is_bound(
-    name: &Name,
-    claim: &PersistentVolumeClaim,
-    volume_name: &str,
-    volume: &PersistentVolume,
-) -> bool {
-    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    volume_of(claim) == Some(volume_name)
-        && held(volume, name, uid) == Held::This
-        && was_bound(claim)
-}
-
-/// `spec.volumeName`
-pub(super) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
-    let name = claim.spec.as_ref()?.volume_name.as_deref();
-    name.filter(|it| !it.is_empty())
-}
-
-/// Whether it was bound once.
-pub(super) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
-    let annotations = claim.metadata.annotations.as_ref();
-    annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))
 }
 
 /// What is next for a claim; `taken` are the volumes that others get at this moment.

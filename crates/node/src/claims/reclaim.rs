@@ -1,14 +1,20 @@
 //! Volumes that were made for claims that are gone.
 
-use crust_proto::csi::v1::DeleteVolumeRequest;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use std::path::PathBuf;
 
-use super::binding::claim_of;
+use crust_proto::csi::v1::DeleteVolumeRequest;
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::json;
+
 use super::provision::DELETION_SECRET;
-use super::{Notice, Records, Step, World};
+use super::{Notice, Records, Step, World, Write};
 use crate::events::Type;
 use crate::objects::{Kind, Name};
+use crate::volumes::bound::{RELEASED, claim_of, was_released};
 use crate::volumes::spec::VolumeId;
+
+const FAILED: &str = "VolumeFailedDelete";
 
 /// A volume that is to be destroyed.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,14 +47,14 @@ impl Delete {
     pub(crate) fn failed(&self, why: &str) -> Notice {
         let volume = Name::new("", &self.volume);
         let of = (Kind::PersistentVolume, &volume);
-        Notice::new(Type::Warning, of, "VolumeFailedDelete", why.to_owned())
+        Notice::new(Type::Warning, of, FAILED, why.to_owned())
     }
 }
 
 /// Whether the claim that had a volume is gone.
 pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool {
     match claim_of(volume) {
-        Some((claim, Some(uid))) => records.uid(&claim) != Some(uid),
+        Some((claim, Some(uid))) => was_released(volume) || records.uid(&claim) != Some(uid),
         _ => false,
     }
 }
@@ -62,29 +68,97 @@ fn is_anothers(world: &World<'_>, name: &str, id: &VolumeId) -> bool {
     })
 }
 
-/// A volume that was made here, whose claim is gone, that nobody on this node uses, and that isn't to be kept.
-pub(super) fn delete(
-    world: &World<'_>,
-    name: &str,
-    volume: &PersistentVolume,
-) -> Option<Result<Delete, Notice>> {
-    let spec = volume.spec.as_ref()?;
-    let source = spec.csi.as_ref()?;
+/// What is next for a volume that was made here.
+#[derive(Debug)]
+pub(super) enum Reclaim {
+    /// Nothing.
+    Keep,
+    /// It is released: from then on it is nobody's again. On the disk before anybody is asked to destroy it.
+    Release(Write),
+    /// The driver is asked.
+    Delete(Delete),
+    /// Somebody has deleted it, and what is stored is to be kept: it isn't known any more.
+    Forget(Notice),
+    /// Nothing yet, and nobody here can hasten it.
+    Held(Notice),
+    /// Nothing yet; a driver may.
+    Wait(Notice),
+}
+
+/// What becomes of a volume that was made here: once its claim is gone and nobody on this node has it, what its policy
+/// says.
+pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
+    let is_deleted = volume.metadata.deletion_timestamp.is_some();
+    let spec = volume.spec.as_ref();
+    let Some((spec, source)) = spec.and_then(|it| Some((it, it.csi.as_ref()?))) else {
+        return Reclaim::Keep;
+    };
     let id = VolumeId {
         driver: source.driver.clone(),
         handle: source.volume_handle.clone(),
     };
-    if !world.records.has_made(name)
-        || spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete")
-        || !is_released(world.records, volume)
-        || world.actual.volumes.contains_key(&id)
-        || is_anothers(world, name, &id)
-    {
-        return None;
+    let notice = |kind, reason, message| {
+        let of = (Kind::PersistentVolume, &Name::new("", name));
+        Notice::new(kind, of, reason, message)
+    };
+    if !is_released(world.records, volume) {
+        let holder = claim_of(volume).filter(|_| is_deleted);
+        return holder.map_or(Reclaim::Keep, |(claim, _)| {
+            let message = format!(
+                "it goes when persistentvolumeclaim {claim}, which has it, has gone; hint: delete that"
+            );
+            Reclaim::Held(notice(Type::Normal, "VolumeInUse", message))
+        });
     }
+    if !was_released(volume) {
+        let patch = json!({"status": {"phase": RELEASED}});
+        return Reclaim::Release(Write::volume(name, patch));
+    }
+    let is_anothers = is_anothers(world, name, &id);
+    let is_to_go = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+    if world.actual.volumes.contains_key(&id) || !(is_deleted || is_to_go && !is_anothers) {
+        return Reclaim::Keep;
+    }
+    if let Some(why) = held(world, name, &id) {
+        return Reclaim::Held(notice(Type::Warning, FAILED, why));
+    }
+    let VolumeId { driver, handle } = &id;
+    if !is_to_go || is_anothers {
+        let message = format!("it is forgotten; driver {driver} keeps what is stored, as {handle}");
+        return Reclaim::Forget(notice(Type::Normal, "VolumeKept", message));
+    }
+    let Some(abilities) = world.drivers.get(driver) else {
+        let why = format!("waiting for driver {driver}, which has it");
+        return Reclaim::Wait(notice(Type::Warning, FAILED, why));
+    };
+    if !abilities.controller.has(Rpc::CreateDeleteVolume) {
+        let why = format!(
+            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, and has the volume as {handle}; hint: a driver that has it, or persistentVolumeReclaimPolicy: Retain"
+        );
+        return Reclaim::Wait(notice(Type::Warning, FAILED, why));
+    }
+    Reclaim::Delete(delete(name, volume, id))
+}
+
+/// What keeps from destroying and from forgetting, whoever would have it done.
+fn held(world: &World<'_>, name: &str, id: &VolumeId) -> Option<String> {
+    if let Some(unread) = world.unread {
+        return Some(unread.to_owned());
+    }
+    // A volume's directory in a pod has the PersistentVolume's name.
+    let is_its = |path: &&PathBuf| {
+        **path == world.layout.staged(id) || path.file_name().is_some_and(|it| it == name)
+    };
+    let path = world.broken.iter().find(is_its)?.display();
+    Some(format!(
+        "{path} can't be told what it is, and may be this volume's; it is cleaned when nothing of its pod runs; hint: the log says what keeps it"
+    ))
+}
+
+fn delete(name: &str, volume: &PersistentVolume, id: VolumeId) -> Delete {
     let annotations = volume.metadata.annotations.as_ref();
     let said = DELETION_SECRET.map(|key| annotations.and_then(|it| it.get(key)));
-    let delete = Delete {
+    Delete {
         volume: name.to_owned(),
         request: DeleteVolumeRequest {
             volume_id: id.handle,
@@ -95,11 +169,5 @@ pub(super) fn delete(
             _ => None,
         },
         driver: id.driver,
-    };
-    Some(if world.drivers.contains_key(&delete.driver) {
-        Ok(delete)
-    } else {
-        let why = format!("waiting for driver {}, which has it", delete.driver);
-        Err(delete.failed(&why))
-    })
+    }
 }

@@ -1,16 +1,19 @@
 //! What was decided about objects, laid over what people wrote of them.
 //!
 //! A record is a part of an object, in that object's own shape: a claim's uid, `volumeName` and `status`, a volume's
-//! `claimRef`. Objects that were made here have nobody else who writes them, and are records whole.
+//! `claimRef`. Objects that were made here have nobody else who writes them, and are records whole; what somebody says
+//! of a volume all the same, and may, becomes part of its record.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
 use super::provision::PROVISIONED_BY;
 use super::{World, Write};
 use crate::objects::manifest;
 use crate::objects::{Kind, Name, Objects};
+use crate::volumes::bound;
 
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +32,7 @@ impl Records {
     }
 
     /// Whether a volume was made here.
-    pub(super) fn has_made(&self, volume: &str) -> bool {
+    pub(crate) fn has_made(&self, volume: &str) -> bool {
         let record = self.get(Kind::PersistentVolume, &Name::new("", volume));
         record.is_some_and(|it| is_whole(Kind::PersistentVolume, it))
     }
@@ -39,7 +42,13 @@ impl Records {
         let mut objects = written.clone();
         for ((kind, name), record) in &self.0 {
             let document = match written.documents.get(&(*kind, name.clone())) {
-                Some(base) => laid(base, record),
+                // Who writes a claim again that has gone means another.
+                Some(base) if is_over(*kind, record, base) => continue,
+                // What was said of it is in the record, as far as it may change ([`Self::taken_over`]).
+                Some(_) if *kind == Kind::PersistentVolume && is_whole(*kind, record) => {
+                    record.clone()
+                }
+                Some(base) => laid(&without_status(base), record),
                 None if is_whole(*kind, record) => record.clone(),
                 None => continue,
             };
@@ -64,9 +73,9 @@ impl Records {
             // As long as a pod has it, as Kubernetes' protection of claims does. One whose manifest is away without
             // a word is missed, and not gone: its volume would be destroyed for a file that was moved.
             Kind::PersistentVolumeClaim => {
+                let claim = world.objects.claims.get(name);
                 is_deleted(record)
-                    && !world.objects.claims.contains_key(name)
-                    && !world.is_used(name)
+                    && claim.map_or_else(|| !world.is_used(name), |it| !bound::is_deleted(it))
             }
             // Who had it is known as long as that one is there: the volume's manifest may come back.
             Kind::PersistentVolume if !is_whole(*kind, record) => {
@@ -75,6 +84,72 @@ impl Records {
             _ => false,
         });
         gone.map(|(key, _)| key.clone())
+    }
+
+    /// Whether what was decided is about a claim that went, and not about the one by its name that there is.
+    pub(super) fn are_over(&self, name: &Name, claim: &PersistentVolumeClaim) -> bool {
+        let record = self.get(Kind::PersistentVolumeClaim, name);
+        record.is_some_and(is_deleted) && !bound::is_deleted(claim)
+    }
+
+    /// Claims whose manifest is away without a word, and the volume that is kept for each.
+    pub(super) fn missed<'r>(
+        &'r self,
+        world: &World<'r>,
+    ) -> impl Iterator<Item = (&'r Name, &'r str)> {
+        let claims = &world.objects.claims;
+        self.0.iter().filter_map(|((kind, name), record)| {
+            let is_missed = *kind == Kind::PersistentVolumeClaim
+                && !is_whole(*kind, record)
+                && !is_deleted(record)
+                && !claims.contains_key(name);
+            let volume = record.pointer("/spec/volumeName")?.as_str()?;
+            is_missed.then_some((name, volume))
+        })
+    }
+
+    /// What somebody has written of a volume that was made here, as far as it may change: it counts from then on,
+    /// also where the manifest goes.
+    pub(super) fn taken_over(&self, written: &Objects, volume: &str) -> Option<Write> {
+        const MAY_CHANGE: [(&str, &str); 6] = [
+            ("metadata", "labels"),
+            ("metadata", "annotations"),
+            ("spec", "persistentVolumeReclaimPolicy"),
+            ("spec", "mountOptions"),
+            ("spec", "accessModes"),
+            ("spec", "storageClassName"),
+        ];
+        let (record, written) = self.both(written, volume)?;
+        let mut patch = json!({"metadata": {}, "spec": {}});
+        for (part, field) in MAY_CHANGE {
+            let said = &written[part][field];
+            if !said.is_null() {
+                patch[part][field] = said.clone();
+            }
+        }
+        // By it the record is known as ours.
+        if let Some(Value::Object(annotations)) = patch.pointer_mut("/metadata/annotations") {
+            annotations.remove(PROVISIONED_BY);
+        }
+        (laid(record, &patch) != *record).then(|| Write::volume(volume, patch))
+    }
+
+    /// The fields that somebody has written otherwise, and that can't change.
+    pub(super) fn immutable(&self, written: &Objects, volume: &str) -> Vec<&'static str> {
+        let differs = |field: &&str| {
+            let (record, written) = self.both(written, volume)?;
+            let (there, said) = (&record["spec"][field], &written["spec"][field]);
+            Some(!said.is_null() && laid(there, said) != *there)
+        };
+        let fields = ["csi", "claimRef", "volumeMode"].into_iter();
+        fields.filter(|it| differs(it) == Some(true)).collect()
+    }
+
+    /// A volume that was made here and that somebody has written too.
+    fn both<'r>(&'r self, written: &'r Objects, volume: &str) -> Option<(&'r Value, &'r Value)> {
+        let key = (Kind::PersistentVolume, Name::new("", volume));
+        let record = self.0.get(&key).filter(|it| is_whole(key.0, it))?;
+        Some((record, written.documents.get(&key)?))
     }
 
     fn has_holder(&self, volume: &Value) -> bool {
@@ -127,12 +202,23 @@ impl Records {
     }
 }
 
-/// Whether nobody else writes the object: a claim that a pod brought, a volume that a driver made.
 /// Whether somebody has said that it is to go.
 fn is_deleted(record: &Value) -> bool {
     record.pointer("/metadata/deletionTimestamp").is_some()
 }
 
+fn is_over(kind: Kind, record: &Value, written: &Value) -> bool {
+    kind == Kind::PersistentVolumeClaim && is_deleted(record) && !is_deleted(written)
+}
+
+/// How an object is isn't its author's to say: an export has it, of another day.
+fn without_status(written: &Value) -> Value {
+    let mut written = written.clone();
+    written.as_object_mut().map(|it| it.remove("status"));
+    written
+}
+
+/// Whether nobody else writes the object: a claim that a pod brought, a volume that a driver made.
 fn is_whole(kind: Kind, record: &Value) -> bool {
     let metadata = &record["metadata"];
     match kind {

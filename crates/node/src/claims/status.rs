@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Records;
-use super::binding::{claim_of, is_bound, volume_of, was_bound};
 use super::reclaim::is_released;
 use crate::objects::quantity::{Bytes, bytes};
 use crate::objects::{Kind, Name, Objects};
+use crate::volumes::bound::{claim_of, is_bound, volume_of, was_bound};
 
 const STORAGE: &str = "storage";
 

@@ -82,19 +82,19 @@ impl Store {
         &self.records
     }
 
-    /// Has it on the disk when it returns; what is there already isn't written.
-    pub(crate) fn write(&mut self, write: &Write) -> Result<(), StoreError> {
+    /// Has it on the disk when it returns. Whether it changes anything: what is there already isn't written.
+    pub(crate) fn write(&mut self, write: &Write) -> Result<bool, StoreError> {
         let uid = uid::new()?;
         let uid = || uid;
         let now = || humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let Some(record) = self.records.next(write, uid, now) else {
-            return Ok(());
+            return Ok(false);
         };
         let Write { kind, name, .. } = write;
         let text = format!("{record:#}\n");
         self.directory.write(&file(*kind, name), text.as_bytes())?;
         self.records.insert(*kind, name.clone(), record);
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets an object; one that was made here is gone then.
@@ -126,10 +126,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut store = Store::open(place.path()).unwrap();
         let long = "n".repeat(253);
-        store.write(&claim("data", json!({}))).unwrap();
-        store
-            .write(&claim("data", json!({"spec": {"volumeName": "pv-1"}})))
-            .unwrap();
+        assert!(store.write(&claim("data", json!({}))).unwrap());
+        let bound = claim("data", json!({"spec": {"volumeName": "pv-1"}}));
+        assert!(store.write(&bound).unwrap());
+        assert!(!store.write(&bound).unwrap(), "nothing has changed");
         store
             .write(&claim(&long, json!({"metadata": {"uid": "given"}})))
             .unwrap();

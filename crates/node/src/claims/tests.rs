@@ -1,6 +1,8 @@
 //! Claims from their manifests to their volumes, and back.
 
 mod binding;
+mod changed;
+mod going;
 mod growth;
 mod made;
 
@@ -103,7 +105,9 @@ struct Bench {
     records: Records,
     actual: Actual,
     drivers: BTreeMap<String, Abilities>,
-    complete: bool,
+    is_known: bool,
+    unread: Option<&'static str>,
+    broken: Vec<PathBuf>,
     uids: u32,
     told: Vec<Notice>,
 }
@@ -115,7 +119,9 @@ impl Bench {
             records: Records::default(),
             actual: Actual::default(),
             drivers: BTreeMap::new(),
-            complete: true,
+            is_known: true,
+            unread: None,
+            broken: Vec::new(),
             uids: 0,
             told: Vec::new(),
         };
@@ -142,7 +148,8 @@ impl Bench {
 
     /// As the agent does once nobody has a claim that was deleted.
     fn delete_claim(&mut self) {
-        self.write(Write::deleted(&Name::new("default", "data"), NOW));
+        let kind = Kind::PersistentVolumeClaim;
+        self.write(Write::deleted(kind, &Name::new("default", "data"), NOW));
         self.remove(Kind::PersistentVolumeClaim, "data");
     }
 
@@ -162,12 +169,16 @@ impl Bench {
     fn plan(&self) -> Plan {
         let pods: Vec<Arc<Pod>> = self.written.pods.values().cloned().collect();
         plan(&World {
+            written: &self.written,
             objects: &self.view(),
             records: &self.records,
             pods: &pods,
             actual: &self.actual,
             drivers: &self.drivers,
-            complete: self.complete,
+            layout: &layout(),
+            broken: &self.broken,
+            is_known: self.is_known,
+            unread: self.unread,
         })
     }
 
@@ -197,7 +208,9 @@ impl Bench {
     fn settle(&mut self) -> Plan {
         for _ in 0..10 {
             let mut plan = self.plan();
-            let pure = |step: &mut Step| matches!(step, Step::Write(_) | Step::Forget(..));
+            let pure = |step: &mut Step| {
+                matches!(step, Step::Write(_) | Step::Forget(..) | Step::Remove(_))
+            };
             let steps: Vec<Step> = plan.steps.extract_if(.., pure).collect();
             if steps.is_empty() {
                 return plan;
@@ -205,9 +218,11 @@ impl Bench {
             for step in steps {
                 match step {
                     Step::Write(write) => self.write(*write),
+                    Step::Remove(_) => self.delete_claim(),
                     step => self.forget(&step),
                 }
             }
+            self.told.extend(plan.notices);
         }
         panic!("it never settles: {:?}", self.plan());
     }
@@ -232,6 +247,18 @@ impl Bench {
             "{plan:?}"
         );
         plan.waiting.remove(0)
+    }
+
+    /// The one thing that is told besides.
+    fn notice(&mut self) -> Notice {
+        let mut plan = self.settle();
+        let others = (&plan.steps, &plan.waiting);
+        assert_eq!(
+            (plan.notices.len(), others),
+            (1, (&Vec::new(), &Vec::new())),
+            "{plan:?}"
+        );
+        plan.notices.remove(0)
     }
 
     fn rest(&mut self) {
@@ -302,6 +329,10 @@ impl Bench {
     fn reasons(&mut self) -> Vec<&'static str> {
         self.told.drain(..).map(|it| it.reason).collect()
     }
+}
+
+fn layout() -> Layout {
+    Layout::new("/root-dir".as_ref())
 }
 
 fn id() -> VolumeId {

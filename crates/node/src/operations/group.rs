@@ -96,7 +96,7 @@ spec:
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: data}
+metadata: {name: data, uid: data-uid, annotations: {pv.kubernetes.io/bind-completed: 'yes'}}
 spec: {volumeName: pv-1}
 ---
 apiVersion: v1
@@ -104,6 +104,7 @@ kind: PersistentVolume
 metadata: {name: pv-1}
 spec:
   accessModes: [ReadWriteOnce]
+  claimRef: {name: data, namespace: default, uid: data-uid}
   csi: {driver: csi.example, volumeHandle: handle-1, fsType: ext4}
 ---
 apiVersion: storage.k8s.io/v1

@@ -1,6 +1,5 @@
 //! Volumes' storage, by a driver's controller service.
 
-use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,
     CreateVolumeResponse, DeleteVolumeRequest,
@@ -37,25 +36,17 @@ pub(crate) async fn create(
     Ok(context.driver_by(&create.driver)?.call(request).await?)
 }
 
-/// `DeleteVolume`; nothing, where the driver never makes or destroys any.
+/// `DeleteVolume`
 pub(crate) async fn delete(
     context: &Context,
     objects: &Objects,
     delete: &Delete,
 ) -> Result<(), OperationError> {
-    let driver = context.driver_by(&delete.driver)?;
-    if !driver
-        .controller_capabilities()
-        .await?
-        .has(Rpc::CreateDeleteVolume)
-    {
-        return Ok(());
-    }
     let request = DeleteVolumeRequest {
         secrets: secret(objects, delete.secret.as_ref())?,
         ..delete.request.clone()
     };
-    driver.call(request).await?;
+    context.driver_by(&delete.driver)?.call(request).await?;
     Ok(())
 }
 

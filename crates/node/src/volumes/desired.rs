@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::bound::is_deleted;
 use super::spec::{MountSpec, Resolved, Unresolved, VolumeId, resolve};
-use crate::objects::{Objects, Pod};
+use crate::objects::{Name, Objects, Pod};
 
 /// Pods that have a volume, by their uids.
 pub(crate) type Holders = BTreeMap<VolumeId, BTreeSet<String>>;
@@ -22,6 +23,9 @@ pub(crate) enum Problem {
     /// It can't be told what the volume is.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
+    /// As kubelet's: who comes now would keep it from going.
+    #[error("can't start pod because PVC {0} is being deleted")]
+    Deleted(Name),
     /// KEP-2485, "Mount Enforcement".
     #[error(
         "volume uses the ReadWriteOncePod access mode and is already in use by another pod: {0}"
@@ -48,44 +52,60 @@ pub(crate) struct Desired {
 
 impl Desired {
     /// What pods want: those that are to run, or haven't ended yet. Of several that a volume can't have at a time
-    /// it is the one that has it (`holders`), else the first by its name.
-    pub(crate) fn of(objects: &Objects, pods: &[Arc<Pod>], holders: &Holders) -> Self {
+    /// it is the one that has it (`holders`), else the first by its name. Who wanted a volume `before` goes on to,
+    /// though its claim is to go since.
+    pub(crate) fn of(
+        objects: &Objects,
+        pods: &[Arc<Pod>],
+        holders: &Holders,
+        before: &Self,
+    ) -> Self {
         let mut desired = Self::default();
         let mut pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
         pods.sort_by(|one, other| one.name.cmp(&other.name));
-        // By the uids of those who have them, or are first to.
-        let mut exclusive: BTreeMap<VolumeId, (&str, String)> = BTreeMap::new();
-        for (id, holders) in holders {
-            if let Some(uid) = holders.first() {
-                let pod = pods.iter().find(|pod| pod.uid == *uid);
-                let name = pod.map_or_else(|| format!("uid {uid}"), |pod| pod.name.to_string());
-                exclusive.insert(id.clone(), (uid, name));
-            }
-        }
-        for pod in pods {
+        let mut all = Vec::new();
+        for pod in &pods {
             for volume in pod.spec.volumes.iter().flatten() {
-                let wanted = match resolve(objects, pod, volume) {
-                    Ok(Resolved::Csi(mount)) if mount.volume.is_exclusive() => {
-                        let first = || (pod.uid.as_str(), pod.name.to_string());
-                        let id = mount.volume.id.clone();
-                        let (holder, name) = exclusive.entry(id).or_insert_with(first);
-                        if *holder == pod.uid {
-                            desired.want(&pod.uid, *mount)
-                        } else {
-                            Err(Problem::Exclusive(name.clone()))
-                        }
-                    }
-                    Ok(Resolved::Csi(mount)) => desired.want(&pod.uid, *mount),
-                    Ok(Resolved::EmptyDir | Resolved::HostPath(_)) => Ok(()),
-                    Err(unresolved) => Err(unresolved.into()),
-                };
-                if let Err(problem) = wanted {
-                    let problems = desired.problems.entry(pod.uid.clone()).or_default();
-                    problems.insert(volume.name.clone(), problem);
+                match resolve(objects, pod, volume) {
+                    Ok(Resolved::Csi(mount)) => all.push((*pod, &volume.name, mount)),
+                    Ok(Resolved::EmptyDir | Resolved::HostPath(_)) => {}
+                    Err(unresolved) => desired.lacks(pod, &volume.name, unresolved.into()),
                 }
             }
         }
+        // The storage is, whichever of its PersistentVolumes says so.
+        let exclusive = all.iter().filter(|(_, _, it)| it.volume.is_exclusive());
+        let exclusive: BTreeSet<VolumeId> =
+            exclusive.map(|(_, _, it)| it.volume.id.clone()).collect();
+        let mut holding = holders.clone();
+        for (pod, name, mount) in all {
+            let id = &mount.volume.id;
+            let holding = holding.entry(id.clone()).or_default();
+            let has_it = holding.contains(&pod.uid);
+            let wanted = before.volumes.get(id);
+            let is_new = !has_it && wanted.is_none_or(|it| !it.mounts.contains_key(&pod.uid));
+            let claim = mount.volume.claim.as_ref();
+            let claim =
+                claim.filter(|claim| objects.claims.get(*claim).is_some_and(|it| is_deleted(it)));
+            let is_taken = exclusive.contains(id) && !has_it;
+            let wanted = match (claim, holding.first().filter(|_| is_taken)) {
+                (Some(claim), _) if is_new => Err(Problem::Deleted(claim.clone())),
+                (_, Some(holder)) => Err(Problem::Exclusive(named(&pods, holder))),
+                _ => {
+                    holding.insert(pod.uid.clone());
+                    desired.want(&pod.uid, *mount)
+                }
+            };
+            if let Err(problem) = wanted {
+                desired.lacks(pod, name, problem);
+            }
+        }
         desired
+    }
+
+    fn lacks(&mut self, pod: &Pod, volume: &str, problem: Problem) {
+        let problems = self.problems.entry(pod.uid.clone()).or_default();
+        problems.insert(volume.to_owned(), problem);
     }
 
     fn want(&mut self, uid: &str, mount: MountSpec) -> Result<(), Problem> {
@@ -112,4 +132,10 @@ impl Desired {
         let volumes = self.volumes.iter();
         volumes.filter_map(move |(id, volume)| Some((id, volume.mounts.get(uid)?)))
     }
+}
+
+/// A pod, for people.
+fn named(pods: &[&Pod], uid: &str) -> String {
+    let pod = pods.iter().find(|pod| pod.uid == uid);
+    pod.map_or_else(|| format!("uid {uid}"), |pod| pod.name.to_string())
 }

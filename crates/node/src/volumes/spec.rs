@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::objects::manifest::{DEFAULT_NAMESPACE, is_driver};
+use super::bound::{Held, claim_of, held, is_bound, volume_of};
+use crate::objects::manifest::is_driver;
 use crate::objects::{Name, Objects, Pod};
 
 /// A volume, whoever has it mounted.
@@ -256,11 +257,7 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
         .claims
         .get(&name)
         .ok_or_else(|| Unresolved::NoClaim(name.clone()))?;
-    let spec = claim.spec.as_ref();
-    let bound = spec
-        .and_then(|it| it.volume_name.as_deref())
-        .filter(|it| !it.is_empty());
-    let bound = bound.ok_or_else(|| Unresolved::Unbound(name.clone()))?;
+    let bound = volume_of(claim).ok_or_else(|| Unresolved::Unbound(name.clone()))?;
     let volume = objects
         .volumes
         .get(bound)
@@ -268,16 +265,13 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
             claim: name.clone(),
             volume: bound.to_owned(),
         })?;
-    let reference = volume.spec.as_ref().and_then(|it| it.claim_ref.as_ref());
-    if let Some(other) = reference.and_then(|it| it.name.as_deref()) {
-        let namespace = reference.and_then(|it| it.namespace.as_deref());
-        let other = Name::new(namespace.unwrap_or(DEFAULT_NAMESPACE), other);
-        let uid = reference.and_then(|it| it.uid.as_deref());
-        let own = claim.metadata.uid.as_deref();
-        let is_another = uid.zip(own).is_some_and(|(uid, own)| uid != own);
-        if other != name || is_another {
-            return Err(Unresolved::Others(name, bound.to_owned(), other));
-        }
+    if !is_bound(&name, claim, bound, volume) {
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let holder = claim_of(volume).filter(|_| held(volume, &name, uid) == Held::Other);
+        return Err(match holder {
+            Some((other, _)) => Unresolved::Others(name, bound.to_owned(), other),
+            None => Unresolved::Unbound(name),
+        });
     }
     let class = storage_class(volume);
     let class = class.and_then(|class| objects.storage_classes.get(class));

@@ -15,6 +15,7 @@ apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pv-1}
 spec:
+  claimRef: {name: data, namespace: default, uid: data-uid}
   accessModes: [MODE]
   capacity: {storage: 1Gi}
   mountOptions: [noatime]
@@ -22,7 +23,7 @@ spec:
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: data}
+metadata: {name: data, uid: data-uid, annotations: {pv.kubernetes.io/bind-completed: 'yes'}}
 spec: {volumeName: pv-1}
 ";
 
@@ -68,7 +69,7 @@ fn wanted(objects: &Objects) -> Desired {
 
 fn wanted_beside(objects: &Objects, holders: &Holders) -> Desired {
     let pods: Vec<Arc<Pod>> = objects.pods.values().cloned().collect();
-    Desired::of(objects, &pods, holders)
+    Desired::of(objects, &pods, holders, &Desired::default())
 }
 
 fn id() -> VolumeId {
@@ -153,6 +154,107 @@ fn what_is_missing_is_told_by_its_name() {
         Problem::Unresolved(Unresolved::NoClaim(claim))
     );
     assert_eq!(wanted(&objects).volumes, BTreeMap::new());
+}
+
+/// Who binds and who mounts read the same.
+#[test]
+fn a_claim_has_a_volume_when_each_names_the_other_and_both_were_bound() {
+    let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false);
+    let problem = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        let desired = wanted(&objects(&text.replace(from, to)));
+        desired.problems["one-uid"]["v"].clone()
+    };
+    let claim = Name::new("default", "data");
+    let unbound = Problem::Unresolved(Unresolved::Unbound(claim.clone()));
+    for (from, to) in [
+        (", uid: data-uid}\n  access", "}\n  access"),
+        (
+            "claimRef: {name: data, namespace: default, uid: data-uid}",
+            "claimRef:",
+        ),
+        ("pv.kubernetes.io/bind-completed", "other"),
+        ("{volumeName: pv-1}", "{}"),
+    ] {
+        assert_eq!(problem(from, to), unbound, "{from}");
+    }
+    for (from, to, other) in [
+        (
+            "uid: data-uid}\n  access",
+            "uid: another}\n  access",
+            "data",
+        ),
+        ("claimRef: {name: data", "claimRef: {name: other", "other"),
+        // It may be being destroyed.
+        (
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim",
+            "status: {phase: Released}\n---\napiVersion: v1\nkind: PersistentVolumeClaim",
+            "data",
+        ),
+    ] {
+        let other = Name::new("default", other);
+        let others = Unresolved::Others(claim.clone(), "pv-1".to_owned(), other);
+        assert_eq!(problem(from, to), Problem::Unresolved(others), "{to}");
+    }
+}
+
+/// As kubelet has it.
+#[test]
+fn a_claim_that_is_to_go_is_no_new_pods() {
+    let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false) + &pod("two", false);
+    let before = wanted(&objects(&text.replace(&pod("two", false), "")));
+    let deleted = objects(&text.replace(
+        "uid: data-uid, ann",
+        "uid: data-uid, deletionTimestamp: '2026-01-01T00:00:00Z', ann",
+    ));
+    let pods: Vec<Arc<Pod>> = deleted.pods.values().cloned().collect();
+    let refused = |holders: &Holders, before: &Desired| {
+        let desired = Desired::of(&deleted, &pods, holders, before);
+        desired.problems.into_keys().collect::<Vec<_>>()
+    };
+    let (nothing, nobody) = (Desired::default(), Holders::new());
+    assert_eq!(refused(&nobody, &nothing), ["one-uid", "two-uid"]);
+    assert_eq!(refused(&nobody, &before), ["two-uid"]);
+    let has = Holders::from([(id(), BTreeSet::from(["two-uid".to_owned()]))]);
+    assert_eq!(refused(&has, &nothing), ["one-uid"]);
+    let desired = wanted(&deleted);
+    let told = desired.problems["one-uid"]["v"].to_string();
+    assert_eq!(
+        told,
+        "can't start pod because PVC default/data is being deleted"
+    );
+}
+
+/// Two `PersistentVolume`s of the same storage, of which one says that it is one pod's.
+#[test]
+fn storage_is_one_pods_when_any_of_its_volumes_says_so() {
+    let shared = COMMON.replace("MODE", "ReadWriteOnce");
+    let own = COMMON
+        .replace("MODE", "ReadWriteOncePod")
+        .replace("pv-1", "pv-2")
+        .replace("name: data", "name: own")
+        .replace("data-uid", "own-uid");
+    let with_own = pod("two", false).replace("claimName: data", "claimName: own");
+    for pods in [
+        [pod("one", false), with_own.clone()],
+        [with_own.replace("two", "a-first"), pod("one", false)],
+    ] {
+        let objects = objects(&format!("{shared}---{own}{}{}", pods[0], pods[1]));
+        let desired = wanted(&objects);
+        assert_eq!(desired.problems.len(), 1, "{:?}", desired.problems);
+        let second = objects.pods.values().next_back().unwrap();
+        let problem = &desired.problems[&second.uid]["v"];
+        assert!(matches!(problem, Problem::Exclusive(_)), "{problem:?}");
+    }
+    // Those that have it keep it.
+    let three = format!(
+        "{shared}---{own}{}{}{with_own}",
+        pod("one", false),
+        pod("three", false)
+    );
+    let both = BTreeSet::from(["one-uid".to_owned(), "three-uid".to_owned()]);
+    let desired = wanted_beside(&objects(&three), &Holders::from([(id(), both)]));
+    assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["two-uid"]);
 }
 
 /// KEP-2485, "Mount Enforcement".

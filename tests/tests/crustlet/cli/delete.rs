@@ -158,7 +158,6 @@ fn a_pod_that_is_forgotten_has_no_time_whatever_it_was_given() {
 }
 
 #[test]
-#[ignore = "crustlet doesn't do all of it yet"]
 fn a_claim_goes_when_its_pods_have() {
     let scene = scene();
     let claim = Claim::of_class("data", CLASS, 32 << 20);
@@ -181,7 +180,8 @@ fn a_claim_goes_when_its_pods_have() {
         "late.yaml",
         &pod_with("late", "data", false).to_string(),
     );
-    let told = complaint(&scene, &["run", &late, "--timeout=2s"]);
+    let told = scene.crustlet.cli(&["run", &late, "--timeout=2s"]);
+    let told = told.failure().stderr;
     assert!(told.contains("is being deleted"), "{told}");
     let _ = scene.crustlet.cli(&["delete", "pod", "late"]).success();
     assert!(deleting.is_running());

@@ -4,13 +4,15 @@ use std::time::Instant;
 
 use tonic::Code;
 
-use super::{ClaimDone, Key, Look};
+use super::{ClaimDone, Key};
+use crate::agent::pods::Pods;
+use crate::agent::volumes::Volumes;
 use crate::claims::{Create, Delete, Grow, GrowOnNode, Notice, Step, Unprovisionable, Write};
 use crate::csi::Abilities;
 use crate::metrics::Operation;
 use crate::objects::Objects;
 use crate::operations::{self, Context, OperationError, Publication, Telling};
-use crate::volumes::spec::VolumeSpec;
+use crate::volumes::spec::{VolumeId, VolumeSpec};
 
 /// What takes time.
 #[derive(Debug)]
@@ -31,9 +33,9 @@ pub(super) struct OnNode {
 }
 
 impl OnNode {
-    pub(super) fn of(grow: GrowOnNode, look: Look<'_>) -> Option<Self> {
-        let mount = look.volumes.actual().mount(&grow.id, &grow.pod)?;
-        let wanted = look.volumes.desired().volumes.get(&grow.id)?;
+    pub(super) fn of(grow: GrowOnNode, pods: &Pods, volumes: &Volumes) -> Option<Self> {
+        let mount = volumes.actual().mount(&grow.id, &grow.pod)?;
+        let wanted = volumes.desired().volumes.get(&grow.id)?;
         let wanted = wanted.mounts.get(&grow.pod)?;
         Some(Self {
             publication: Publication {
@@ -43,13 +45,23 @@ impl OnNode {
                 mounter: grow.mounter,
             },
             volume: wanted.volume.clone(),
-            runtime: look.pods.telling(&grow.pod, wanted, mount.mounter),
+            runtime: pods.telling(&grow.pod, wanted, mount.mounter),
             grow,
         })
     }
 }
 
 impl Call {
+    /// The volume whose turn it takes, and CSI's name for it. The controller grows one wherever that is mounted, as
+    /// it does elsewhere: a pod's end doesn't wait for it.
+    pub(super) fn turn(&self) -> Option<(VolumeId, &'static str)> {
+        match self {
+            Self::Create(_) | Self::Grow(_) => None,
+            Self::Delete(it) => Some((it.id(), "DeleteVolume")),
+            Self::OnNode(it) => Some((it.grow.id.clone(), "NodeExpandVolume")),
+        }
+    }
+
     pub(super) fn driver(&self) -> &str {
         match self {
             Self::Create(it) => &it.driver,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Volumes;
+use super::{Busy, Volumes};
 use crate::objects::Pod;
 use crate::operations::Late;
 use crate::volumes::actual::{Certainty, Mounter};
@@ -62,9 +62,9 @@ impl Volumes {
             .collect()
     }
 
-    /// Whether something is done to a volume, or to be done.
-    pub(crate) fn are_busy(&self, id: &VolumeId) -> bool {
-        self.under_way.contains_key(id) || self.desired.volumes.contains_key(id)
+    /// Whether a pod wants a volume.
+    pub(crate) fn are_wanted(&self, id: &VolumeId) -> bool {
+        self.desired.volumes.contains_key(id)
     }
 
     /// Whether nothing of a pod's volumes is there, or being made.
@@ -74,7 +74,7 @@ impl Volumes {
 
     /// Whether a volume of a pod's is being published.
     pub(crate) fn is_coming(&self, uid: &str) -> bool {
-        let is_its = |step: &Step| matches!(step, Step::Publish(pod) if pod == uid);
+        let is_its = |it: &Busy| matches!(it, Busy::Step(Step::Publish(pod)) if pod == uid);
         self.under_way.values().any(is_its)
     }
 }

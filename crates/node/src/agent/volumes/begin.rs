@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Volumes;
+use super::{Busy, Volumes};
 use crate::agent::Done;
 use crate::metrics::Operation;
 use crate::objects::{Objects, Pod};
@@ -86,7 +86,8 @@ impl Volumes {
         let Some(work) = self.work(pods, &id, &step, begun) else {
             return;
         };
-        self.under_way.insert(id.clone(), step.clone());
+        let busy = Busy::Step(step.clone());
+        self.under_way.insert(id.clone(), busy);
         // From here on nobody may count on it, also where it is wanted again before the answer.
         if matches!(step, Step::Unpublish(_) | Step::Unstage) {
             self.uncertain(&(id.clone(), step.clone()), None);

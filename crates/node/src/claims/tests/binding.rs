@@ -133,11 +133,17 @@ fn a_claim_that_has_to_wait_says_for_what() {
 #[test]
 fn nothing_is_done_before_all_is_known() {
     let mut bench = Bench::new(&[&wanting("1Gi"), &pod("web", DATA)]);
-    bench.complete = false;
+    bench.is_known = false;
     assert_eq!(bench.plan(), Plan::default());
+    bench.unread = Some("/m/a.yaml: no");
+    let told = bench.notice();
+    assert_eq!(
+        (told.reason, told.message.as_str()),
+        ("FailedBinding", "/m/a.yaml: no")
+    );
     let mut bench = Bench::provisioned();
     bench.remove(Kind::PersistentVolumeClaim, "data");
-    bench.complete = false;
+    bench.is_known = false;
     assert_eq!(bench.plan(), Plan::default());
 }
 

@@ -139,7 +139,13 @@ fn a_volume_whose_claim_is_gone_is_destroyed_once_nobody_uses_it() {
 fn a_claim_whose_manifest_is_away_keeps_its_volume() {
     let mut bench = Bench::provisioned();
     bench.remove(Kind::PersistentVolumeClaim, "data");
-    bench.rest();
+    let told = bench.notice();
+    assert_eq!(told.reason, "ManifestMissing");
+    assert_eq!(told.regarding.name.name, "data");
+    assert!(
+        told.message.contains("volume pvc-uid-1 is kept"),
+        "{told:?}"
+    );
     assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Bound");
     bench.apply(&[&wanting("1Gi")]);
     bench.rest();

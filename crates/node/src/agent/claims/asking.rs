@@ -1,0 +1,128 @@
+//! Drivers, asked what they can do. Each for itself: one that hangs holds up nobody else's claims.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::ClaimDone;
+use crate::agent::Done;
+use crate::csi::Abilities;
+use crate::operations::{self, Context};
+
+/// How long what a driver has said that it can do counts where something waits for it.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What drivers can do, as far as they have said.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    known: BTreeMap<String, Abilities>,
+    asked: BTreeMap<String, Instant>,
+    /// Whose answer is to come, and since when.
+    awaited: BTreeMap<String, Instant>,
+}
+
+impl Asking {
+    /// By the drivers' names.
+    pub(super) const fn known(&self) -> &BTreeMap<String, Abilities> {
+        &self.known
+    }
+
+    /// Drivers came or went: all are asked anew.
+    pub(super) fn drivers_changed(&mut self) {
+        self.asked.clear();
+    }
+
+    /// Whether somebody is being asked who may have all that is waited for. One that is silent for long hasn't.
+    pub(super) fn is_young(&self, now: Instant) -> bool {
+        let mut awaited = self.awaited.values();
+        awaited.any(|since| now.duration_since(*since) < ASK_AGAIN)
+    }
+
+    /// Asks those of whom somebody may have a volume: who wasn't asked, and who was, where something waits.
+    pub(super) fn ask(
+        &mut self,
+        names: &BTreeSet<String>,
+        is_idle: bool,
+        now: Instant,
+        context: &Context,
+        done: &mpsc::UnboundedSender<Done>,
+    ) {
+        for name in self.due(names, is_idle, now) {
+            let (drivers, done) = (context.drivers.clone(), done.clone());
+            tokio::spawn(async move {
+                let abilities = match drivers.get(&name) {
+                    Some(driver) => operations::abilities(&driver).await.ok(),
+                    None => None,
+                };
+                let _ = done.send(Done::Claim(ClaimDone::Asked(name, abilities)));
+            });
+        }
+    }
+
+    fn due(&mut self, names: &BTreeSet<String>, is_idle: bool, now: Instant) -> Vec<String> {
+        self.known.retain(|name, _| names.contains(name));
+        self.asked.retain(|name, _| names.contains(name));
+        let is_due = |name: &&String| {
+            let is_old = |asked: &Instant| now.duration_since(*asked) > ASK_AGAIN;
+            let is_needed = !is_idle || !self.known.contains_key(*name);
+            !self.awaited.contains_key(*name)
+                && self
+                    .asked
+                    .get(*name)
+                    .is_none_or(|asked| is_needed && is_old(asked))
+        };
+        let due: Vec<String> = names.iter().filter(is_due).cloned().collect();
+        for name in &due {
+            self.asked.insert(name.clone(), now);
+            self.awaited.insert(name.clone(), now);
+        }
+        due
+    }
+
+    /// What it has answered; `None` where it doesn't.
+    pub(super) fn take(&mut self, name: String, abilities: Option<Abilities>) {
+        self.awaited.remove(&name);
+        match abilities {
+            Some(abilities) => self.learn(name, abilities),
+            None => drop(self.known.remove(&name)),
+        }
+    }
+
+    /// What it has said to somebody else.
+    pub(super) fn learn(&mut self, name: String, abilities: Abilities) {
+        self.known.insert(name, abilities);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_asked_once_at_a_time_and_again_where_something_waits() {
+        let mut asking = Asking::default();
+        let names = ["a", "b"].map(str::to_owned).into();
+        let start = Instant::now();
+        let later = |times: u32| start + (ASK_AGAIN + Duration::from_millis(1)) * times;
+        assert_eq!(asking.due(&names, true, start), ["a", "b"]);
+        assert!(asking.is_young(start));
+        asking.take("b".to_owned(), Some(Abilities::default()));
+        assert_eq!(asking.due(&names, false, start), Vec::<String>::new());
+        assert!(!asking.is_young(later(1)), "a is silent");
+        assert_eq!(asking.due(&names, true, later(1)), Vec::<String>::new());
+        assert_eq!(asking.due(&names, false, later(1)), ["b"]);
+        asking.take("b".to_owned(), None);
+        assert!(asking.known().is_empty());
+        assert_eq!(asking.due(&names, true, later(2)), ["b"], "it is missing");
+        // Who is silent is asked anew once it has answered.
+        asking.drivers_changed();
+        asking.take("a".to_owned(), Some(Abilities::default()));
+        assert_eq!(asking.due(&names, true, later(2)), ["a"]);
+        assert_eq!(
+            asking.due(&BTreeSet::new(), true, start),
+            Vec::<String>::new()
+        );
+        assert!(asking.known().is_empty(), "nobody has a volume of theirs");
+    }
+}

@@ -1,0 +1,84 @@
+//! Whose a volume is: what a claim says of it and what it says of the claim, read in one way by who binds them and by
+//! who mounts it.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use crate::objects::Name;
+use crate::objects::manifest::DEFAULT_NAMESPACE;
+
+/// Of a claim that was bound once: without its volume it is lost.
+pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+
+/// Who a volume is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Nobody.
+    Free,
+    /// This claim, by its name alone: whoever wrote the volume means it.
+    Meant,
+    /// This claim.
+    This,
+    /// Another, which may be gone.
+    Other,
+}
+
+/// `spec.claimRef` of a volume: the claim's name, and its uid where it says one.
+pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)> {
+    let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    let name = reference.name.as_deref().unwrap_or_default();
+    let uid = reference.uid.as_deref().filter(|it| !it.is_empty());
+    Some((Name::new(namespace, name), uid))
+}
+
+/// `status.phase` of a volume whose claim has gone: it may be destroyed from then on, and is nobody's again.
+pub(crate) const RELEASED: &str = "Released";
+
+/// Whether its claim has gone, as it was written down then.
+pub(crate) fn was_released(volume: &PersistentVolume) -> bool {
+    let status = volume.status.as_ref();
+    status.and_then(|it| it.phase.as_deref()) == Some(RELEASED)
+}
+
+/// Whether a claim, by its name and uid, has a volume. One by the same uid, as an export has it, is another.
+pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> Held {
+    match claim_of(volume) {
+        None => Held::Free,
+        Some((named, None)) if named == *claim => Held::Meant,
+        Some((named, Some(other))) if named == *claim && other == uid && !was_released(volume) => {
+            Held::This
+        }
+        Some(_) => Held::Other,
+    }
+}
+
+/// Whether a claim and a volume have each other. A volume that only means the claim isn't its yet: nobody has looked
+/// whether it fits.
+pub(crate) fn is_bound(
+    name: &Name,
+    claim: &PersistentVolumeClaim,
+    volume_name: &str,
+    volume: &PersistentVolume,
+) -> bool {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    volume_of(claim) == Some(volume_name)
+        && held(volume, name, uid) == Held::This
+        && was_bound(claim)
+}
+
+/// `spec.volumeName`
+pub(crate) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let name = claim.spec.as_ref()?.volume_name.as_deref();
+    name.filter(|it| !it.is_empty())
+}
+
+/// Whether it was bound once.
+pub(crate) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))
+}
+
+/// Whether it is to go, and is no new pod's any more.
+pub(crate) fn is_deleted(claim: &PersistentVolumeClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_some()
+}
