@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Volume};
 use serde_json::Value;
 
 use crate::claims::class;
-use crate::objects::{Kind, Name, Objects, Pod, manifest};
+use crate::objects::{Kind, Name, Objects, Pod, defer, manifest};
 
 pub(crate) use asks::Ask;
 pub(crate) use policy::Policy;
@@ -191,18 +191,6 @@ fn is_started(document: &Value) -> bool {
         let kind = it.get("type").and_then(Value::as_str);
         matches!(kind, Some("Initialized" | "Ready" | "ContainersReady"))
     })
-}
-
-fn defer(document: &mut Value, name: &str) {
-    let volumes = document.pointer_mut("/spec/volumes");
-    let volumes = volumes.and_then(Value::as_array_mut).into_iter().flatten();
-    for volume in volumes.filter(|it| it["name"] == name) {
-        for source in ["persistentVolumeClaim", "ephemeral", "csi"] {
-            if let Some(Value::Object(source)) = volume.get_mut(source) {
-                source.insert("deferFSMount".to_owned(), Value::Bool(true));
-            }
-        }
-    }
 }
 
 fn judge(policy: &Policy, objects: &Objects, pod: &Pod, volume: &Volume) -> Result<By, Reason> {

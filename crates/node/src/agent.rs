@@ -29,6 +29,7 @@ use crate::cri::{Cri, CriError};
 use crate::metrics::VolumeStats;
 use crate::objects::{Objects, Pod};
 use crate::operations::Context;
+use crate::plugins::Changed;
 use crate::pods::observed::Observed;
 use crate::settings::{Gates, Settings};
 use crate::sources::{self, Directories, Loaded, SourceError};
@@ -150,6 +151,7 @@ impl Agent {
         self.load(None);
         let mut manifests = watched(&self.directories);
         let mut drivers = self.context.drivers.changed();
+        let mut known = Changed::default();
         let mut relist = every(RELIST);
         let mut measure = every(self.period);
         // The first tick is at once, and there is nothing to measure yet.
@@ -167,8 +169,10 @@ impl Agent {
                 Some(question) = self.questions.recv() => self.answer(question),
                 Ok(()) = manifests.changed() => self.load(None),
                 Ok(()) = drivers.changed() => {
-                    self.volumes.drivers_changed();
-                    self.claims.drivers_changed();
+                    let now = drivers.borrow_and_update().clone();
+                    let changed = now.since(&std::mem::replace(&mut known, now.clone()));
+                    self.volumes.drivers_changed(&changed);
+                    self.claims.drivers_changed(changed);
                 }
                 _ = relist.tick() => self.list(),
                 _ = measure.tick() => self.measure(),

@@ -215,6 +215,17 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Who is to be asked.
+    pub(crate) fn driver(&self) -> Option<&str> {
+        match self {
+            Self::Create(it) => Some(&it.driver),
+            Self::Delete(it) => Some(&it.driver),
+            Self::Grow(it) => Some(&it.driver),
+            Self::GrowOnNode(it) => Some(&it.id.driver),
+            _ => None,
+        }
+    }
+
     /// Which object it is for: one call at a time for each, and the backoff is its.
     pub(crate) fn of(&self) -> (Kind, Name) {
         match self {

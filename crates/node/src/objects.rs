@@ -21,7 +21,7 @@ use serde_json::Value;
 use manifest::{Manifest, Object};
 
 pub(crate) use name::{Kind, Name};
-pub(crate) use pod::Pod;
+pub(crate) use pod::{Pod, defer};
 
 /// A storage class.
 #[derive(Debug, Clone, PartialEq)]

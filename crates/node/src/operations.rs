@@ -3,7 +3,7 @@
 //! | room | what is there |
 //! |---|---|
 //! | `stage`, `publish` | a volume on its way to a pod, and back |
-//! | `place` | directories and records |
+//! | `place`, `record` | directories and records |
 //! | `reconstruct`, `orphan`, `tree` | what is found on the disk, and what nobody has any more |
 //! | `runtime`, `stats` | what the runtime handler is told and asked, and the driver |
 //! | `paths` | where a container's volumes are |
@@ -18,6 +18,7 @@ mod paths;
 mod place;
 mod publish;
 mod reconstruct;
+mod record;
 mod runtime;
 mod stage;
 mod stats;
@@ -42,7 +43,8 @@ pub(crate) use orphan::remove_pod;
 pub(crate) use paths::{Place, Wanted, paths};
 pub(crate) use place::directory as make_directory;
 pub(crate) use publish::{Publication, Published, publish, unpublish};
-pub(crate) use reconstruct::{Broken, Found, clean, reconstruct};
+pub(crate) use reconstruct::{Broken, Found, FoundPod, clean, reconstruct};
+pub(crate) use record::record;
 pub(crate) use runtime::{Late, Telling, tell};
 pub(crate) use stage::{stage, unstage};
 pub(crate) use stats::stats;

@@ -12,6 +12,7 @@ mod registration;
 mod registry;
 mod watcher;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,8 +33,21 @@ pub(crate) struct Drivers(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     known: Mutex<Known>,
-    changes: watch::Sender<u64>,
+    changes: watch::Sender<Changed>,
     metrics: Arc<Metrics>,
+}
+
+/// How often each driver has come or gone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Changed(BTreeMap<String, u64>);
+
+impl Changed {
+    /// Those that have since.
+    pub(crate) fn since(&self, before: &Self) -> BTreeSet<String> {
+        let now = self.0.iter();
+        let changed = now.filter(|(name, times)| before.0.get(*name) != Some(times));
+        changed.map(|(name, _)| name.clone()).collect()
+    }
 }
 
 impl Drivers {
@@ -45,7 +59,7 @@ impl Drivers {
         };
         Self(Arc::new(Inner {
             known: Mutex::new(Known::new(given.iter().map(driver).collect())),
-            changes: watch::Sender::new(0),
+            changes: watch::Sender::default(),
             metrics,
         }))
     }
@@ -55,8 +69,8 @@ impl Drivers {
         self.with(|known| known.get(name).cloned())
     }
 
-    /// Sees a new number whenever [`Self::get`] may have another answer.
-    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+    /// Changes whenever [`Self::get`] may have another answer.
+    pub(crate) fn changed(&self) -> watch::Receiver<Changed> {
         self.0.changes.subscribe()
     }
 
@@ -69,8 +83,8 @@ impl Drivers {
     /// These are the sockets that there are now.
     fn see(&self, sockets: &Sockets) -> Changes {
         let changes = self.with(|known| known.see(sockets));
-        if changes.gone.iter().any(|gone| gone.driver.is_some()) {
-            self.bump();
+        for driver in changes.gone.iter().filter_map(|it| it.driver.as_ref()) {
+            self.bump(driver.name());
         }
         changes
     }
@@ -85,12 +99,13 @@ impl Drivers {
         let Registration { name, endpoint } = registration;
         let driver = Driver::new(name, endpoint, Arc::clone(&self.0.metrics));
         self.with(|known| known.take(socket, identity, driver))?;
-        self.bump();
+        self.bump(name);
         Ok(())
     }
 
-    fn bump(&self) {
-        self.0.changes.send_modify(|number| *number += 1);
+    fn bump(&self, name: &str) {
+        let changes = &self.0.changes;
+        changes.send_modify(|it| *it.0.entry(name.to_owned()).or_default() += 1);
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {

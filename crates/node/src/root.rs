@@ -14,6 +14,9 @@ use crate::objects::uid::{self, UidError, is_uid};
 /// Says whose the directory is. In it is the id by which the container runtime's pods are known as its.
 const LOCK: &str = "crustlet.lock";
 
+/// Where pods, staged volumes and claims are.
+const KEPT: [&str; 3] = ["pods", "plugins/kubernetes.io/csi", "crustlet/claims"];
+
 /// What a kubelet leaves in its own.
 const KUBELETS: [&str; 4] = [
     "cpu_manager_state",
@@ -38,7 +41,7 @@ pub(crate) enum RootError {
     },
     /// It has pods, and nobody says whose.
     #[error(
-        "--root-dir {}: it has pods that no crustlet made; hint: a directory of its own",
+        "--root-dir {}: it has pods, volumes or claims, and no crustlet.lock that says whose; hint: a directory of its own",
         .0.display()
     )]
     Others(PathBuf),
@@ -104,7 +107,7 @@ impl Root {
             Err(Errno::WOULDBLOCK) => return Err(RootError::Taken(path)),
             Err(errno) => return Err(failed("flock", &lock)(errno.into())),
         }
-        let id = id(&file, &lock)?;
+        let id = id(&file, &lock, &path)?;
         Ok(Self {
             path,
             id,
@@ -140,27 +143,38 @@ fn refuse_others(root: &Path) -> Result<(), RootError> {
         let root = root.to_owned();
         return Err(RootError::Kubelets { root, file });
     }
-    let mut pods = fs::read_dir(root.join("pods"));
-    if pods.as_mut().is_ok_and(|pods| pods.next().is_some()) {
+    if has_anything(root) {
         return Err(RootError::Others(root.to_owned()));
     }
     Ok(())
 }
 
-/// What is in the lock; made with it, before there is any pod.
-fn id(mut file: &File, lock: &Path) -> Result<String, RootError> {
+/// Whether somebody's pods, volumes or claims are there.
+fn has_anything(root: &Path) -> bool {
+    let has_any = |directory: &str| {
+        let mut entries = fs::read_dir(root.join(directory));
+        entries.as_mut().is_ok_and(|it| it.next().is_some())
+    };
+    KEPT.iter().any(|directory| has_any(directory))
+}
+
+/// What is in the lock; made with it, before there is any pod. By another one what runs would be nobody's, and its
+/// volumes be taken away.
+fn id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
     let read = bounded::read_open(file, bounded::KERNELS_WORD).map_err(failed("read", lock))?;
     let there = String::from_utf8_lossy(&read).trim().to_owned();
     if is_uid(&there) {
         return Ok(there);
     }
-    if !there.is_empty() {
+    if !there.is_empty() || has_anything(root) {
         let path = lock.to_owned();
         return Err(RootError::Id { path, id: there });
     }
     let made = uid::new()?;
     writeln!(file, "{made}").map_err(failed("write", lock))?;
     file.sync_all().map_err(failed("fsync", lock))?;
+    let directory = File::open(root).map_err(failed("open", root))?;
+    directory.sync_all().map_err(failed("fsync", root))?;
     Ok(made)
 }
 
@@ -191,6 +205,13 @@ mod tests {
         let error = Root::take(place.path()).unwrap_err();
         assert!(matches!(error, RootError::Id { .. }), "{error}");
         fs::write(place.path().join(LOCK), "").unwrap();
+        for kept in KEPT {
+            let kept = place.path().join(kept).join("some");
+            fs::create_dir_all(&kept).unwrap();
+            let error = Root::take(place.path()).unwrap_err();
+            assert!(matches!(error, RootError::Id { .. }), "{error}");
+            fs::remove_dir(kept).unwrap();
+        }
         Root::take(place.path()).expect("written before there was a pod");
     }
 

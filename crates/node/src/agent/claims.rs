@@ -39,6 +39,8 @@ pub(crate) struct Claims {
     store: Store,
     asking: Asking,
     backoff: Backoff<Key>,
+    /// Drivers that came or went since the last look.
+    changed: BTreeSet<String>,
     /// With the volume whose turn it has.
     under_way: BTreeMap<Key, Option<VolumeId>>,
     /// What was told that claims and volumes wait for, and what else.
@@ -88,6 +90,7 @@ impl Claims {
             done,
             asking: Asking::default(),
             backoff: Backoff::default(),
+            changed: BTreeSet::new(),
             under_way: BTreeMap::new(),
             told: [Vec::new(), Vec::new()],
         })
@@ -98,10 +101,10 @@ impl Claims {
         self.store.records()
     }
 
-    /// Drivers came or went.
-    pub(super) fn drivers_changed(&mut self) {
+    /// These drivers came or went: what failed for one of them is tried at once.
+    pub(super) fn drivers_changed(&mut self, changed: BTreeSet<String>) {
         self.asking.drivers_changed();
-        self.backoff = Backoff::default();
+        self.changed.extend(changed);
     }
 
     /// Begins what can be begun. Whether something was written: the objects are others then, and there may be
@@ -144,13 +147,15 @@ impl Claims {
         let under_way = &self.under_way;
         self.backoff
             .retain(|key| kept.contains(key) || under_way.contains_key(key));
+        let changed = std::mem::take(&mut self.changed);
         let mut is_changed = false;
         for step in plan.steps {
             let key = step.of();
             if self.under_way.contains_key(&key) {
                 continue;
             }
-            if let Some(remaining) = self.backoff.remaining(&key, now) {
+            let is_another = step.driver().is_some_and(|it| changed.contains(it));
+            if let Some(remaining) = self.backoff.remaining(&key, now).filter(|_| !is_another) {
                 pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
                 continue;
             }

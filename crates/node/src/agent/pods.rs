@@ -89,10 +89,14 @@ impl Pods {
         &self.all
     }
 
-    /// Pods that have a directory, whoever made it: they end where nobody wants them.
-    pub(crate) fn found(&mut self, uids: BTreeSet<String>) {
-        for uid in uids {
-            self.all.entry(uid).or_default();
+    /// Pods that have a directory, whoever made it: they end where nobody wants them. Who had begun is what it was then.
+    pub(crate) fn found(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
+        for (uid, begun) in pods {
+            let known = self.all.entry(uid).or_default();
+            if known.pod.is_none() {
+                known.is_restored = begun.is_some();
+                known.pod = begun;
+            }
         }
     }
 
@@ -183,7 +187,16 @@ impl Pods {
     /// What the container runtime has, as far as nothing was done since it was asked.
     pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
         self.is_blind = false;
-        self.is_listed = true;
+        if !std::mem::replace(&mut self.is_listed, true) {
+            for (uid, known) in &mut self.all {
+                // A boot later, say: it begins anew, as it is written by now.
+                if known.is_restored && !listed.contains_key(uid) {
+                    known.is_restored = false;
+                    known.pod = known.pod.take().filter(|_| !known.is_written);
+                    known.is_told = false;
+                }
+            }
+        }
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
             // Who wasn't known then was nobody's step.
@@ -306,7 +319,7 @@ impl Pods {
                         node: Arc::clone(&self.node),
                         step,
                         late: volumes.late(uid),
-                        mounters: volumes.mounters(uid),
+                        mounted: volumes.mounted(uid),
                     };
                     let worker = self.worker.clone();
                     let (context, cri) = (self.context.clone(), self.cri.clone());
@@ -332,8 +345,13 @@ impl Pods {
         for uid in ended {
             self.sweep(&uid);
         }
-        let is_over = |(uid, known): (&String, &Known)| (known.at == At::Over).then(|| uid.clone());
-        let over: Vec<String> = self.all.iter().filter_map(is_over).collect();
+        let mut over = Vec::new();
+        for (uid, known) in self.all.iter().filter(|(_, it)| it.at == At::Over) {
+            match known.failures.held(clock).0.get(&Subject::End) {
+                Some(wait) => pause = Some(pause.map_or(*wait, |it| it.min(*wait))),
+                None => over.push(uid.clone()),
+            }
+        }
         // One at a time: what is written is another after each.
         let gone = over.iter().find_map(|uid| self.finish(loaded, uid));
         (gone, pause)

@@ -1,13 +1,17 @@
 //! After a restart (KEP-3756, "Proposed `VolumeManager` startup"; without the gate, "Old `VolumeManager`
 //! startup").
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::volumes::Volumes;
-use crate::operations::{self, Broken, Context, Found, OperationError};
+use crate::objects::Pod;
+use crate::operations::{self, Broken, Context, Found, FoundPod, OperationError, Publication};
 use crate::settings::Gates;
 use crate::volumes::actual::Certainty;
+use crate::volumes::desired::Holders;
+use crate::volumes::plan::Step;
 use crate::volumes::spec::Lifecycle;
 
 /// What is still to be done about what was found.
@@ -19,8 +23,8 @@ pub(crate) struct Restart {
     stuck: Vec<PathBuf>,
     /// Whether the disk is still to be looked at: the old order's.
     is_late: bool,
-    /// Pods that have a directory.
-    pods: BTreeSet<String>,
+    /// Pods that have a directory, by their uids, as they were when they began.
+    pods: BTreeMap<String, Option<Arc<Pod>>>,
 }
 
 impl Restart {
@@ -34,17 +38,17 @@ impl Restart {
             left: Vec::new(),
             stuck: Vec::new(),
             is_late: !gates.new_volume_manager_reconstruction,
-            pods: BTreeSet::new(),
+            pods: BTreeMap::new(),
         };
         if !restart.is_late {
             let found = operations::reconstruct(&context.layout)?;
-            restart.take(context, &found);
             volumes.found(&found);
+            restart.take(context, volumes, found);
         }
         Ok(restart)
     }
 
-    fn take(&mut self, context: &Context, found: &Found) {
+    fn take(&mut self, context: &Context, volumes: &mut Volumes, found: Found) {
         let whole = found.published.len() + found.staged.len();
         for _ in 0..whole {
             context.metrics.reconstructed(true);
@@ -58,15 +62,31 @@ impl Restart {
                 is_told: false,
             });
         }
-        self.pods.extend(found.pods.iter().cloned());
+        volumes.suspect(self.suspected());
+        let pods = found.pods.into_iter();
+        self.pods
+            .extend(pods.map(|FoundPod { uid, begun }| (uid, begun.map(Arc::new))));
         if whole > 0 {
             tracing::info!("{whole} volumes were found on the disk, and may be there");
         }
     }
 
-    /// Pods that were found by their directories, by their uids.
-    pub(crate) fn pods(&mut self) -> BTreeSet<String> {
+    /// Pods that were found by their directories, by their uids, as they were when they began.
+    pub(crate) fn pods(&mut self) -> BTreeMap<String, Option<Arc<Pod>>> {
         std::mem::take(&mut self.pods)
+    }
+
+    /// Who may have which volume, by what can't be told: nobody else gets one that is for one pod at a time.
+    fn suspected(&self) -> Holders {
+        let mut suspected = Holders::new();
+        let publications = self
+            .left
+            .iter()
+            .filter_map(|it| it.broken.publication.as_ref());
+        for Publication { id, pod, .. } in publications {
+            suspected.entry(id.clone()).or_default().insert(pod.clone());
+        }
+        suspected
     }
 
     /// Whether the disk was looked at.
@@ -99,8 +119,8 @@ impl Restart {
                         let volume = desired.volumes.get(&it.id);
                         volume.is_none_or(|volume| !volume.mounts.contains_key(&it.pod))
                     });
-                    self.take(context, &found);
                     volumes.found(&found);
+                    self.take(context, volumes, found);
                 }
                 Err(error) => tracing::error!("volumes can't be reconstructed: {error}"),
             }
@@ -116,12 +136,13 @@ impl Restart {
             }
             let pod = left.broken.pod.as_ref();
             let is_at_it = |pod: &String| running.contains(pod) || volumes.is_coming(pod);
-            if is_wanted || pod.is_some_and(is_at_it) {
+            if is_wanted || pod.is_some_and(is_at_it) || left.is_being_unpublished(volumes) {
                 self.left.push(left);
             } else if !left.clean(context) {
                 self.stuck.push(left.broken.path);
             }
         }
+        volumes.suspect(self.suspected());
     }
 }
 
@@ -150,6 +171,16 @@ impl Left {
         if let Some(publication) = self.broken.publication.as_ref().filter(|_| !is_told) {
             volumes.may_be_there(publication, Lifecycle::Persistent);
         }
+    }
+
+    /// Whether its driver is still to answer: it unmounts what it has mounted, and by force goes what is left then.
+    fn is_being_unpublished(&self, volumes: &Volumes) -> bool {
+        let Some(publication) = self.broken.publication.as_ref().filter(|_| self.is_told) else {
+            return false;
+        };
+        let Publication { id, pod, .. } = publication;
+        let step = (id.clone(), Step::Unpublish(pod.clone()));
+        volumes.actual().mount(id, pod).is_some() && !volumes.failed().contains_key(&step)
     }
 
     /// Once: what can't be cleaned now can't be at any other time. Whether it could.

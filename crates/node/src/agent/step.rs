@@ -14,7 +14,7 @@ use crate::pods::config::{self, Node, Source};
 use crate::pods::failures::Failure;
 use crate::pods::observed::Observed;
 use crate::pods::{PodStep, Subject};
-use crate::volumes::actual::Mounter;
+use crate::volumes::actual::{Mount, Mounter};
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
 use crate::worker::Worker;
 
@@ -27,8 +27,8 @@ pub(super) struct Begun {
     pub(super) step: PodStep,
     /// What the runtime handler is to be told of.
     pub(super) late: Vec<Late>,
-    /// Who has mounted the pod's volumes.
-    pub(super) mounters: BTreeMap<VolumeId, Mounter>,
+    /// The pod's volumes that are there.
+    pub(super) mounted: BTreeMap<VolumeId, Mount>,
 }
 
 /// A step has ended.
@@ -86,9 +86,10 @@ async fn carry_out(
     let ended = match (step, pod) {
         (PodStep::End(end), _) => worker.end(regarding, end).await,
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
-            // As a kubelet's: by it the next agent knows of the pod, whatever becomes of this one.
-            let directory = context.layout.pod(&pod.uid);
-            operations::make_directory(&directory).map_err(|error| {
+            // By it the next agent knows of the pod, whatever becomes of this one.
+            let (layout, begun) = (context.layout.clone(), Arc::clone(pod));
+            let recorded = operations::blocking(move || operations::record(&layout, &begun));
+            recorded.await.map_err(|error| {
                 let reason = "FailedToMakePodDataDirectories";
                 failed(context, regarding, reason, &error)
             })?;
@@ -144,14 +145,18 @@ async fn sources(
         let volume = volumes.find(|it| it.name == mount.name);
         let resolved = volume.map(|volume| resolve(objects, pod, volume));
         let place = match resolved.transpose()? {
-            Some(Resolved::Csi(spec)) => Place::Csi {
-                by_runtime: begun
-                    .mounters
-                    .get(&spec.volume.id)
-                    .is_some_and(|it| *it != Mounter::Driver),
-                read_only: spec.read_only || spec.volume.read_only,
-                directory: spec.volume.directory,
-            },
+            Some(Resolved::Csi(spec)) => {
+                // Where it isn't the runtime would make a directory, and the workload write to the host's disk.
+                let id = &spec.volume.id;
+                let there = begun.mounted.get(id);
+                let there = there.filter(|it| it.directory == spec.volume.directory);
+                let there = there.ok_or_else(|| OperationError::NotThere(id.clone()))?;
+                Place::Csi {
+                    by_runtime: there.mounter != Mounter::Driver,
+                    read_only: spec.read_only || spec.volume.read_only,
+                    directory: spec.volume.directory,
+                }
+            }
             Some(Resolved::EmptyDir) => Place::EmptyDir {
                 name: mount.name.clone(),
                 group: pod

@@ -15,7 +15,7 @@ use crate::objects::{Objects, Pod};
 use crate::operations::{Broken, Context, Found, Publication};
 use crate::volumes::actual::{Actual, Certainty, Mount};
 use crate::volumes::backoff::Backoff;
-use crate::volumes::desired::{Desired, Problem};
+use crate::volumes::desired::{Desired, Holders, Problem};
 use crate::volumes::plan::{Allowed, Step, plan};
 use crate::volumes::spec::{Lifecycle, Unresolved, VolumeId};
 
@@ -46,6 +46,8 @@ pub(crate) struct Volumes {
     failed: BTreeMap<(VolumeId, Step), String>,
     /// What pods were told already.
     told: BTreeMap<(String, String), Told>,
+    /// Who may have which volume, though it isn't known.
+    suspected: Holders,
 }
 
 /// What a pod's volume lacks, and whether the pod was told.
@@ -85,6 +87,7 @@ impl Volumes {
             under_way: BTreeMap::new(),
             failed: BTreeMap::new(),
             told: BTreeMap::new(),
+            suspected: Holders::new(),
         }
     }
 
@@ -120,6 +123,11 @@ impl Volumes {
     /// Why what was tried last failed.
     pub(crate) const fn failed(&self) -> &BTreeMap<(VolumeId, Step), String> {
         &self.failed
+    }
+
+    /// Who may have which volume besides.
+    pub(crate) fn suspect(&mut self, suspected: Holders) {
+        self.suspected = suspected;
     }
 
     /// Takes in what was found on the disk: each may be there (KEP-3756). What is known already counts.
@@ -172,7 +180,14 @@ impl Volumes {
 
     /// What these pods want from now on.
     pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
-        self.desired = Desired::of(objects, pods, &self.actual.holders(), &self.desired);
+        let mut holders = self.actual.holders();
+        for (id, pods) in &self.suspected {
+            holders
+                .entry(id.clone())
+                .or_default()
+                .extend(pods.iter().cloned());
+        }
+        self.desired = Desired::of(objects, pods, &holders, &self.desired);
         for pod in pods {
             let problems = self.desired.problems.get(&pod.uid);
             for (volume, problem) in problems.into_iter().flatten() {
@@ -232,9 +247,9 @@ impl Volumes {
         pause
     }
 
-    /// Tries at once what failed for a driver that wasn't there, or was another.
-    pub(crate) fn drivers_changed(&mut self) {
-        self.backoff = Backoff::default();
+    /// Tries at once what failed for drivers that weren't there, or were others.
+    pub(crate) fn drivers_changed(&mut self, changed: &BTreeSet<String>) {
+        self.backoff.retain(|(id, _)| !changed.contains(&id.driver));
     }
 }
 

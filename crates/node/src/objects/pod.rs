@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod as Object, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::manifest::{is_name, plain, twice};
 use super::name::Name;
@@ -138,6 +138,21 @@ impl Pod {
         self.is_same(before) && self.deferred.is_superset(&before.deferred)
     }
 
+    /// As it would be written.
+    pub(crate) fn document(&self) -> Value {
+        let Name { namespace, name } = &self.name;
+        let mut document = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "uid": self.uid},
+            "spec": self.spec,
+        });
+        for volume in &self.deferred {
+            defer(&mut document, volume);
+        }
+        document
+    }
+
     /// Whether it was asked to end.
     pub(crate) const fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -150,6 +165,19 @@ impl Pod {
         said.or(self.spec.termination_grace_period_seconds)
             .unwrap_or(DEFAULT)
             .max(0)
+    }
+}
+
+/// Has a pod's document say `deferFSMount: true` of a volume.
+pub(crate) fn defer(document: &mut Value, name: &str) {
+    let volumes = document.pointer_mut("/spec/volumes");
+    let volumes = volumes.and_then(Value::as_array_mut).into_iter().flatten();
+    for volume in volumes.filter(|it| it["name"] == name) {
+        for source in ["persistentVolumeClaim", "ephemeral", "csi"] {
+            if let Some(Value::Object(source)) = volume.get_mut(source) {
+                source.insert("deferFSMount".to_owned(), Value::Bool(true));
+            }
+        }
     }
 }
 

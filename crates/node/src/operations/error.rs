@@ -61,6 +61,11 @@ pub(crate) enum OperationError {
         /// Which is there.
         id: VolumeId,
     },
+    /// A container's volume isn't published by the name that it is wanted by.
+    #[error(
+        "{0} isn't where the container wants it; hint: its PersistentVolume is another one since"
+    )]
+    NotThere(VolumeId),
     /// The driver leaves to the runtime what that wasn't said to mount (KEP-2857's earlier draft).
     #[error(
         "driver {driver} answers NodePublishVolume with runtime_mount_info, file system {kind:?}, which wasn't in runtime_supported_filesystems"

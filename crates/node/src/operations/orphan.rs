@@ -5,7 +5,8 @@ use std::fs;
 use crust_mount::mountinfo;
 use rustix::io::Errno;
 
-use super::place::gone;
+use super::place::{gone, remove_unfinished};
+use super::record::POD;
 use super::{OperationError, subpath, tree};
 use crate::volumes::layout::Layout;
 
@@ -28,6 +29,9 @@ pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationErro
     gone("rmdir", &csi, fs::remove_dir(&csi))?;
     let empty_dirs = layout.empty_dirs(uid);
     tree::remove(&empty_dirs)?;
+    remove_unfinished(&pod)?;
+    let record = pod.join(POD);
+    gone("unlink", &record, fs::remove_file(&record))?;
     let volumes = layout.volumes(uid);
     for directory in [&volumes, &pod] {
         gone("rmdir", directory, fs::remove_dir(directory))?;

@@ -61,7 +61,7 @@ pub(super) fn clear(volume: &Path, below: &Path) -> Result<(), OperationError> {
 
 /// Removes what was to be a record when whoever wrote it was killed. Nobody is at it: the root directory is one
 /// crustlet's, and a volume has one operation at a time.
-fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
+pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     let failed = |error: FileError| OperationError::Task(error.to_string());
     let mut removed = Ok(());
     if let Some(directory) = Directory::open(volume).map_err(failed)? {

@@ -11,7 +11,9 @@ use crust_mount::mountinfo;
 use super::OperationError;
 use super::place::clear;
 use super::publish::Publication;
+use super::record::recorded;
 use super::subpath::{detach, unbind};
+use crate::objects::Pod;
 use crate::objects::manifest::{BLOCK_VOLUMES, is_driver};
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
@@ -27,8 +29,17 @@ pub(crate) struct Found {
     pub(crate) staged: Vec<VolumeId>,
     /// What can't be told.
     pub(crate) broken: Vec<Broken>,
-    /// Directories of pods, by their uids, whatever is in them.
-    pub(crate) pods: Vec<String>,
+    /// Directories of pods, whatever is in them.
+    pub(crate) pods: Vec<FoundPod>,
+}
+
+/// A pod's directory.
+#[derive(Debug)]
+pub(crate) struct FoundPod {
+    /// Its name.
+    pub(crate) uid: String,
+    /// The pod as it was when it began.
+    pub(crate) begun: Option<Pod>,
 }
 
 /// A volume's directory that doesn't say what it is.
@@ -45,11 +56,26 @@ pub(crate) struct Broken {
     pub(crate) publication: Option<Publication>,
 }
 
+impl Found {
+    /// What a directory of volumes has. One that can't be read keeps nobody from looking at the others.
+    fn names(&mut self, directory: &Path, pod: Option<&str>) -> Vec<String> {
+        names(directory).unwrap_or_else(|error| {
+            self.broken.push(Broken {
+                pod: pod.map(str::to_owned),
+                path: directory.to_owned(),
+                reason: error.to_string(),
+                publication: None,
+            });
+            Vec::new()
+        })
+    }
+}
+
 /// Looks at the disk, and at nothing else.
 pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
     let mut found = Found::default();
     for uid in names(&layout.pods())? {
-        for directory in names(&layout.csi_volumes(&uid))? {
+        for directory in found.names(&layout.csi_volumes(&uid), Some(&uid)) {
             let path = layout.volume(&uid, &directory);
             let read = data(&path).and_then(|data| {
                 // Without a name it is what it stands beside.
@@ -77,7 +103,8 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                 }),
             }
         }
-        found.pods.push(uid);
+        let begun = recorded(layout, &uid);
+        found.pods.push(FoundPod { uid, begun });
     }
     let mut names_of = Names::of(&found);
     for driver in names(&layout.drivers())? {
@@ -85,7 +112,7 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
         if driver == BLOCK_VOLUMES {
             continue;
         }
-        for digest in names(&layout.drivers().join(&driver))? {
+        for digest in found.names(&layout.drivers().join(&driver), None) {
             let path = layout.drivers().join(&driver).join(digest);
             match data(&path) {
                 Ok(data) if layout.staged(&data.id()) == path => {
@@ -111,7 +138,12 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
         }
     }
     for broken in &mut found.broken {
-        broken.publication = names_of.publication(broken)?;
+        let pod = found
+            .pods
+            .iter()
+            .find(|it| broken.pod.as_deref() == Some(&it.uid));
+        let begun = pod.and_then(|it| it.begun.as_ref());
+        broken.publication = names_of.publication(broken, begun)?;
     }
     Ok(found)
 }
@@ -140,11 +172,21 @@ impl Names {
         self.0.values().flatten()
     }
 
-    fn publication(&self, broken: &Broken) -> Result<Option<Publication>, OperationError> {
+    fn publication(
+        &self,
+        broken: &Broken,
+        begun: Option<&Pod>,
+    ) -> Result<Option<Publication>, OperationError> {
         let name = broken.path.file_name().and_then(|it| it.to_str());
         let (Some(pod), Some(name)) = (&broken.pod, name) else {
             return Ok(None);
         };
+        let volumes = begun.and_then(|it| it.spec.volumes.as_ref());
+        let mut volumes = volumes.into_iter().flatten();
+        if volumes.any(|it| it.name == name && it.csi.is_some()) {
+            // An inline one, which no other pod has.
+            return Ok(None);
+        }
         let mut ids = self.0.get(name).into_iter().flatten();
         let (Some(id), None) = (ids.next(), ids.next()) else {
             return Ok(None);
@@ -223,6 +265,7 @@ fn names(directory: &Path) -> Result<Vec<String>, OperationError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::manifest::{self, Object};
     use crate::volumes::layout::DATA;
 
     fn id(handle: &str) -> VolumeId {
@@ -269,7 +312,8 @@ mod tests {
         record(&layout.volume("b", "scratch"), &inline);
         let found = reconstruct(&layout).unwrap();
         assert_eq!(found.staged, [id("one")]);
-        assert_eq!(found.pods, ["a", "b"]);
+        let pods: Vec<&str> = found.pods.iter().map(|it| it.uid.as_str()).collect();
+        assert_eq!(pods, ["a", "b"]);
         let told = |publication: &(Publication, Lifecycle)| {
             let (it, lifecycle) = publication;
             (it.id.handle.clone(), it.pod.clone(), it.mounter, *lifecycle)
@@ -408,6 +452,49 @@ mod tests {
             mounter: Mounter::Deferred,
         };
         assert_eq!((found.broken.len(), seems), (4, vec![expected]));
+    }
+
+    #[test]
+    fn an_inline_volume_is_nobody_elses_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        for pod in ["a", "b"] {
+            fs::create_dir_all(layout.target(pod, "data")).unwrap();
+        }
+        record(
+            &layout.staged(&id("one")),
+            &persistent("one", "data", false),
+        );
+        let manifest = "{apiVersion: v1, kind: Pod, metadata: {name: web, uid: a}, spec: {containers: [{name: app}], volumes: [{name: data, csi: {driver: csi.example}}]}}";
+        let Object::Pod(pod) = manifest::read(manifest).unwrap().remove(0).object else {
+            panic!("{manifest}");
+        };
+        crate::operations::record(&layout, &pod).unwrap();
+        let found = reconstruct(&layout).unwrap();
+        let guessed = found.broken.iter().filter(|it| it.publication.is_some());
+        let guessed: Vec<_> = guessed.filter_map(|it| it.pod.as_deref()).collect();
+        assert_eq!((found.broken.len(), guessed), (2, vec!["b"]));
+    }
+
+    #[test]
+    fn what_cannot_be_listed_keeps_nobody_from_looking_at_the_others() {
+        let place = tempfile::tempdir().unwrap();
+        let layout = Layout::new(place.path());
+        fs::create_dir_all(layout.volumes("a")).unwrap();
+        fs::write(layout.csi_volumes("a"), "").unwrap();
+        fs::create_dir_all(layout.drivers()).unwrap();
+        record(
+            &layout.volume("b", "pv-1"),
+            &persistent("one", "pv-1", true),
+        );
+        let found = reconstruct(&layout).unwrap();
+        assert_eq!(found.published.len(), 1);
+        let [broken] = &found.broken[..] else {
+            panic!("{:?}", found.broken);
+        };
+        assert!(broken.reason.contains("ENOTDIR"), "{}", broken.reason);
+        assert!(clean(&layout, broken).is_err());
+        assert!(layout.csi_volumes("a").exists());
     }
 
     #[test]

@@ -36,6 +36,28 @@ pub(crate) enum Problem {
         "{0} is there twice, and only one of the two is deferred; hint: deferFSMount in both or none"
     )]
     Disagree(String),
+    /// Two `PersistentVolume`s of one storage: it is published once for a pod, and in one place.
+    #[error(
+        "persistentvolumes {first} and {second} are the same storage, {id}, which a pod can have once; hint: one claim for both mounts"
+    )]
+    Twins {
+        /// The name of the one that is published.
+        first: String,
+        /// The other's.
+        second: String,
+        /// What both are.
+        id: String,
+    },
+    /// Two volumes that would have one directory.
+    #[error(
+        "{id} would be where another volume of the pod's is, in {directory:?}; hint: a pod's volumes need names of their own, and other ones than its PersistentVolumes'"
+    )]
+    Place {
+        /// Which has no place.
+        id: String,
+        /// The directory's name.
+        directory: String,
+    },
 }
 
 /// Of a pod: what keeps which of its volumes from being wanted.
@@ -109,10 +131,24 @@ impl Desired {
     }
 
     fn want(&mut self, uid: &str, mount: MountSpec) -> Result<(), Problem> {
+        let (id, directory) = (&mount.volume.id, &mount.volume.directory);
+        let is_there =
+            |(other, it): (&VolumeId, &MountSpec)| other != id && it.volume.directory == *directory;
+        if self.of_pod(uid).any(is_there) {
+            let (id, directory) = (id.to_string(), directory.clone());
+            return Err(Problem::Place { id, directory });
+        }
         let volume = self.volumes.entry(mount.volume.id.clone()).or_default();
         match volume.mounts.get_mut(uid) {
             Some(there) if there.deferred != mount.deferred => {
                 return Err(Problem::Disagree(mount.volume.id.to_string()));
+            }
+            Some(there) if there.volume.directory != mount.volume.directory => {
+                return Err(Problem::Twins {
+                    first: there.volume.directory.clone(),
+                    second: mount.volume.directory,
+                    id: mount.volume.id.to_string(),
+                });
             }
             // One mount for both; who may write writes.
             Some(there) => {

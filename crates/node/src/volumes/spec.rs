@@ -161,6 +161,9 @@ pub(crate) enum Unresolved {
     /// It would be part of a path.
     #[error("persistentvolume {0}: {1:?} is no name of a driver")]
     Driver(String, String),
+    /// All of them would be one volume.
+    #[error("persistentvolume {0}: csi.volumeHandle is empty; hint: the driver's id of the volume")]
+    Handle(String),
     /// There is no such class.
     #[error("runtimeclass {0} not found; hint: give its manifest")]
     NoRuntimeClass(String),
@@ -347,7 +350,7 @@ fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Result<VolumeSpec,
 
 /// An inline volume's id, as kubelet makes it: the same at each restart.
 fn inline_handle(uid: &str, volume: &str) -> String {
-    let digest = <sha2::Sha256 as sha2::Digest>::digest(format!("{uid}/{volume}"));
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(format!("{uid}{volume}"));
     format!("csi-{}", hex::encode(digest))
 }
 
@@ -355,6 +358,9 @@ fn inline_handle(uid: &str, volume: &str) -> String {
 fn id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Unresolved> {
     if !is_driver(driver) {
         return Err(Unresolved::Driver(volume.to_owned(), driver.to_owned()));
+    }
+    if handle.is_empty() {
+        return Err(Unresolved::Handle(volume.to_owned()));
     }
     Ok(VolumeId {
         driver: driver.to_owned(),

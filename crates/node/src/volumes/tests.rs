@@ -257,6 +257,61 @@ fn storage_is_one_pods_when_any_of_its_volumes_says_so() {
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["two-uid"]);
 }
 
+/// Each volume of a pod has a directory of its own, and each storage one.
+#[test]
+fn what_would_share_a_place_is_not_wanted_twice() {
+    let first = COMMON.replace("MODE", "ReadWriteOnce");
+    let second = first
+        .replace("pv-1", "pv-2")
+        .replace("name: data", "name: other")
+        .replace("data-uid", "other-uid");
+    let with = |volume: &str| {
+        let pod = pod("one", false);
+        objects(&format!("{first}---{second}{pod}  - {volume}\n"))
+    };
+    let problem = |objects: &Objects| {
+        let desired = wanted(objects);
+        let problems = desired.problems.get("one-uid").cloned().unwrap_or_default();
+        (problems.get("w").cloned(), desired.volumes.len())
+    };
+    let (twins, volumes) = problem(&with(
+        "{name: w, persistentVolumeClaim: {claimName: other}}",
+    ));
+    let told = twins.expect("a problem").to_string();
+    assert!(
+        told.starts_with("persistentvolumes pv-1 and pv-2 are the same storage"),
+        "{told}"
+    );
+    assert_eq!(volumes, 1);
+    assert_eq!(
+        problem(&with("{name: w, persistentVolumeClaim: {claimName: data}}")),
+        (None, 1)
+    );
+    // The pod's own by the name of a `PersistentVolume`.
+    let inline = "{name: w, csi: {driver: csi.example}}";
+    assert_eq!(problem(&with(inline)), (None, 2));
+    let text = format!(
+        "{first}{}  - {}\n",
+        pod("one", false),
+        inline.replace('w', "pv-1")
+    );
+    let problems = wanted(&objects(&text)).problems["one-uid"].clone();
+    assert!(
+        matches!(problems["pv-1"], Problem::Place { .. }),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_volume_without_a_handle_is_none() {
+    let text = COMMON.replace("handle-1", "''") + &pod("one", false);
+    let problem = wanted(&objects(&text)).problems["one-uid"]["v"].to_string();
+    assert!(
+        problem.contains("volumeHandle is empty; hint:"),
+        "{problem}"
+    );
+}
+
 /// KEP-2485, "Mount Enforcement".
 #[test]
 fn a_volume_for_one_pod_is_the_one_that_has_it() {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Pod};
-use crate::pods::failures::Failures;
+use crate::pods::failures::{Failure, Failures};
 use crate::pods::observed::Observed;
 use crate::pods::restart::{Outcome, Policy, outcome};
-use crate::pods::{End, PodStep};
+use crate::pods::{End, PodStep, Subject};
 
 /// A pod.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ use crate::pods::{End, PodStep};
 pub(crate) struct Known {
     /// As it was written; one that runs stays so, whatever is written since.
     pub(crate) pod: Option<Arc<Pod>>,
+    /// Whether that was found on the disk: it had begun then.
+    pub(super) is_restored: bool,
     /// Whether its manifest is there.
     pub(crate) is_written: bool,
     /// Whether that says that it is to end.
@@ -101,7 +103,7 @@ impl Known {
     /// Whether the container runtime has something of it, which may run or not: how its volumes are mounted is fixed
     /// since (KEP-2857, "`DeferFSMount` field in Pod Spec").
     pub(crate) fn has_begun(&self) -> bool {
-        self.at != At::Rest || self.observed.is_some()
+        self.is_restored || self.at != At::Rest || self.observed.is_some()
     }
 
     /// Whether it ends by itself.
@@ -125,6 +127,16 @@ impl Known {
     pub(super) fn owner(&self) -> Option<Name> {
         let observed = self.observed.as_ref().map(|it| it.name.clone());
         observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
+    }
+
+    /// What is left of it couldn't be removed: to be tried again later.
+    pub(super) fn fail(&mut self, message: String) {
+        let failure = Failure {
+            reason: "FailedCleanup",
+            message,
+            is_pull: false,
+        };
+        self.failures.fail(Subject::End, failure, Instant::now());
     }
 
     pub(super) fn regarding(&self, uid: &str) -> Regarding {

@@ -1,14 +1,12 @@
 //! What is left of a pod that nobody has any more.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use super::known::{At, Known};
 use super::{Done, Pods};
 use crate::objects::Kind;
 use crate::operations;
 use crate::pods::Subject;
-use crate::pods::failures::Failure;
 use crate::sources::{self, Loaded, WriteError};
 
 /// What a removal came to.
@@ -60,12 +58,7 @@ impl Pods {
                 let regarding = known.regarding(&swept.uid);
                 let events = &self.context.events;
                 events.warning(regarding, "FailedCleanup", message.clone());
-                let failure = Failure {
-                    reason: "FailedCleanup",
-                    message: message.clone(),
-                    is_pull: false,
-                };
-                known.failures.fail(Subject::End, failure, Instant::now());
+                known.fail(message.clone());
             }
         }
         let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
@@ -94,15 +87,18 @@ impl Pods {
             }
             Err(error) => error,
         };
-        let is_told = matches!(error, WriteError::Shared { .. });
-        match known.pod.as_deref().filter(|_| is_told) {
-            Some(pod) if !std::mem::replace(&mut known.is_told, true) => {
-                let events = &self.context.events;
-                events.warning(pod, "FailedDelete", error.to_string());
+        let message = crust_state::sentence(&error);
+        if matches!(error, WriteError::Shared { .. }) {
+            // It is its author's to change, who is told once.
+            if let Some(pod) = known.pod.as_deref()
+                && !std::mem::replace(&mut known.is_told, true)
+            {
+                self.context.events.warning(pod, "FailedDelete", message);
             }
-            Some(_) => {}
-            None => tracing::warn!("{}", crust_state::sentence(&error)),
+            return None;
         }
+        tracing::warn!("{message}");
+        known.fail(message);
         None
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Busy, Volumes};
 use crate::objects::Pod;
 use crate::operations::Late;
-use crate::volumes::actual::{Certainty, Mounter};
+use crate::volumes::actual::{Certainty, Mount};
 use crate::volumes::plan::Step;
 use crate::volumes::spec::VolumeId;
 
@@ -54,11 +54,13 @@ impl Volumes {
         })
     }
 
-    /// Who has mounted a pod's volumes.
-    pub(crate) fn mounters(&self, uid: &str) -> BTreeMap<VolumeId, Mounter> {
-        let volumes = self.actual.volumes.iter();
-        volumes
-            .filter_map(|(id, volume)| Some((id.clone(), volume.mounts.get(uid)?.mounter)))
+    /// A pod's volumes that are there.
+    pub(crate) fn mounted(&self, uid: &str) -> BTreeMap<VolumeId, Mount> {
+        let mounts = self.actual.volumes.iter();
+        let mounts = mounts.filter_map(|(id, volume)| Some((id, volume.mounts.get(uid)?)));
+        mounts
+            .filter(|(_, mount)| mount.certainty == Certainty::Certain)
+            .map(|(id, mount)| (id.clone(), mount.clone()))
             .collect()
     }
 

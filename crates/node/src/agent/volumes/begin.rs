@@ -120,8 +120,8 @@ impl Volumes {
     ) -> Option<Work> {
         Some(match step {
             Step::Stage => {
-                let wanted = self.desired.volumes.get(id)?.mounts.values();
-                Work::Stage(wanted.cloned().collect())
+                let wanted = self.desired.volumes.get(id)?.mounts.keys();
+                Work::Stage(wanted.filter_map(|pod| self.mount_of(id, pod)).collect())
             }
             Step::Publish(pod) => {
                 let mount = Box::new(self.mount_of(id, pod)?);
