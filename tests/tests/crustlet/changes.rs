@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use crust_proto::csi::v1::NodePublishVolumeRequest;
-use runcrust_tests::on_each_delegate;
+use runcrust_tests::process::kill_and_wait;
+use runcrust_tests::{Setup, on_each_delegate};
 
-use crate::scene::{Scene, Storage, microvm, pod_with};
+use crate::scene::{ALL, OLDER, Scene, Storage, microvm, pod_with, policy};
 
 /// Whether a pod has ever written on a volume that nobody uses now.
 #[track_caller]
@@ -42,6 +43,82 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs, &other, &another]);
         let written = [&data, &logs, &other, &another].map(|it| was_written(&scene, it));
         assert_eq!(written, [true, true, false, false]);
+    }
+
+    /// What a pod's processes have is known by what it was when it began.
+    fn another_pod_by_its_name_while_nobody_looks_changes_nothing(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let (data, other) = (scene.claim("data", "ext4"), scene.claim("other", "ext4"));
+        let pod = pod_with("web", "data", true);
+        scene.run(&pod);
+        scene.sh(&pod, "echo kept > /data/file; sync");
+        let container = scene.container(&pod);
+        scene.crustlet.kill();
+        scene.relay.forget();
+        let changed = microvm("web").fs_group(4242).claim("other").mount("other", "/data");
+        scene.begin(&changed);
+        scene.crustlet.spawn(scene.crustlet.command(&[]));
+        scene.crustlet.wait_event("pod/web", "FailedUpdate");
+        kill_and_wait(scene.cri().pid(&container).unwrap());
+        scene.crustlet.wait("another container to run", || {
+            let running = scene.running(&pod);
+            running.len() == 1 && running[0] != container
+        });
+        assert_eq!(scene.sh(&pod, "cat /data/file; stat -c %g /data"), "kept\n0");
+        scene.assert_deferred(&pod, &data);
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        assert!(published.iter().all(|it| it.volume_id == data.volume.id), "{published:?}");
+        scene.end(&pod);
+        // Written when nothing is left of the other it is another pod.
+        scene.run(&changed);
+        assert_eq!(scene.sh(&changed, "stat -c %g /data"), "4242");
+        scene.assert_plain(&changed, &other);
+        scene.end(&changed);
+        scene.assert_nothing_left(&[&data, &other]);
+    }
+
+    /// KEP-2857, story 4, where the policy comes before the driver can.
+    fn a_policy_that_comes_later_is_not_for_pods_that_run(delegate: Delegate) {
+        let setup = Setup { policy: Some(&policy(None)), driver: &OLDER, ..Setup::default() };
+        let scene = Scene::with(delegate, &setup);
+        let data = scene.claim("data", "ext4");
+        let pod = pod_with("web", "data", false);
+        scene.run(&pod);
+        let container = scene.container(&pod);
+        scene.sh(&pod, "echo kept > /data/file");
+        scene.change_policy(&policy(Some(&ALL)));
+        kill_and_wait(scene.cri().pid(&container).unwrap());
+        scene.crustlet.wait("another container to run", || {
+            let running = scene.running(&pod);
+            running.len() == 1 && running[0] != container
+        });
+        assert_eq!(scene.sh(&pod, "cat /data/file"), "kept");
+        scene.assert_plain(&pod, &data);
+        let shown = scene.crustlet.pod("web");
+        let claimed = &shown["spec"]["volumes"][0]["persistentVolumeClaim"];
+        assert_ne!(claimed["deferFSMount"], true, "{shown}");
+        let events = scene.crustlet.events().into_iter();
+        let failed: Vec<_> = events.filter(|it| it.reason == "FailedMount").collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+    }
+
+    /// The container runtime would make a directory for the second, on the node's disk.
+    fn two_claims_of_one_storage_are_no_pods_two_volumes(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let data = scene.claim("data", "ext4");
+        let before = std::fs::read_to_string(scene.crustlet.manifest(&data.pv)).unwrap();
+        let twin = before.replace("pv-data", "pv-twin").replace("name: data", "name: twin");
+        assert!(twin.contains("name: twin"), "{twin}");
+        scene.crustlet.write("twin", &twin);
+        let pod = pod_with("web", "data", false).claim("twin").mount("twin", "/twin");
+        scene.begin(&pod);
+        let told = scene.crustlet.wait_told("pod/web", "FailedMount", "are the same storage");
+        assert!(told.contains("pv-data") && told.contains("pv-twin"), "{told}");
+        assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
     }
 
     /// Directories have the uid alone.

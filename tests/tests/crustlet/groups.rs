@@ -1,6 +1,6 @@
 //! KEP-2317: fsGroup is the driver's to apply where it can; and KEP-2857's: the runtime's.
 
-use crust_proto::csi::v1::NodePublishVolumeRequest;
+use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use runcrust_tests::manifests::{CsiDriver, Pod};
 use runcrust_tests::on_each_delegate;
 use tonic::Status;
@@ -40,7 +40,11 @@ on_each_delegate! {
                 scene.run(&pod);
                 let told = |is_told: bool| if is_told { "2317" } else { "" };
                 let expected = [told(driver == "new"), told(is_deferred), ""];
-                assert_eq!(groups(&publication(&scene)), expected, "{name}");
+                let staged: Vec<NodeStageVolumeRequest> = scene.relay.heard();
+                let staged: Vec<_> = staged.iter().map(|it| groups(it.volume_capability.as_ref())).collect();
+                assert_eq!(staged, [[expected[0], "", ""]], "{name}");
+                let published = publication(&scene);
+                assert_eq!(groups(published.volume_capability.as_ref()), expected, "{name}");
                 let script = "touch /data/file; stat -c '%g %a' /data; stat -c %g /data/file";
                 assert_eq!(scene.sh(&pod, script), "2317 2775\n2317", "{name}");
                 scene.end(&pod);
@@ -89,7 +93,7 @@ on_each_delegate! {
         assert!(metrics.count("csi_operations_seconds_count", &called) >= 1.0);
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
         let asked: Vec<NodePublishVolumeRequest> = scene.relay.heard();
-        assert!(asked.iter().all(|it| groups(it)[0] == "2317"), "{asked:?}");
+        assert!(asked.iter().all(|it| groups(it.volume_capability.as_ref())[0] == "2317"), "{asked:?}");
 
         scene.relay.heal();
         scene.crustlet.wait_pod("web", "Running");

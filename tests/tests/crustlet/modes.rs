@@ -100,6 +100,32 @@ on_each_delegate! {
         scene.assert_nothing_left(&all.iter().collect::<Vec<_>>());
     }
 
+    /// crust-csi is on one node, and refuses those of several.
+    fn the_modes_of_several_nodes_have_one_name_each(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let mut all = Vec::new();
+        for (driver, arguments) in [("new", &[][..]), ("old", &OLDER)] {
+            scene.csi.restart(arguments);
+            for (written, expected) in [
+                ("ReadWriteMany", Mode::MultiNodeMultiWriter),
+                ("ReadOnlyMany", Mode::MultiNodeReaderOnly),
+            ] {
+                let name = format!("{driver}-{}", written.to_lowercase());
+                let storage = scene.claim_of(&name, filesystem("ext4"), |volume| volume.mode(written));
+                let pod = pod_with(&name, &name, false);
+                scene.relay.forget();
+                scene.begin(&pod);
+                scene.crustlet.wait_event(&format!("pod/{name}"), "FailedMount");
+                let staged: Vec<NodeStageVolumeRequest> = scene.relay.heard();
+                let mut modes = staged.iter().map(|it| mode_of(it.volume_capability.as_ref()));
+                assert_eq!(modes.next(), Some(expected), "{name}");
+                scene.end(&pod);
+                all.push(storage);
+            }
+        }
+        scene.assert_nothing_left(&all.iter().collect::<Vec<_>>());
+    }
+
     /// KEP-2485, "Version Skew Strategy": the driver's name for it changes under a pod.
     fn a_driver_is_upgraded_under_a_pod_and_told_the_newer_name(delegate: Delegate) {
         let scene = Scene::new(delegate);

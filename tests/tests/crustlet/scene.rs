@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::path::Path;
 
+use crust_proto::csi::v1::VolumeCapability;
 use crust_proto::csi::v1::volume_capability::AccessType;
-use crust_proto::csi::v1::{NodePublishVolumeRequest, VolumeCapability};
 use runcrust_tests::csi::{CsiVolume, filesystem, mount_of};
 use runcrust_tests::manifests::{Pod, RuntimeClass, StorageClass, Volume, quantity};
 use runcrust_tests::volume::with_mounted;
@@ -231,10 +231,10 @@ pub(crate) fn pod_with(name: &str, claim: &str, is_deferred: bool) -> Pod {
 }
 
 /// `volume_mount_group`, `volume_supplemental_group` and the latter's change policy.
-pub(crate) fn groups(request: &NodePublishVolumeRequest) -> [&str; 3] {
-    let capability = request.volume_capability.as_ref().expect("it is REQUIRED");
+pub(crate) fn groups(capability: Option<&VolumeCapability>) -> [&str; 3] {
+    let capability = capability.expect("it is REQUIRED");
     let Some(AccessType::Mount(mount)) = &capability.access_type else {
-        panic!("{request:?}");
+        panic!("{capability:?}");
     };
     [
         &mount.volume_mount_group,

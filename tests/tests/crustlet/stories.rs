@@ -62,7 +62,7 @@ on_each_delegate! {
         assert_eq!(published.len(), 2, "{published:?}");
         for request in &published {
             assert!(request.defer_fs_ops, "{request:?}");
-            assert_eq!(groups(request), ["100", "100", "OnRootMismatch"]);
+            assert_eq!(groups(request.volume_capability.as_ref()), ["100", "100", "OnRootMismatch"]);
         }
         assert!((scene.published_deferred() - 2.0).abs() < f64::EPSILON);
 
@@ -196,8 +196,13 @@ on_each_delegate! {
         scene.end(&pod);
         let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
         assert!(!asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops), "{asked:?}");
-        // The driver knows nothing of the metadata: the runtime takes it away.
-        let _ = scene.node.handler().crust(&["gc"]).success();
+        // The driver knows nothing of the metadata: the runtime takes it away, by itself.
+        let entry = scene.node.entry(&scene.target(&pod, &data.pv));
+        assert!(entry.exists());
+        scene.ops.kill();
+        scene.ops.reconfigure(&scene.node, "reconcile_interval = 1");
+        scene.ops.spawn(scene.ops.command());
+        scene.crustlet.wait("the metadata to be taken away", || !entry.exists());
         scene.assert_nothing_left(&[&data]);
         assert_eq!(scene.look(&data, |root| fs::read_to_string(root.join("file")).unwrap()), "kept\n");
     }

@@ -25,10 +25,13 @@ fn rows(delegate: Delegate, calls: &[Call], hows: &[How]) -> Vec<Row> {
         .flat_map(|call| [Moment::Before, Moment::After].map(|moment| (*call, moment)));
     for (at, (call, moment)) in moments.enumerate() {
         let turn = seed + at;
-        let is_ours = (turn + at / 2) % 2 == usize::from(delegate == Delegate::Crun);
+        // The other delegate has it when all fates and volumes have had their day.
+        let is_ours =
+            (turn / (FATES.len() * hows.len()) + at) % 2 == usize::from(delegate == Delegate::Crun);
         for (which, fate) in FATES.into_iter().enumerate() {
             for (nth, how) in hows.iter().copied().enumerate() {
-                let is_chosen = turn % 3 == which && (turn / 3) % hows.len() == nth;
+                let is_chosen =
+                    turn % FATES.len() == which && (turn / FATES.len()) % hows.len() == nth;
                 if is_all() || is_ours && is_chosen {
                     rows.push(Row {
                         call,
@@ -96,7 +99,7 @@ on_each_delegate! {
         try_each(delegate, &[Call::Runtime("RemoveContainer"), Call::Runtime("RemovePodSandbox")]);
     }
 
-    /// The runtime handler is told of them after the sandbox is there; no record says so.
+    /// The runtime handler is told of them after the sandbox is there.
     fn volumes_that_the_runtime_is_told_of(delegate: Delegate) {
         let scene = Scene::with(delegate, "sandbox = \"always\"", &[]);
         let socket = scene.ops.crust_socket().to_owned();
