@@ -15,7 +15,7 @@ mod step;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,7 @@ impl Agent {
     /// Until it is dropped.
     pub(crate) async fn run(mut self) {
         // Whoever asks first is told what is written, and not that there is nothing.
-        self.load(None);
+        self.load(&[]);
         let mut manifests = watched(&self.directories);
         let mut drivers = self.context.drivers.changed();
         let mut known = Changed::default();
@@ -167,7 +167,7 @@ impl Agent {
             tokio::select! {
                 Some(done) = self.done.1.recv() => self.take(done),
                 Some(question) = self.questions.recv() => self.answer(question),
-                Ok(()) = manifests.changed() => self.load(None),
+                Ok(()) = manifests.changed() => self.load(&[]),
                 Ok(()) = drivers.changed() => {
                     let now = drivers.borrow_and_update().clone();
                     let changed = now.since(&std::mem::replace(&mut known, now.clone()));
@@ -181,8 +181,8 @@ impl Agent {
         }
     }
 
-    /// Reads the manifests; `gone` is one that was taken away here.
-    fn load(&mut self, gone: Option<&Path>) {
+    /// Reads the manifests; `gone` are those that were taken away here.
+    fn load(&mut self, gone: &[PathBuf]) {
         let now = Instant::now();
         self.loaded = self.sources.read(gone, now);
         self.again = self.loaded.again.map(|pause| now + pause);
@@ -258,8 +258,8 @@ impl Agent {
         // Whoever asked may have hung up.
         match question {
             Question::Load(gone, answer) => {
-                self.load(gone.as_deref());
-                self.pods.want(&self.objects);
+                self.load(gone.as_slice());
+                self.pods.want(&self.objects, &self.loaded.objects);
                 let _ = answer.send(());
             }
             Question::List(listed, answer) => {
@@ -293,13 +293,13 @@ impl Agent {
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if self.again.is_some_and(|again| again <= now) {
-            self.load(None);
+            self.load(&[]);
         }
         let again = self.again.map(|again| again.saturating_duration_since(now));
         let is_known = self.loaded.is_complete && self.pods.are_listed();
         let claims = self.decide_claims(is_known, now);
         let objects = Arc::clone(&self.objects);
-        self.pods.want(&objects);
+        self.pods.want(&objects, &self.loaded.objects);
         let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
         self.volumes.want(&objects, &wanting, now);
         let running: BTreeSet<String> = self.pods.running();
@@ -322,7 +322,7 @@ impl Agent {
         self.volumes.count();
         if let Some(gone) = gone {
             // Whoever is written there by now is another one.
-            self.load(Some(&gone));
+            self.load(&[gone]);
             return Some(Duration::ZERO);
         }
         [again, claims, volumes, pods].into_iter().flatten().min()
@@ -341,10 +341,12 @@ impl Agent {
                 is_known: is_known && self.restart.has_looked(),
             };
             let (is_changed, pause) = self.claims.step(look, &mut self.volumes, now);
-            if !is_changed {
-                return pause;
+            let gone = self.claims.gone();
+            match (gone.is_empty(), is_changed) {
+                (true, false) => return pause,
+                (true, true) => self.compose(),
+                (false, _) => self.load(&gone),
             }
-            self.compose();
         }
         Some(Duration::ZERO)
     }

@@ -167,7 +167,7 @@ impl Api {
         let directories = self.directories.clone();
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let loaded = Directories::new(&directories).read(None, Instant::now());
+            let loaded = Directories::new(&directories).read(&[], Instant::now());
             write(&directories, &loaded)
         });
         let (written, gone) = match written.await.map_err(ended)? {

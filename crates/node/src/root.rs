@@ -53,7 +53,7 @@ pub(crate) enum RootError {
     File(#[from] FileError),
     /// The lock says something else than an id.
     #[error(
-        "{}: {id:?} is no id; hint: the container runtime's pods have it as their label {}; put that one in, or, where there are none, remove the file",
+        "{}: {id:?} is no id; hint: what runs has it as the label {} in the container runtime: write that one into the file, or, where nothing has the label, a new one (uuidgen)",
         path.display(),
         crate::pods::labels::OWNER
     )]

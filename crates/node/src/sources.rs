@@ -88,43 +88,48 @@ impl Directories {
         }
     }
 
-    /// What is there now; `gone` is a file that was taken away here.
+    /// What is there now; `gone` are files that were taken away here.
     ///
     /// A file that can't be read any more counts as it was: whoever wrote it half will write it whole, and no pod is
     /// ended meanwhile. So does one that is gone, empty, or has lost an object, until it has stayed so for a moment:
     /// editors write that way.
-    pub(crate) fn read(&mut self, gone: Option<&Path>, now: Instant) -> Loaded {
+    pub(crate) fn read(&mut self, gone: &[PathBuf], now: Instant) -> Loaded {
         let mut loaded = Loaded::default();
         for directory in &mut self.directories {
-            if let Some(gone) = gone {
-                directory.files.remove(gone);
-            }
+            directory.files.retain(|path, _| !gone.contains(path));
             directory.read(&mut loaded, now);
         }
         loaded.is_complete = self.directories.iter().all(|it| it.is_known);
         let mut objects = Objects::default();
-        let files = self.directories.iter().flat_map(|it| &it.files);
-        let (doubted, sure): (Vec<_>, Vec<_>) = files.partition(|(_, known)| known.is_doubted());
-        for (path, known) in sure.into_iter().chain(doubted) {
-            for manifest in known.manifests() {
-                let key = (manifest.kind, manifest.name.clone());
-                if let Some(origin) = loaded.origins.get(&key) {
-                    // It was moved from the one to the other.
-                    if known.is_doubted() {
-                        continue;
-                    }
+        let files = || self.directories.iter().flat_map(|it| &it.files);
+        let all = files().flat_map(|(path, known)| {
+            let manifests = known.manifests().iter();
+            manifests.map(move |it| (path, known, it))
+        });
+        // Who was moved from one file to another is where nobody doubts it.
+        let (doubted, sure): (Vec<_>, Vec<_>) =
+            all.partition(|(_, known, it)| known.doubts(it.kind, &it.name));
+        let doubted = doubted.into_iter().map(|it| (it, true));
+        for ((path, known, manifest), is_doubted) in
+            sure.into_iter().map(|it| (it, false)).chain(doubted)
+        {
+            let key = (manifest.kind, manifest.name.clone());
+            match loaded.origins.get(&key) {
+                Some(_) if is_doubted => {}
+                Some(origin) => {
                     let (kind, name, other) = (key.0, key.1, origin.path.display());
                     let reason = format!("{kind} {name} is in {other} too, and that counts");
                     loaded.errors.push(error(path, reason));
-                    continue;
                 }
-                let origin = Origin {
-                    path: path.clone(),
-                    is_alone: known.manifests().len() == 1,
-                    written: known.written(),
-                };
-                loaded.origins.insert(key, origin);
-                objects.insert(manifest.clone());
+                None => {
+                    let origin = Origin {
+                        path: path.clone(),
+                        is_alone: known.manifests().len() == 1,
+                        written: known.written(),
+                    };
+                    loaded.origins.insert(key, origin);
+                    objects.insert(manifest.clone());
+                }
             }
         }
         loaded.objects = Arc::new(objects);

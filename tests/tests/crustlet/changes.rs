@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crust_proto::csi::v1::NodePublishVolumeRequest;
-use runcrust_tests::process::kill_and_wait;
 use runcrust_tests::{Setup, on_each_delegate};
 
 use crate::scene::{ALL, OLDER, Scene, Storage, microvm, pod_with, policy};
@@ -52,18 +51,13 @@ on_each_delegate! {
         let pod = pod_with("web", "data", true);
         scene.run(&pod);
         scene.sh(&pod, "echo kept > /data/file; sync");
-        let container = scene.container(&pod);
         scene.crustlet.kill();
         scene.relay.forget();
         let changed = microvm("web").fs_group(4242).claim("other").mount("other", "/data");
         scene.begin(&changed);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.crustlet.wait_event("pod/web", "FailedUpdate");
-        kill_and_wait(scene.cri().pid(&container).unwrap());
-        scene.crustlet.wait("another container to run", || {
-            let running = scene.running(&pod);
-            running.len() == 1 && running[0] != container
-        });
+        scene.kill_container(&pod);
         assert_eq!(scene.sh(&pod, "cat /data/file; stat -c %g /data"), "kept\n0");
         scene.assert_deferred(&pod, &data);
         let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
@@ -84,14 +78,9 @@ on_each_delegate! {
         let data = scene.claim("data", "ext4");
         let pod = pod_with("web", "data", false);
         scene.run(&pod);
-        let container = scene.container(&pod);
         scene.sh(&pod, "echo kept > /data/file");
         scene.change_policy(&policy(Some(&ALL)));
-        kill_and_wait(scene.cri().pid(&container).unwrap());
-        scene.crustlet.wait("another container to run", || {
-            let running = scene.running(&pod);
-            running.len() == 1 && running[0] != container
-        });
+        scene.kill_container(&pod);
         assert_eq!(scene.sh(&pod, "cat /data/file"), "kept");
         scene.assert_plain(&pod, &data);
         let shown = scene.crustlet.pod("web");
@@ -136,6 +125,11 @@ on_each_delegate! {
         assert!(told.starts_with("pod default/web has its metadata.uid"), "{told}");
         assert_eq!(scene.running(&first), containers);
         scene.assert_deferred(&first, &data);
+        assert_eq!(scene.crustlet.pod("second")["status"]["phase"], "Pending");
+        // Deleted, it goes at once, and the first doesn't.
+        let _ = scene.crustlet.cli(&["delete", "pod", "second"]).success();
+        assert_eq!(scene.running(&first), containers);
+        scene.crustlet.write("second", &second);
         // The first goes with all that it has, and then it is the other's.
         scene.crustlet.remove("web");
         scene.crustlet.wait_pod("second", "Running");

@@ -7,6 +7,7 @@ use crust_proto::csi::v1::VolumeCapability;
 use crust_proto::csi::v1::volume_capability::AccessType;
 use runcrust_tests::csi::{CsiVolume, filesystem, mount_of};
 use runcrust_tests::manifests::{Pod, RuntimeClass, StorageClass, Volume, quantity};
+use runcrust_tests::process::kill_and_wait;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Setup, Testbed};
 
@@ -168,6 +169,17 @@ impl Scene {
         let text = self.sh(pod, &format!("stat -f -c '%S %b' {path}"));
         let words = text.split(' ').map(str::parse::<i64>);
         words.map(|word| word.expect("a number")).product()
+    }
+
+    /// Kills a pod's container, and waits until another one runs in its place.
+    #[track_caller]
+    pub(crate) fn kill_container(&self, pod: &Pod) {
+        let killed = self.container(pod);
+        kill_and_wait(self.cri().pid(&killed).expect("it runs"));
+        self.crustlet.wait("another container to run", || {
+            let running = self.running(pod);
+            running.len() == 1 && running[0] != killed
+        });
     }
 
     /// `volumes_published_with_deferred_ops_total`

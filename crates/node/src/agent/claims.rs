@@ -15,7 +15,7 @@ use super::pods::Pods;
 use super::volumes::Volumes;
 use crate::claims::{Notice, Records, Step, Store, StoreError, World, Write, plan};
 use crate::csi::Abilities;
-use crate::events::Events;
+use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::operations::Context;
 use crate::sources::{self, Loaded};
@@ -41,6 +41,8 @@ pub(crate) struct Claims {
     backoff: Backoff<Key>,
     /// Drivers that came or went since the last look.
     changed: BTreeSet<String>,
+    /// Manifests that were taken away.
+    gone: Vec<PathBuf>,
     /// With the volume whose turn it has.
     under_way: BTreeMap<Key, Option<VolumeId>>,
     /// What was told that claims and volumes wait for, and what else.
@@ -91,6 +93,7 @@ impl Claims {
             asking: Asking::default(),
             backoff: Backoff::default(),
             changed: BTreeSet::new(),
+            gone: Vec::new(),
             under_way: BTreeMap::new(),
             told: [Vec::new(), Vec::new()],
         })
@@ -196,16 +199,24 @@ impl Claims {
     /// A claim that was deleted, and that no pod has any more.
     fn remove(&mut self, loaded: &Loaded, name: &Name) {
         let kind = Kind::PersistentVolumeClaim;
-        if self
-            .store_write(&Write::deleted(kind, name, &now()))
-            .is_none()
-        {
+        let deleted = Write::deleted(kind, name, &now());
+        if !self.store.records().is_deleted(kind, name) && self.store_write(&deleted).is_none() {
             return;
         }
-        if let Err(error) = sources::remove(loaded, kind, name) {
-            self.backoff.fail(&(kind, name.clone()), Instant::now());
-            tracing::warn!("{}", crust_state::sentence(&error));
+        match sources::remove(loaded, kind, name) {
+            Ok(gone) => self.gone.push(gone),
+            Err(error) => {
+                self.backoff.fail(&(kind, name.clone()), Instant::now());
+                let message = crust_state::sentence(&error);
+                let events = &self.context.events;
+                events.warning(Regarding::object(kind, name), "FailedDelete", message);
+            }
         }
+    }
+
+    /// Manifests that were taken away since it was asked: what is written has to be read anew.
+    pub(super) fn gone(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.gone)
     }
 
     /// A volume is to go. Whether it is one that was made here; others go with their manifests.
@@ -296,6 +307,8 @@ impl Claims {
             ClaimDone::Other(key, driver, abilities) => {
                 self.ended(&key, volumes);
                 self.asking.learn(driver, abilities);
+                // One that says something else each time isn't asked in a circle.
+                self.backoff.fail(&key, Instant::now());
                 false
             }
             ClaimDone::Step {

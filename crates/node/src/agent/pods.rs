@@ -94,18 +94,20 @@ impl Pods {
         for (uid, begun) in pods {
             let known = self.all.entry(uid).or_default();
             if known.pod.is_none() {
-                known.is_restored = begun.is_some();
+                let is_past = self.is_listed && known.observed.is_none();
+                known.is_restored = begun.is_some() && !is_past;
+                known.is_past = is_past;
                 known.pod = begun;
             }
         }
     }
 
-    /// What is wanted from now on.
-    pub(crate) fn want(&mut self, objects: &Objects) {
+    /// What is wanted from now on, and what is written of it.
+    pub(crate) fn want(&mut self, objects: &Objects, written: &Objects) {
         for known in self.all.values_mut() {
             known.is_written = false;
         }
-        self.want_each(objects);
+        self.want_each(objects, written);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
             known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
@@ -117,7 +119,7 @@ impl Pods {
     }
 
     /// One pod a uid: directories have nothing else, so whoever has them keeps them until it has ended.
-    fn want_each(&mut self, objects: &Objects) {
+    fn want_each(&mut self, objects: &Objects, written: &Objects) {
         let mut uids: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in objects.pods.values() {
             *uids.entry(&pod.uid).or_default() += 1;
@@ -132,7 +134,9 @@ impl Pods {
             }
             if !known.is_written && owner.as_ref().is_none_or(|owner| *owner == pod.name) {
                 known.is_written = true;
-                known.take(pod, &self.context.events);
+                // As its author has it, whatever a policy says.
+                let said = written.pods.get(&pod.name).map(|it| it.deferred.clone());
+                known.take(pod, said.unwrap_or_default(), &self.context.events);
                 continue;
             }
             if let Some(owner) = owner.filter(|_| !self.waiting.contains(&pod.name)) {
@@ -146,6 +150,11 @@ impl Pods {
             waiting.insert(pod.name.clone());
         }
         self.waiting = waiting;
+    }
+
+    /// Those whose uids others have.
+    pub(crate) const fn waiting(&self) -> &BTreeSet<Name> {
+        &self.waiting
     }
 
     /// Whether the container runtime has said once what runs.
@@ -189,11 +198,10 @@ impl Pods {
         self.is_blind = false;
         if !std::mem::replace(&mut self.is_listed, true) {
             for (uid, known) in &mut self.all {
-                // A boot later, say: it begins anew, as it is written by now.
+                // A boot later, say: it begins anew, as it is written by then.
                 if known.is_restored && !listed.contains_key(uid) {
                     known.is_restored = false;
-                    known.pod = known.pod.take().filter(|_| !known.is_written);
-                    known.is_told = false;
+                    known.is_past = true;
                 }
             }
         }
@@ -354,6 +362,7 @@ impl Pods {
         }
         // One at a time: what is written is another after each.
         let gone = over.iter().find_map(|uid| self.finish(loaded, uid));
+        let gone = gone.or_else(|| self.drop_waiting(loaded));
         (gone, pause)
     }
 

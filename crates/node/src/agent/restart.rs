@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::volumes::Volumes;
 use crate::objects::Pod;
@@ -11,8 +12,10 @@ use crate::operations::{self, Broken, Context, Found, FoundPod, OperationError, 
 use crate::settings::Gates;
 use crate::volumes::actual::Certainty;
 use crate::volumes::desired::Holders;
-use crate::volumes::plan::Step;
 use crate::volumes::spec::Lifecycle;
+
+/// What a driver is given to unpublish what can't be told: as long as one of its calls may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is still to be done about what was found.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct Restart {
     stuck: Vec<PathBuf>,
     /// Whether the disk is still to be looked at: the old order's.
     is_late: bool,
+    /// Whether it was told that it can't be.
+    is_told: bool,
     /// Pods that have a directory, by their uids, as they were when they began.
     pods: BTreeMap<String, Option<Arc<Pod>>>,
 }
@@ -38,6 +43,7 @@ impl Restart {
             left: Vec::new(),
             stuck: Vec::new(),
             is_late: !gates.new_volume_manager_reconstruction,
+            is_told: false,
             pods: BTreeMap::new(),
         };
         if !restart.is_late {
@@ -59,7 +65,7 @@ impl Restart {
             tracing::warn!("{path}: the volume can't be reconstructed: {reason}");
             self.left.push(Left {
                 broken: broken.clone(),
-                is_told: false,
+                told: None,
             });
         }
         volumes.suspect(self.suspected());
@@ -122,7 +128,13 @@ impl Restart {
                     volumes.found(&found);
                     self.take(context, volumes, found);
                 }
-                Err(error) => tracing::error!("volumes can't be reconstructed: {error}"),
+                // What may be there isn't known, and nothing is destroyed.
+                Err(error) => {
+                    self.is_late = true;
+                    if !std::mem::replace(&mut self.is_told, true) {
+                        tracing::error!("volumes can't be reconstructed: {error}");
+                    }
+                }
             }
         }
         for mut left in std::mem::take(&mut self.left) {
@@ -150,8 +162,8 @@ impl Restart {
 #[derive(Debug)]
 struct Left {
     broken: Broken,
-    /// Whether what it seems to be counts as what may be there.
-    is_told: bool,
+    /// Since when what it seems to be counts as what may be there.
+    told: Option<Instant>,
 }
 
 impl Left {
@@ -159,7 +171,7 @@ impl Left {
     fn is_settled(&self, there: Option<Certainty>) -> bool {
         match there {
             Some(Certainty::Certain) => true,
-            Some(Certainty::Uncertain) => !self.is_told,
+            Some(Certainty::Uncertain) => self.told.is_none(),
             None => false,
         }
     }
@@ -167,20 +179,20 @@ impl Left {
     /// Its driver is asked to unpublish what nobody wants, before it unstages it. As long as it may be wanted, that
     /// says how it is to be mounted.
     fn tell(&mut self, volumes: &mut Volumes) {
-        let is_told = std::mem::replace(&mut self.is_told, true);
+        let is_told = self.told.is_some();
+        self.told.get_or_insert_with(Instant::now);
         if let Some(publication) = self.broken.publication.as_ref().filter(|_| !is_told) {
             volumes.may_be_there(publication, Lifecycle::Persistent);
         }
     }
 
-    /// Whether its driver is still to answer: it unmounts what it has mounted, and by force goes what is left then.
+    /// Whether its driver may still unpublish it, which unmounts what it has mounted: one that isn't there may come.
     fn is_being_unpublished(&self, volumes: &Volumes) -> bool {
-        let Some(publication) = self.broken.publication.as_ref().filter(|_| self.is_told) else {
+        let Some((publication, told)) = self.broken.publication.as_ref().zip(self.told) else {
             return false;
         };
-        let Publication { id, pod, .. } = publication;
-        let step = (id.clone(), Step::Unpublish(pod.clone()));
-        volumes.actual().mount(id, pod).is_some() && !volumes.failed().contains_key(&step)
+        let mount = volumes.actual().mount(&publication.id, &publication.pod);
+        mount.is_some() && told.elapsed() < PATIENCE
     }
 
     /// Once: what can't be cleaned now can't be at any other time. Whether it could.

@@ -112,6 +112,17 @@ fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
         document["status"] = status;
         pods.push((name, document));
     }
+    // They wait for the end of others, by their uids, and nothing was decided about them yet.
+    for name in look.pods.waiting() {
+        let key = (Kind::Pod, name.clone());
+        if let Some(document) = look.objects.documents.get(&key) {
+            let mut document = document.as_ref().clone();
+            date(look, &key, &mut document);
+            document["metadata"]["namespace"] = json!(name.namespace);
+            document["status"] = json!({"phase": "Pending"});
+            pods.push((name.clone(), document));
+        }
+    }
     pods.sort_by(|one, other| one.0.cmp(&other.0));
     pods
 }

@@ -60,6 +60,11 @@ impl Records {
         objects
     }
 
+    /// Whether an object was to go when it was looked at last.
+    pub(crate) fn is_deleted(&self, kind: Kind, name: &Name) -> bool {
+        self.get(kind, name).is_some_and(is_deleted)
+    }
+
     /// Those of objects that are gone for good.
     pub(super) fn gone<'r>(&'r self, world: &World<'r>) -> impl Iterator<Item = (Kind, Name)> + 'r {
         let world = *world;
@@ -139,7 +144,7 @@ impl Records {
         let differs = |field: &&str| {
             let (record, written) = self.both(written, volume)?;
             let (there, said) = (&record["spec"][field], &written["spec"][field]);
-            Some(!said.is_null() && laid(there, said) != *there)
+            Some(!said.is_null() && laid(there, &without_nulls(said)) != *there)
         };
         let fields = ["csi", "claimRef", "volumeMode"].into_iter();
         fields.filter(|it| differs(it) == Some(true)).collect()
@@ -216,6 +221,16 @@ fn without_status(written: &Value) -> Value {
     let mut written = written.clone();
     written.as_object_mut().map(|it| it.remove("status"));
     written
+}
+
+/// A key without a value says nothing.
+fn without_nulls(value: &Value) -> Value {
+    let Value::Object(fields) = value else {
+        return value.clone();
+    };
+    let said = fields.iter().filter(|(_, it)| !it.is_null());
+    said.map(|(key, it)| (key.clone(), without_nulls(it)))
+        .collect()
 }
 
 /// Whether nobody else writes the object: a claim that a pod brought, a volume that a driver made.

@@ -35,9 +35,13 @@ impl<R> Default for Capabilities<R> {
     }
 }
 
-impl<R> FromIterator<R> for Capabilities<R> {
+/// In whatever order they are told, and however often.
+impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
     fn from_iter<T: IntoIterator<Item = R>>(capabilities: T) -> Self {
-        Self(capabilities.into_iter().collect())
+        let mut capabilities: Vec<R> = capabilities.into_iter().collect();
+        capabilities.sort_by_key(|it| (*it).into());
+        capabilities.dedup_by_key(|it| (*it).into());
+        Self(capabilities)
     }
 }
 

@@ -8,6 +8,9 @@ use serde_json::Value;
 /// The most children of a value that are tried, each by reading the whole document.
 const MOST: usize = 256;
 
+/// In bytes: what a larger document lacks is told without the field.
+const LARGEST: usize = 64 << 10;
+
 /// A step into a value.
 #[derive(Clone)]
 enum Step {
@@ -18,6 +21,10 @@ enum Step {
 /// The field's path, `spec.containers[0].ports`: the innermost without which the document could be read, or is refused
 /// for another reason. Empty is the whole.
 pub(super) fn culprit<T: DeserializeOwned>(document: &Value) -> String {
+    // Who looks for it reads the whole again and again.
+    if document.to_string().len() > LARGEST {
+        return String::new();
+    }
     let reason = |document: &Value| T::deserialize(document).err().map(|it| it.to_string());
     let told = reason(document);
     let mut steps = Vec::new();

@@ -215,7 +215,9 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
         }
         Kind::CSIDriver => Object::Driver(plain(document)?),
         // What is wrong is told with what is there.
-        Kind::Secret => Object::Secret(plain(document).map_err(|_| NO_SECRET.to_owned())?),
+        Kind::Secret => {
+            Object::Secret(Secret::deserialize(document).map_err(|_| NO_SECRET.to_owned())?)
+        }
     })
 }
 

@@ -74,7 +74,6 @@ impl Known {
             Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
                 // As it comes back it is read, whatever it looks like.
                 self.stamp = None;
-                self.error = None;
                 match self.less {
                     Some((Less::Gone, _)) => {}
                     _ => self.less = Some((Less::Gone, now)),
@@ -94,10 +93,10 @@ impl Known {
         let read = bounded::read_to_string(path, LARGEST).map_err(|error| error.to_string());
         match read.and_then(|text| manifest::read(&text).map_err(|error| error.to_string())) {
             Ok(manifests) => {
-                self.error = None;
                 if manifests.is_empty() || !self.names().is_subset(&names(&manifests)) {
                     self.less = Some((Less::Fewer(manifests.into()), now));
                 } else {
+                    self.error = None;
                     self.manifests = Some(manifests.into());
                 }
             }
@@ -119,6 +118,7 @@ impl Known {
             Less::Fewer(manifests) => self.manifests = Some(Arc::clone(manifests)),
         }
         self.less = None;
+        self.error = None;
         None
     }
 
@@ -142,9 +142,13 @@ impl Known {
         self.is_gone
     }
 
-    /// Whether it may be less than what counts of it.
-    pub(super) const fn is_doubted(&self) -> bool {
-        self.less.is_some()
+    /// Whether an object that counts may not be in it any more.
+    pub(super) fn doubts(&self, kind: Kind, name: &Name) -> bool {
+        match &self.less {
+            None => false,
+            Some((Less::Gone, _)) => true,
+            Some((Less::Fewer(left), _)) => !names(left).contains(&(kind, name)),
+        }
     }
 
     /// Why it can't be used as it is.

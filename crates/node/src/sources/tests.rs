@@ -17,7 +17,7 @@ const CLAIM: &str =
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 fn loaded(directory: &Path) -> Loaded {
-    Directories::new(&[directory.to_owned()]).read(None, Instant::now())
+    Directories::new(&[directory.to_owned()]).read(&[], Instant::now())
 }
 
 fn web() -> Name {
@@ -30,20 +30,20 @@ fn all_is_known_once_every_directory_was_read_whole() {
     let late = place.path().join("late");
     fs::write(place.path().join("pod.yaml"), POD).unwrap();
     let mut directories = Directories::new(&[place.path().to_owned(), late.clone()]);
-    let read = directories.read(None, Instant::now());
+    let read = directories.read(&[], Instant::now());
     assert!(!read.is_complete && read.objects.pods.contains_key(&web()));
     assert!(read.errors[0].to_string().contains("late"));
     fs::create_dir(&late).unwrap();
     fs::write(late.join("claim.yaml"), "kind: [").unwrap();
     assert!(
-        !directories.read(None, Instant::now()).is_complete,
+        !directories.read(&[], Instant::now()).is_complete,
         "what is in it isn't known"
     );
     fs::write(late.join("claim.yaml"), CLAIM).unwrap();
-    let read = directories.read(None, Instant::now());
+    let read = directories.read(&[], Instant::now());
     assert!(read.is_complete && read.objects.claims.len() == 1);
     fs::remove_dir_all(&late).unwrap();
-    let read = directories.read(None, Instant::now());
+    let read = directories.read(&[], Instant::now());
     assert!(read.is_complete, "it stays so");
     assert_eq!(read.objects.claims.len(), 1, "and nothing is taken back");
 }
@@ -54,16 +54,16 @@ fn a_file_that_is_half_written_counts_as_it_was() {
     let file = place.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
     let mut directories = Directories::new(&[place.path().to_owned()]);
-    directories.read(None, Instant::now());
+    directories.read(&[], Instant::now());
     fs::write(&file, &POD[..60]).unwrap();
     for _ in 0..2 {
-        let read = directories.read(None, Instant::now());
+        let read = directories.read(&[], Instant::now());
         assert!(read.objects.pods.contains_key(&web()));
         assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
         assert_eq!(read.errors[0].path, file);
     }
     fs::remove_file(&file).unwrap();
-    let read = directories.read(Some(&file), Instant::now());
+    let read = directories.read(std::slice::from_ref(&file), Instant::now());
     assert!(read.objects.pods.is_empty() && read.errors.is_empty());
 }
 
@@ -76,7 +76,7 @@ fn what_is_less_than_it_was_counts_once_it_has_stayed_so() {
     let mut directories = Directories::new(&[place.path().to_owned()]);
     let begun = Instant::now();
     let mut look = |milliseconds: u64| {
-        let read = directories.read(None, begun + Duration::from_millis(milliseconds));
+        let read = directories.read(&[], begun + Duration::from_millis(milliseconds));
         let there = (read.objects.pods.len(), read.objects.claims.len());
         (there, read.again.is_some(), read.is_complete)
     };
@@ -107,15 +107,58 @@ fn what_is_less_than_it_was_counts_once_it_has_stayed_so() {
     assert_eq!(look(3800), ((0, 0), false, true));
 }
 
+/// Who mends a file writes it anew, and what it had counts meanwhile as what can't be read.
+#[test]
+fn a_file_that_is_being_mended_is_not_mended_yet() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("pod.yaml");
+    fs::write(&file, POD).unwrap();
+    let mut directories = Directories::new(&[place.path().to_owned()]);
+    let begun = Instant::now();
+    let mut look = |milliseconds: u64| {
+        let read = directories.read(&[], begun + Duration::from_millis(milliseconds));
+        (read.objects.pods.len(), read.errors.len())
+    };
+    look(0);
+    fs::write(&file, "kind: [").unwrap();
+    assert_eq!(look(100), (1, 1));
+    fs::remove_file(&file).unwrap();
+    assert_eq!(look(200), (1, 1));
+    fs::write(&file, "").unwrap();
+    assert_eq!(look(300), (1, 1));
+    fs::write(&file, POD).unwrap();
+    assert_eq!(look(400), (1, 0));
+    fs::write(&file, "kind: [").unwrap();
+    look(500);
+    fs::write(&file, "").unwrap();
+    assert_eq!(look(600), (1, 1));
+    assert_eq!(look(1100), (0, 0), "so it stays");
+}
+
+/// The other one of the file's objects is no less there than before.
+#[test]
+fn what_is_less_takes_no_other_object_with_it() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (place.path().join("a.yaml"), place.path().join("b.yaml"));
+    fs::write(&one, format!("{POD}---\n{CLAIM}")).unwrap();
+    fs::write(&other, POD).unwrap();
+    let mut directories = Directories::new(&[place.path().to_owned()]);
+    directories.read(&[], Instant::now());
+    fs::write(&one, POD).unwrap();
+    let read = directories.read(&[], Instant::now());
+    assert_eq!(read.origins[&(Kind::Pod, web())].path, one);
+    assert_eq!(read.objects.claims.len(), 1);
+}
+
 #[test]
 fn what_moved_to_another_file_is_there_once() {
     let place = tempfile::tempdir().unwrap();
     let (one, other) = (place.path().join("a.yaml"), place.path().join("b.yaml"));
     fs::write(&one, POD).unwrap();
     let mut directories = Directories::new(&[place.path().to_owned()]);
-    directories.read(None, Instant::now());
+    directories.read(&[], Instant::now());
     fs::rename(&one, &other).unwrap();
-    let read = directories.read(None, Instant::now());
+    let read = directories.read(&[], Instant::now());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
     assert_eq!(read.origins[&(Kind::Pod, web())].path, other);
 }
@@ -128,18 +171,18 @@ fn another_directory_with_nothing_in_it_takes_nothing_back() {
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("pod.yaml"), POD).unwrap();
     let mut directories = Directories::new(std::slice::from_ref(&directory));
-    directories.read(None, Instant::now());
+    directories.read(&[], Instant::now());
     fs::rename(&directory, place.path().join("aside")).unwrap();
     fs::create_dir(&directory).unwrap();
     let later = Instant::now() + Duration::from_secs(60);
     for now in [Instant::now(), later] {
-        let read = directories.read(None, now);
+        let read = directories.read(&[], now);
         assert!(read.objects.pods.contains_key(&web()));
         assert!(read.errors[0].reason.contains("another directory"));
     }
     fs::write(directory.join("claim.yaml"), CLAIM).unwrap();
-    directories.read(None, later);
-    let read = directories.read(None, later + Duration::from_secs(1));
+    directories.read(&[], later);
+    let read = directories.read(&[], later + Duration::from_secs(1));
     assert_eq!((read.objects.pods.len(), read.objects.claims.len()), (0, 1));
     assert!(read.errors.is_empty(), "{:?}", read.errors);
 }
@@ -282,6 +325,23 @@ fn what_is_deleted_says_so_until_its_file_goes() {
     assert!(read.objects.pods.is_empty());
     let error = remove(&read, Kind::Pod, &web()).unwrap_err();
     assert_eq!(error.to_string(), "Pod default/web not found");
+}
+
+/// Somebody writes the next one into it.
+#[test]
+fn a_file_that_is_being_written_again_is_not_taken_away() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("pod.yaml");
+    fs::write(&file, POD).unwrap();
+    let read = loaded(place.path());
+    for text in ["", "kind: [", CLAIM] {
+        fs::write(&file, text).unwrap();
+        let error = remove(&read, Kind::Pod, &web()).unwrap_err().to_string();
+        assert!(error.contains("written again"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(remove(&read, Kind::Pod, &web()).unwrap(), file);
 }
 
 #[test]

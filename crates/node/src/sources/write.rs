@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crust_state::bounded;
@@ -281,14 +282,15 @@ pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<PathBuf
     let path = alone(origin, &key)?;
     let (directory, file) = split(&path)?;
     // What somebody has written there since is another object, or another word about this one.
-    let text = bounded::read_to_string(&path, LARGEST).unwrap_or_default();
+    let text = match bounded::read_to_string(&path, LARGEST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
+        text => text.unwrap_or_default(),
+    };
+    // Half of it, too.
     let now = manifest::read(&text).unwrap_or_default();
     let is_it = |it: &Manifest| it.kind == kind && it.name == *name;
     let there = loaded.objects.documents.get(&key).map(AsRef::as_ref);
-    if now
-        .iter()
-        .any(|it| !is_it(it) || Some(&it.document) != there)
-    {
+    if !matches!(&now[..], [it] if is_it(it) && Some(&it.document) == there) {
         let name = name.clone();
         return Err(WriteError::Rewritten { kind, name, path });
     }

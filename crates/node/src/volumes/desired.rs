@@ -113,10 +113,9 @@ impl Desired {
             let wanted = match (claim, holding.first().filter(|_| is_taken)) {
                 (Some(claim), _) if is_new => Err(Problem::Deleted(claim.clone())),
                 (_, Some(holder)) => Err(Problem::Exclusive(named(&pods, holder))),
-                _ => {
+                _ => desired.want(&pod.uid, *mount).inspect(|()| {
                     holding.insert(pod.uid.clone());
-                    desired.want(&pod.uid, *mount)
-                }
+                }),
             };
             if let Err(problem) = wanted {
                 desired.lacks(pod, name, problem);

@@ -63,12 +63,14 @@ fn next(
         let is_running = allowed.running.contains(pod);
         let goes = match wanted(pod) {
             None => allowed.unmounts && !is_running,
-            // Deferred since, before the pod has begun.
+            // Deferred since, or not any more, before the pod has begun.
             Some(wanted) => {
-                wanted.deferred
-                    && mount.mounter == Mounter::Driver
-                    && allowed.unmounts
-                    && !allowed.begun.contains(pod)
+                let is_other = match mount.mounter {
+                    Mounter::Driver => wanted.deferred,
+                    Mounter::Deferred => !wanted.deferred,
+                    Mounter::Runtime => false,
+                };
+                is_other && allowed.unmounts && !allowed.begun.contains(pod)
             }
         };
         if goes {

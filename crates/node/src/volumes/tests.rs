@@ -300,6 +300,13 @@ fn what_would_share_a_place_is_not_wanted_twice() {
         matches!(problems["pv-1"], Problem::Place { .. }),
         "{problems:?}"
     );
+    // It has nothing that is another's, then.
+    let own = first.replace("ReadWriteOnce", "ReadWriteOncePod");
+    let inline = format!("  volumes:\n  - {}", inline.replace('w', "pv-1"));
+    let never = pod("a-first", false).replace("  volumes:", &inline);
+    let desired = wanted(&objects(&format!("{own}{never}{}", pod("two", false))));
+    assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["a-first-uid"]);
+    assert!(desired.volumes[&id()].mounts.contains_key("two-uid"));
 }
 
 #[test]
@@ -405,6 +412,20 @@ fn what_is_to_be_deferred_is_mounted_no_more_unless_the_pod_has_begun() {
         let there = actual(Some(Certain), &[("one-uid", certainty)]);
         let steps = next(&desired, &there, true, &[]);
         assert_eq!(steps, [unpublish("one-uid")]);
+    }
+    // After a boot it may be wanted otherwise.
+    let plain = wanted(&with_mode("ReadWriteOnce", &[("one", false)]));
+    for (mounter, goes) in [(Mounter::Deferred, true), (Mounter::Runtime, false)] {
+        let mut there = actual(Some(Certain), &[("one-uid", Certain)]);
+        let mounts = &mut there.volumes.get_mut(&id()).unwrap().mounts;
+        mounts.get_mut("one-uid").unwrap().mounter = mounter;
+        let expected = if goes {
+            vec![unpublish("one-uid")]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(next(&plain, &there, true, &[]), expected);
+        assert_eq!(next(&plain, &there, true, &["one-uid"]), []);
     }
     // Until it is known what runs, it may have begun.
     let there = actual(Some(Certain), &[("one-uid", Uncertain)]);

@@ -24,6 +24,10 @@ pub(crate) struct Known {
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether that was found on the disk: it had begun then.
     pub(super) is_restored: bool,
+    /// Whether nothing was left of that: what is written counts, as soon as it can be read.
+    pub(super) is_past: bool,
+    /// The volumes that its manifest has deferred.
+    said: Option<BTreeSet<String>>,
     /// Whether its manifest is there.
     pub(crate) is_written: bool,
     /// Whether that says that it is to end.
@@ -65,9 +69,11 @@ pub(super) enum At {
 
 impl Known {
     /// What is written of it now.
-    pub(super) fn take(&mut self, pod: &Arc<Pod>, events: &Events) {
+    pub(super) fn take(&mut self, pod: &Arc<Pod>, said: BTreeSet<String>, events: &Events) {
         self.is_deleted = pod.is_deleted();
-        let Some(before) = &self.pod else {
+        let is_past = std::mem::take(&mut self.is_past);
+        let said_before = self.said.replace(said);
+        let Some(before) = self.pod.as_ref().filter(|_| !is_past) else {
             self.pod = Some(Arc::clone(pod));
             return;
         };
@@ -79,11 +85,24 @@ impl Known {
         if self.is_ending {
             return;
         }
-        if !std::mem::replace(&mut self.is_told, true) {
-            let message = if pod.is_same(before) {
-                "it has begun, and who mounts its volumes is fixed since (deferFSMount); hint: delete it first"
-            } else {
-                "its manifest is another one now, and it stays what it was; hint: delete it first"
+        let is_same = pod.is_same(before);
+        // That a policy has another mind since is nobody's mistake.
+        let said = self.said.as_ref();
+        let asks = match &said_before {
+            Some(_) => said != said_before.as_ref(),
+            None => said.is_some_and(|said| !said.is_subset(&before.deferred)),
+        };
+        if (asks || !is_same) && !std::mem::replace(&mut self.is_told, true) {
+            let message = match (is_same, is_fixed) {
+                (true, true) => {
+                    "it has begun, and who mounts its volumes is fixed since (deferFSMount); hint: delete it first"
+                }
+                (true, false) => {
+                    "deferFSMount goes from false to true alone, and it stays what it was; hint: delete it first"
+                }
+                (false, _) => {
+                    "its manifest is another one now, and it stays what it was; hint: delete it first"
+                }
             };
             events.warning(pod.as_ref(), "FailedUpdate", message);
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::known::{At, Known};
 use super::{Done, Pods};
-use crate::objects::Kind;
+use crate::objects::{Kind, Name};
 use crate::operations;
 use crate::pods::Subject;
 use crate::sources::{self, Loaded, WriteError};
@@ -64,6 +64,16 @@ impl Pods {
         let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
         let stuck = self.all.values().filter(is_stuck).count();
         self.context.metrics.orphans_swept(stuck);
+    }
+
+    /// A pod that waits for the end of another one, by the same uid, and is deleted: it has nothing but its manifest.
+    pub(super) fn drop_waiting(&self, loaded: &Loaded) -> Option<PathBuf> {
+        let is_deleted = |name: &&Name| {
+            let pod = loaded.objects.pods.get(*name);
+            pod.is_some_and(|pod| pod.is_deleted())
+        };
+        let mut deleted = self.waiting.iter().filter(is_deleted);
+        deleted.find_map(|name| sources::remove(loaded, Kind::Pod, name).ok())
     }
 
     /// Nothing is left of a pod but its manifest, where that says that it is to end: it is taken away; which file that
