@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crust_proto::csi::v1::NodePublishVolumeRequest;
+use runcrust_tests::manifests::{Pod, RuntimeClass};
 use runcrust_tests::{Setup, on_each_delegate};
 
 use crate::scene::{ALL, OLDER, Scene, Storage, microvm, pod_with, policy};
@@ -69,6 +70,30 @@ on_each_delegate! {
         scene.assert_plain(&changed, &other);
         scene.end(&changed);
         scene.assert_nothing_left(&[&data, &other]);
+    }
+
+    /// Its directory is there still, and its volume is published as it was: by the container runtime, which nobody asks
+    /// any more.
+    fn a_pod_that_begins_anew_is_what_is_written_by_then(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let data = scene.claim("data", "ext4");
+        let pod = pod_with("web", "data", true);
+        scene.run(&pod);
+        scene.sh(&pod, "echo kept > /data/file; sync");
+        scene.crustlet.kill();
+        for sandbox in scene.sandboxes(&pod) {
+            scene.cri().stop_pod(&sandbox).unwrap();
+            scene.cri().remove_pod(&sandbox).unwrap();
+        }
+        let plain = Pod::new("web").class("plain").claim("data").mount("data", "/data");
+        scene.apply("plain", &[&RuntimeClass::new("plain", "plain")]);
+        scene.begin(&plain);
+        scene.crustlet.spawn(scene.crustlet.command(&[]));
+        scene.crustlet.wait("it to run", || scene.running(&plain).len() == 1);
+        assert_eq!(scene.sh(&plain, "cat /data/file"), "kept");
+        scene.assert_plain(&plain, &data);
+        scene.end(&plain);
+        scene.assert_nothing_left(&[&data]);
     }
 
     /// KEP-2857, story 4, where the policy comes before the driver can.

@@ -198,7 +198,7 @@ impl Pods {
         self.is_blind = false;
         if !std::mem::replace(&mut self.is_listed, true) {
             for (uid, known) in &mut self.all {
-                // A boot later, say: it begins anew, as it is written by then.
+                // Nothing is left of it but its directory: it begins anew, as it is written by then.
                 if known.is_restored && !listed.contains_key(uid) {
                     known.is_restored = false;
                     known.is_past = true;

@@ -413,7 +413,7 @@ fn what_is_to_be_deferred_is_mounted_no_more_unless_the_pod_has_begun() {
         let steps = next(&desired, &there, true, &[]);
         assert_eq!(steps, [unpublish("one-uid")]);
     }
-    // After a boot it may be wanted otherwise.
+    // One that begins anew may be wanted otherwise.
     let plain = wanted(&with_mode("ReadWriteOnce", &[("one", false)]));
     for (mounter, goes) in [(Mounter::Deferred, true), (Mounter::Runtime, false)] {
         let mut there = actual(Some(Certain), &[("one-uid", Certain)]);
