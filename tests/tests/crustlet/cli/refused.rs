@@ -36,7 +36,7 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
     let at = format!("--root-dir={}", utf8(&kubelets));
     let run = beside(&scene, &[&at, &other, metrics]);
     let expected = format!(
-        "--root-dir {}: it has pods that no crustlet made; hint: ",
+        "--root-dir {}: it has pods, volumes or claims, and no crustlet.lock that says whose; hint: ",
         utf8(&kubelets)
     );
     assert!(run.stderr.contains(&expected), "{run}");
