@@ -14,8 +14,8 @@ use crate::volumes::actual::Certainty;
 use crate::volumes::desired::Holders;
 use crate::volumes::spec::Lifecycle;
 
-/// What a driver is given to unpublish what can't be told: as long as one of its calls may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// What a driver is given to come, and to unpublish what can't be told.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is still to be done about what was found.
 #[derive(Debug)]
@@ -191,8 +191,9 @@ impl Left {
         let Some((publication, told)) = self.broken.publication.as_ref().zip(self.told) else {
             return false;
         };
-        let mount = volumes.actual().mount(&publication.id, &publication.pod);
-        mount.is_some() && told.elapsed() < PATIENCE
+        let Publication { id, pod, .. } = publication;
+        let is_there = volumes.actual().mount(id, pod).is_some();
+        is_there && (volumes.is_going(id, pod) || told.elapsed() < PATIENCE)
     }
 
     /// Once: what can't be cleaned now can't be at any other time. Whether it could.

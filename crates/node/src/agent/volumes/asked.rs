@@ -74,6 +74,12 @@ impl Volumes {
         !self.actual.has_mounts_of(uid) && !self.is_coming(uid)
     }
 
+    /// Whether a pod's volume is being unpublished.
+    pub(crate) fn is_going(&self, id: &VolumeId, uid: &str) -> bool {
+        let busy = self.under_way.get(id);
+        matches!(busy, Some(Busy::Step(Step::Unpublish(pod))) if pod == uid)
+    }
+
     /// Whether a volume of a pod's is being published.
     pub(crate) fn is_coming(&self, uid: &str) -> bool {
         let is_its = |it: &Busy| matches!(it, Busy::Step(Step::Publish(pod)) if pod == uid);
