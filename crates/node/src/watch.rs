@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// How long at most nothing is told. inotify doesn't know of what others do on a network's file system.
-const RESCAN: Duration = Duration::from_secs(10);
+const RESCAN: Duration = Duration::from_secs(60);
 
 /// The same where a directory isn't there, which nobody tells when it comes.
 const RETRY: Duration = Duration::from_secs(1);
