@@ -1,7 +1,7 @@
 //! Drivers that come late, are replaced, and go.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,8 +11,9 @@ use crust_proto::registration::v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use runcrust_tests::csi::DRIVER;
+use runcrust_tests::mounts::{mount, take_off};
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::on_each_delegate;
+use runcrust_tests::{LoopDevice, on_each_delegate};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -92,6 +93,10 @@ impl Registrar {
             told: heard,
             runtime: Some(runtime),
         }
+    }
+
+    fn inode(&self) -> u64 {
+        fs::metadata(&self.socket).expect("its socket").ino()
     }
 
     /// Waits until it is told that the driver is registered.
@@ -178,5 +183,24 @@ on_each_delegate! {
         third.wait_registered();
         scene.assert_nothing_left(&[&storage]);
         scene.assert_unpublished(How::Deferred);
+    }
+    fn a_driver_that_is_replaced_by_one_at_the_same_inode_registers(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        scene.crustlet.kill();
+        let registry = scene.crustlet.root().join("plugins_registry");
+        // Nobody but this test takes inodes there.
+        let disk = LoopDevice::ext4(scene.node.dir(), 8);
+        mount(disk.path(), &registry, disk.fstype());
+        scene.start(&[NONE]);
+        let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
+        first.wait_registered();
+        let inode = first.inode();
+        drop(first);
+        let second = Registrar::start(&scene, "a.sock", scene.csi.socket());
+        assert_eq!(second.inode(), inode);
+        second.wait_registered();
+        drop(second);
+        scene.crustlet.kill();
+        take_off(&registry);
     }
 }

@@ -166,10 +166,7 @@ mod tests {
 
     #[test]
     fn who_was_asked_at_a_socket_that_is_anothers_now_is_not_taken_in() {
-        let [was, is] = ["/proc", "/sys"].map(|path| {
-            let metadata = std::fs::symlink_metadata(path).unwrap();
-            Identity::from(&metadata)
-        });
+        let [was, is] = ["/proc", "/sys"].map(|path| Identity::of(Path::new(path)).unwrap().1);
         let mut known = Known::new(BTreeMap::new());
         known.see(&sockets(&[("/r", was)]));
         let changes = known.see(&sockets(&[("/r", is)]));

@@ -1,31 +1,42 @@
 //! The sockets in the directory where plugins register.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirEntry, Metadata};
+use std::fs::{self, DirEntry};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use crust_state::trust::{self, Flaw, Kind};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+use rustix::io::Errno;
 
 /// Which socket it is: the next one by the same name may even have the same inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
-    device: u64,
+    device: (u32, u32),
     inode: u64,
-    /// Where the file system knows it.
-    born: Option<SystemTime>,
+    /// Its birth; where the file system doesn't know it, its last change.
+    since: (i64, u32),
 }
 
-impl From<&Metadata> for Identity {
-    fn from(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            born: metadata.created().ok(),
-        }
+impl Identity {
+    /// What is there by a name, and which.
+    pub(super) fn of(path: &Path) -> Result<(FileType, Self), Errno> {
+        // Not std's metadata: it knows no birth on musl.
+        let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, fields)?;
+        let is_born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        let since = if is_born {
+            stat.stx_btime
+        } else {
+            stat.stx_ctime
+        };
+        let identity = Self {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            since: (since.tv_sec, since.tv_nsec),
+        };
+        Ok((FileType::from_raw_mode(stat.stx_mode.into()), identity))
     }
 }
 
@@ -77,14 +88,13 @@ pub(super) fn look(registry: &Path) -> Found {
             if entry.file_name().as_bytes().starts_with(b".") {
                 continue;
             }
-            let Ok(metadata) = fs::symlink_metadata(&path) else {
+            let Ok((kind, identity)) = Identity::of(&path) else {
                 continue;
             };
-            let kind = metadata.file_type();
             if kind.is_dir() {
                 directories.push(path);
             } else if kind.is_socket() {
-                found.sockets.insert(path, Identity::from(&metadata));
+                found.sockets.insert(path, identity);
             } else if kind.is_symlink() {
                 found.left.insert(path, Left::Link);
             }
