@@ -99,13 +99,13 @@ on_each_delegate! {
         scene.crustlet.wait("both to run", || scene.running(&pod).len() == 2);
         let (app, other) = (scene.container_named(&pod, "app"), scene.container_named(&pod, "other"));
         let mounted = scene.mount_info(&pod, &data.pv);
+        let runs = || scene.cri().sh(&app, "cat /data/runs 2>/dev/null || true");
+        scene.crustlet.wait("it to write", || runs() == "run");
         kill_and_wait(scene.cri().pid(&other).unwrap());
         scene.crustlet.wait("it to be started again", || {
             status_of(&scene, "web", "containerStatuses", "other")["restartCount"] == 1
         });
-        scene.crustlet.wait("it to write", || {
-            scene.cri().sh(&app, "cat /data/runs") == "run\nrun"
-        });
+        scene.crustlet.wait("it to write again", || runs() == "run\nrun");
         assert_eq!(scene.container_named(&pod, "app"), app, "nobody has touched it");
         assert_eq!(scene.mount_info(&pod, &data.pv), mounted);
         scene.assert_deferred(&pod, &data);

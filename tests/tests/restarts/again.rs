@@ -63,7 +63,8 @@ on_each_delegate! {
         scene.runtime.heal();
         scene.crustlet.wait("the second to run", || scene.runtime.heard("RunPodSandbox") == 2);
         scene.wait_runs(&second);
-        assert_eq!(scene.sh(&second, "cat /data/second /data/begun-by-web"), "second\nbegun");
+        let wait = "until test -s /data/second; do :; done";
+        assert_eq!(scene.sh(&second, &format!("{wait}; cat /data/second /data/begun-by-web")), "second\nbegun");
         scene.assert_there(&second, &storage, How::Plain);
         scene.end(&second);
         scene.assert_nothing_left(&[&storage]);
