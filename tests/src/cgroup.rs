@@ -115,7 +115,7 @@ pub fn kill_and_remove(name: &str) -> Vec<String> {
     if name.trim_matches('/').is_empty() {
         return vec!["the root of the cgroups is nobody's own".to_owned()];
     }
-    comes_true(Duration::from_secs(10), || {
+    comes_true(Duration::from_secs(60), || {
         for pid in processes(name) {
             process::kill_now(pid);
         }

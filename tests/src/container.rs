@@ -193,7 +193,7 @@ impl Container {
         let _ = self.kill("KILL");
         wait_until(
             &format!("{} to stop", self.id),
-            Duration::from_secs(10),
+            Duration::from_secs(60),
             || self.status().is_none_or(|status| status == "stopped"),
         );
     }

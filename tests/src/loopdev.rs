@@ -223,7 +223,7 @@ pub fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
 /// Between finding a free number and taking it, another process may take it.
 fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     let mut last = None;
-    let attached = comes_true(Duration::from_secs(10), || {
+    let attached = comes_true(Duration::from_secs(60), || {
         let mut losetup = Command::new("losetup");
         let losetup = losetup.args(["--find", "--show"]).args(arguments);
         let run = Run::of(losetup.arg(file));
@@ -258,7 +258,7 @@ pub(crate) fn put_away(device: &Path, file: &Path) -> Vec<String> {
         return Vec::new();
     }
     let run = losetup_detach(device);
-    if comes_true(Duration::from_secs(10), || !ours()) {
+    if comes_true(Duration::from_secs(60), || !ours()) {
         return Vec::new();
     }
     vec![format!("{} is still in use: {run}", device.display())]

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Longer than any wait in a test should take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory, and runcrust installed with everything of its own below it.
 ///

@@ -15,7 +15,7 @@ use crate::wait::comes_true;
 use crate::{Run, mounts};
 
 /// How long a file system may stay busy after its use.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes a file system on the device, with further arguments; what is there is overwritten.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
