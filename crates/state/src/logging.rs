@@ -1,12 +1,15 @@
 //! What runcrust and its hook have to say beside errors, for the file that `log` names.
 
+mod lines;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use rustix::fs::OFlags;
+
+use lines::Lines;
 
 use crate::privilege::is_roots;
 use crate::trust::{self, Flaw, Kind};
@@ -37,11 +40,8 @@ pub fn start(path: Option<&Path>) {
     let Some(Ok(file)) = path.map(|path| open(path, true)) else {
         return;
     };
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(Mutex::new(file));
     // Only a second call could fail.
-    let _ = subscriber.try_init();
+    let _ = tracing::subscriber::set_global_default(Lines(file));
 }
 
 /// Whether there is, or can be, such a log.
