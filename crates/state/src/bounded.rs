@@ -5,13 +5,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+
 /// Of a file in which the kernel says one thing, in `/proc` or `/sys`, where a page is usual.
 pub const KERNELS_WORD: u64 = 64 * 1024;
+
+/// More than most of them hold: they are read in one call, and a second one sees the end.
+const USUAL: usize = 1024;
 
 /// The whole of a file; fails with [`io::ErrorKind::FileTooLarge`] where that is more than `most`
 /// bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    read_open(&File::open(path)?, most)
+    // Not `File::open`, which with musl is two calls.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    read_open(&File::from(file), most)
 }
 
 /// The same of a text.
@@ -22,7 +30,7 @@ pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
 
 /// The same of what is left of an open file.
 pub fn read_open(file: &File, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(USUAL);
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let message = format!("it has more than {most} bytes");

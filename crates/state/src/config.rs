@@ -1,5 +1,8 @@
 //! The runtime's configuration.
 
+mod file;
+mod glance;
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::bounded;
 use crate::trust::{self, Flaw, Kind};
+
+pub use file::ConfigFile;
 
 /// Where configuration files are looked for.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
@@ -192,12 +197,7 @@ pub enum ConfigError {
 impl Config {
     /// Reads the configuration for a program called `argv0`.
     pub fn load(argv0: Option<&OsString>) -> Result<Self, ConfigError> {
-        for path in Self::files(argv0) {
-            if let Some(text) = read(&path)? {
-                return Self::parse(&path, &text);
-            }
-        }
-        Ok(Self::default())
+        ConfigFile::of(argv0)?.map_or_else(|| Ok(Self::default()), |file| file.config())
     }
 
     /// The files for a program called `argv0`; the first that exists counts.
@@ -212,19 +212,9 @@ impl Config {
         own.into_iter().chain([directory.join("config.toml")])
     }
 
-    /// Reads only `delegate`, whatever else the file holds: a mistake in it must keep no container
-    /// from being stopped.
+    /// Reads only `delegate`, as [`ConfigFile::delegate`] does.
     pub fn load_delegate(argv0: Option<&OsString>) -> Result<Option<PathBuf>, ConfigError> {
-        #[derive(Deserialize)]
-        struct Only {
-            delegate: Option<PathBuf>,
-        }
-        for path in Self::files(argv0) {
-            if let Some(text) = read(&path)? {
-                return Ok(parse::<Only>(&path, &text)?.delegate);
-            }
-        }
-        Ok(None)
+        ConfigFile::of(argv0)?.map_or(Ok(None), |file| file.delegate())
     }
 
     /// Reads one file, which must be there.
@@ -304,6 +294,10 @@ pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
         path: path.to_owned(),
         source,
     };
+    // Most nodes have no such file: one call says so, where the way to it is several.
+    if matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
     let real = match trust::way(path, Kind::File) {
         Ok(Some(real)) => real,
         Ok(None) => return Ok(None),

@@ -1,6 +1,5 @@
 //! Whether root alone can change what a path leads to.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -120,12 +119,13 @@ fn follow(
     shared: Shared,
 ) -> Result<PathBuf, (PathBuf, Flaw)> {
     let mut here = PathBuf::from("/");
-    let mut rest: VecDeque<OsString> = names(path);
+    let mut rest = Vec::new();
+    put_first(&mut rest, path);
     let mut links = 0;
     if let Err(flaw) = step(root, &here, None, shared) {
         return Err((here, flaw));
     }
-    while let Some(name) = rest.pop_front() {
+    while let Some(name) = rest.pop() {
         if name == ".." {
             here.pop();
             continue;
@@ -147,20 +147,20 @@ fn follow(
         if target.is_absolute() {
             here = PathBuf::from("/");
         }
-        for name in names(&target).into_iter().rev() {
-            rest.push_front(name);
-        }
+        put_first(&mut rest, &target);
     }
     Ok(here)
 }
 
-fn names(path: &Path) -> VecDeque<OsString> {
-    let names = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    names.collect()
+/// The names of `path` before those that are left, the next one last.
+fn put_first(rest: &mut Vec<OsString>, path: &Path) {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(name) => rest.push(name.to_owned()),
+            Component::ParentDir => rest.push("..".into()),
+            _ => {}
+        }
+    }
 }
 
 /// Looks at one part of the path; what it leads to, if it is a link.

@@ -1,0 +1,46 @@
+//! A configuration as it was read, of which each call takes what it needs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::glance::NotPlain;
+use super::{Config, ConfigError, glance, parse, read};
+
+/// The text of a configuration file.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl ConfigFile {
+    /// Reads the one for a program called `argv0`; `None` where there is none, and the defaults count.
+    pub fn of(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
+        for path in Config::files(argv0) {
+            if let Some(text) = read(&path)? {
+                return Ok(Some(Self { path, text }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Only `delegate`, whatever else the file holds: a mistake in it must keep no container from being
+    /// stopped.
+    pub fn delegate(&self) -> Result<Option<PathBuf>, ConfigError> {
+        #[derive(Deserialize)]
+        struct Only {
+            delegate: Option<PathBuf>,
+        }
+        match glance::delegate(&self.text) {
+            Ok(delegate) => Ok(delegate.map(PathBuf::from)),
+            Err(NotPlain) => Ok(parse::<Only>(&self.path, &self.text)?.delegate),
+        }
+    }
+
+    /// All of it.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        Config::parse(&self.path, &self.text)
+    }
+}

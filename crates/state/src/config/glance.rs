@@ -1,0 +1,178 @@
+//! `delegate` alone, out of a file of plain lines. It is all that most calls need of a configuration, and
+//! a reader of all of TOML costs them more than everything else that is done for them
+//! (docs/performance.md).
+
+/// Some line isn't plain: TOML has to be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotPlain;
+
+/// What a file of plain lines says is the delegate.
+///
+/// A line is plain that is empty, a comment, or `key = value`, the value being `true`, `false`, a string
+/// without escapes or a list of such on this one line.
+pub(super) fn delegate(text: &str) -> Result<Option<&str>, NotPlain> {
+    let mut found = None;
+    for line in text.split_terminator('\n') {
+        let Line::Setting(key, value) = Line::read(line).ok_or(NotPlain)? else {
+            continue;
+        };
+        if key == "delegate" && found.replace(value.ok_or(NotPlain)?).is_some() {
+            return Err(NotPlain);
+        }
+    }
+    Ok(found)
+}
+
+enum Line<'a> {
+    /// Or a comment.
+    Blank,
+    /// A key, and its value where that is a string.
+    Setting(&'a str, Option<&'a str>),
+}
+
+impl<'a> Line<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        if line
+            .bytes()
+            .any(|byte| byte.is_ascii_control() && byte != b'\t')
+        {
+            return None;
+        }
+        let line = line.trim_matches(BLANK);
+        if is_end(line) {
+            return Some(Self::Blank);
+        }
+        let (key, rest) = line.split_once('=')?;
+        let key = key.trim_end_matches(BLANK);
+        if key.is_empty() || !key.bytes().all(is_bare) {
+            return None;
+        }
+        let (value, rest) = value(rest.trim_start_matches(BLANK))?;
+        is_end(rest.trim_start_matches(BLANK)).then_some(Self::Setting(key, value))
+    }
+}
+
+fn is_end(line: &str) -> bool {
+    line.is_empty() || line.starts_with('#')
+}
+
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// Of a key without quotes.
+const fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// The value that `text` begins with, where it is a string; and what comes after it.
+fn value(text: &str) -> Option<(Option<&str>, &str)> {
+    let words = ["true", "false"];
+    if let Some(rest) = words.iter().find_map(|word| text.strip_prefix(word)) {
+        return Some((None, rest));
+    }
+    let Some(mut rest) = text.strip_prefix('[') else {
+        let (string, rest) = string(text)?;
+        return Some((Some(string), rest));
+    };
+    loop {
+        rest = rest.trim_start_matches(BLANK);
+        if let Some(rest) = rest.strip_prefix(']') {
+            return Some((None, rest));
+        }
+        rest = string(rest)?.1.trim_start_matches(BLANK);
+        if !rest.starts_with(']') {
+            rest = rest.strip_prefix(',')?;
+        }
+    }
+}
+
+fn string(text: &str) -> Option<(&str, &str)> {
+    let (string, rest) = text.strip_prefix('"')?.split_once('"')?;
+    (!string.contains('\\')).then_some((string, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Only {
+        delegate: Option<String>,
+    }
+
+    fn by_toml(text: &str) -> Option<Only> {
+        super::super::parse(Path::new("/x"), text).ok()
+    }
+
+    #[test]
+    fn plain_files_are_read_and_others_left() {
+        for (text, expected) in [
+            ("", Ok(None)),
+            ("# delegate = \"/a\"\n\n\t\n", Ok(None)),
+            ("delegate = \"/a\"", Ok(Some("/a"))),
+            (" delegate=\"/a b\" # \"x\"\n", Ok(Some("/a b"))),
+            (
+                "kata_layout = true\nfstypes = [ \"a\",\"b\", ]\nx = []\ndelegate\t= \"/#\"",
+                Ok(Some("/#")),
+            ),
+            ("delegate = \"/a\"\ndelegate = \"/b\"", Err(NotPlain)),
+            ("delegate = '/a'", Err(NotPlain)),
+            ("delegate = \"/a\\n\"", Err(NotPlain)),
+            ("delegate = \"\"\"/a\"\"\"", Err(NotPlain)),
+            ("delegate = true", Err(NotPlain)),
+            ("delegate = [\"/a\"]", Err(NotPlain)),
+            ("\"delegate\" = \"/a\"", Err(NotPlain)),
+            ("[table]\ndelegate = \"/a\"", Err(NotPlain)),
+            ("x = {}\ndelegate = \"/a\"", Err(NotPlain)),
+            ("x = [\"a\" \"b\"]", Err(NotPlain)),
+            ("x = [,]", Err(NotPlain)),
+            ("x = [\n\"a\"]", Err(NotPlain)),
+            ("x = 1", Err(NotPlain)),
+            ("x", Err(NotPlain)),
+            ("= \"a\"", Err(NotPlain)),
+            ("delegate = \"/a\" b", Err(NotPlain)),
+            ("delegate = \"/a\"\r\n", Err(NotPlain)),
+            ("# \u{7f}", Err(NotPlain)),
+        ] {
+            assert_eq!(delegate(text), expected, "{text:?}");
+        }
+    }
+
+    /// The file that is installed is one of them, with whatever is switched on.
+    #[test]
+    fn the_installed_file_is_plain() {
+        let installed = include_str!("../../../../deploy/etc/config.toml");
+        assert_eq!(delegate(installed), Ok(None));
+        let on = installed.replace("\n# delegate", "\ndelegate");
+        let expected = by_toml(&on).unwrap().delegate;
+        assert!(expected.is_some());
+        assert_eq!(delegate(&on), Ok(expected.as_deref()));
+    }
+
+    /// Pieces that plain lines are made of, and what makes them something else.
+    fn pieces() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "delegate", "key", " ", "\t", "=", " = ", "\"", "\"/a\"", "\"b c\"", "\"\"", "'", "[",
+            "]", ", ", ",", "#", "\n", "\n", "\r", "true", "false", "1", ".", "\\", "é", "\u{1}",
+            "\"\"\"",
+        ]);
+        prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Of what TOML has a reading of, too. What it refuses for something else in the file
+        /// (a key that stands twice) is no reason not to stop a container.
+        #[test]
+        fn what_is_read_at_a_glance_is_what_toml_says(text in pieces()) {
+            if let (Ok(read), Some(expected)) = (delegate(&text), by_toml(&text)) {
+                prop_assert_eq!(read, expected.delegate.as_deref());
+            }
+        }
+    }
+}
