@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crust_mount::sys;
 
@@ -119,15 +118,12 @@ impl Delegate {
     /// descriptor stay as they are, `argv[0]` is the delegate's path. Returns only to say why
     /// it couldn't.
     ///
-    /// What Rust's start-up does to SIGPIPE is taken back (docs/callers.md). Standard streams that
-    /// the caller had closed stay what it makes of them, `/dev/null`: with them closed, runc 1.1.5
-    /// gives a container a directory of the host's as one.
+    /// Standard streams that the caller had closed stay what they are here, `/dev/null`: with them closed,
+    /// runc 1.1.5 gives a container a directory of the host's as one.
     pub(crate) fn exec(&self, argv: &[OsString]) -> Result<Infallible, DelegateError> {
-        let mut command = Command::new(&self.path);
-        command.args(argv.get(1..).unwrap_or_default());
         Err(DelegateError::Exec {
             path: self.path.clone(),
-            source: sys::exec(&mut command),
+            source: sys::exec(&self.path, argv.get(1..).unwrap_or_default()),
         })
     }
 }

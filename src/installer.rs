@@ -10,7 +10,6 @@ mod uninstall;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -18,6 +17,8 @@ use crust_state::sentence;
 
 use install::Install;
 use uninstall::Uninstall;
+
+use crate::{FAILURE, SUCCESS};
 
 /// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
 #[derive(Debug, Parser)]
@@ -41,30 +42,29 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Runs the verb that is at `at` in argv.
-pub(crate) fn run(argv: &[OsString], at: usize) -> ExitCode {
+pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
     const USAGE: u8 = 2;
     if at != 1 {
         let flags = "flags of install and uninstall come after the word";
         let _ = writeln!(std::io::stderr(), "runcrust: {flags}");
-        return ExitCode::from(USAGE);
+        return USAGE;
     }
     let verb = match parsed(&argv[at..]) {
         Ok(verb) => verb,
         Err(error) => {
             let _ = error.print();
-            let code = if error.use_stderr() { USAGE } else { 0 };
-            return ExitCode::from(code);
+            return if error.use_stderr() { USAGE } else { SUCCESS };
         }
     };
     let done = match &verb {
-        Verb::Install(install) => install.run(),
+        Verb::Install(install) => install.run(argv.first()),
         Verb::Uninstall(uninstall) => uninstall.run(),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "runcrust: {}", sentence(error.as_ref()));
-            ExitCode::FAILURE
+            FAILURE
         }
     }
 }

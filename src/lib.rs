@@ -30,10 +30,10 @@ mod verbs;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use anyhow::Result;
-use crust_state::config::ConfigError;
+use crust_mount::sys;
+use crust_state::config::{ConfigError, ConfigFile};
 use crust_state::{Config, Deadline, limits, logging};
 
 use delegate::Delegate;
@@ -41,27 +41,62 @@ use invocation::{Command, Flavour, Invocation, Own, Start};
 use report::Report;
 use start::Job;
 
-/// All that the program does; what it returns is the exit code, unless the delegate took its place.
+/// The exit code of what was done.
+pub(crate) const SUCCESS: u8 = 0;
+/// And of what wasn't.
+pub(crate) const FAILURE: u8 = 1;
+
+/// All that the program does, called by `argv`; what it returns is the exit code, unless the delegate
+/// took its place.
 #[must_use]
-pub fn main() -> ExitCode {
-    let argv: Vec<OsString> = std::env::args_os().collect();
-    let config = Config::load(argv.first());
-    let delegate = find_delegate(&argv, config.as_ref());
+pub fn main(argv: &[OsString]) -> u8 {
+    let config = ConfigFile::of(argv.first());
+    let delegate = find_delegate(argv, config.as_ref());
     // Without a delegate there is still a caller, who reads the log that the command line names.
     let flavour = delegate.as_ref().map_or(Flavour::Runc, Delegate::flavour);
-    let invocation = invocation::parse(flavour, &argv);
+    let invocation = invocation::parse(flavour, argv);
+    match (&invocation.command, &delegate) {
+        // Most calls: what else there is is not to be paid for by them.
+        (Ok(Command::PassOn), Ok(delegate)) => {
+            let Err(error) = delegate.exec(argv);
+            told(flavour, &invocation, &error.into())
+        }
+        _ => act(argv, invocation, config, delegate, flavour),
+    }
+}
+
+/// All but passing on. Never inlined: its frame is pages of stack.
+#[inline(never)]
+fn act(
+    argv: &[OsString],
+    invocation: Invocation,
+    config: Result<Option<ConfigFile>, ConfigError>,
+    delegate: Result<Delegate>,
+    flavour: Flavour,
+) -> u8 {
+    sys::ignore_sigpipe();
     if let Ok(Command::Own(own, at)) = invocation.command {
         // Volumes that are in use need answers even where the delegate is gone.
         return match own {
-            Own::Crust => verbs::run(&argv[at + 1..], config),
-            Own::Install | Own::Uninstall => installer::run(&argv, at),
+            Own::Crust => verbs::run(argv, at, read(config)),
+            Own::Install | Own::Uninstall => installer::run(argv, at),
         };
     }
-    let report = Report::new(flavour, &invocation.globals, bundle_of(&invocation));
+    let report = report(flavour, &invocation);
     report.tell_of_panics();
-    let Err(error) = become_delegate(&argv, invocation, config, delegate);
+    let Err(error) = become_delegate(argv, invocation, config, delegate);
     report.fatal(&error);
-    ExitCode::FAILURE
+    FAILURE
+}
+
+#[cold]
+fn told(flavour: Flavour, invocation: &Invocation, error: &anyhow::Error) -> u8 {
+    report(flavour, invocation).fatal(error);
+    FAILURE
+}
+
+fn report(flavour: Flavour, invocation: &Invocation) -> Report {
+    Report::new(flavour, &invocation.globals, bundle_of(invocation))
 }
 
 /// runcrust's own subcommands, for manuals and completions; everything else is the delegate's.
@@ -72,12 +107,21 @@ pub fn command() -> clap::Command {
 
 /// A mistake in the configuration must keep no container from being stopped: for that its
 /// delegate is enough.
-fn find_delegate(argv: &[OsString], config: Result<&Config, &ConfigError>) -> Result<Delegate> {
+fn find_delegate(
+    argv: &[OsString],
+    config: Result<&Option<ConfigFile>, &ConfigError>,
+) -> Result<Delegate> {
     let configured = match config {
-        Ok(config) => config.delegate.clone(),
+        Ok(None) => None,
+        Ok(Some(file)) => file.delegate()?,
         Err(_) => Config::load_delegate(argv.first())?,
     };
     Ok(Delegate::find(configured.as_deref())?)
+}
+
+/// All of the configuration, which most calls don't need.
+fn read(file: Result<Option<ConfigFile>, ConfigError>) -> Result<Config, ConfigError> {
+    file?.map_or_else(|| Ok(Config::default()), |file| file.config())
 }
 
 /// Prepares what needs it and execs the delegate in this process's place: a fork would lose
@@ -85,7 +129,7 @@ fn find_delegate(argv: &[OsString], config: Result<&Config, &ConfigError>) -> Re
 fn become_delegate(
     argv: &[OsString],
     invocation: Invocation,
-    config: Result<Config, ConfigError>,
+    config: Result<Option<ConfigFile>, ConfigError>,
     delegate: Result<Delegate>,
 ) -> Result<Infallible> {
     // Without it the command line can't be understood: what it means is up to the delegate.
@@ -93,12 +137,12 @@ fn become_delegate(
     let start = match invocation.command? {
         Command::Start(start) => start,
         Command::Update(update) => {
-            let kept = update::keep_rules(argv, &update, &invocation.globals, config);
+            let kept = update::keep_rules(argv, &update, &invocation.globals, read(config));
             return Ok(delegate.exec(kept.as_deref().unwrap_or(argv))?);
         }
         Command::Own(..) | Command::PassOn => return Ok(delegate.exec(argv)?),
     };
-    let config = config?;
+    let config = read(config)?;
     logging::start(config.log.as_deref());
     let _lock = start::prepare(Job {
         start: &start,

@@ -20,7 +20,6 @@ mod table;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +31,8 @@ use crust_state::{
 use serde_json::{Value, json};
 
 use answer::{Answer, Form};
+
+use crate::{FAILURE, SUCCESS};
 
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -137,23 +138,23 @@ pub(crate) fn command() -> clap::Command {
     <Arguments as clap::CommandFactory>::command().name("crust")
 }
 
-/// Runs a verb; `arguments` begins after the word `crust`.
-pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -> ExitCode {
+/// Runs the verb after the word `crust`, which is at `at` in argv.
+pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigError>) -> u8 {
     let name = OsString::from("runcrust crust");
-    let parsed = Arguments::try_parse_from(std::iter::once(&name).chain(arguments));
+    let parsed = Arguments::try_parse_from(std::iter::once(&name).chain(&argv[at + 1..]));
     let outcome = match parsed {
         Err(asked) if !asked.use_stderr() => {
             // --help and --version.
             let _ = write!(std::io::stdout(), "{asked}");
-            return ExitCode::SUCCESS;
+            return SUCCESS;
         }
         Err(error) => Err(Failure::invalid(plain(&error))),
-        Ok(Arguments { asked }) => answer(asked, config),
+        Ok(Arguments { asked }) => answer(asked, argv.first(), config),
     };
     match outcome {
         Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
-            Ok(()) if !answer.is_of_a_failure() => ExitCode::SUCCESS,
-            Ok(()) => ExitCode::FAILURE,
+            Ok(()) if !answer.is_of_a_failure() => SUCCESS,
+            Ok(()) => FAILURE,
             // What was done is done.
             Err(error) => failed(&Failure {
                 code: Code::Internal,
@@ -164,10 +165,10 @@ pub(crate) fn run(arguments: &[OsString], config: Result<Config, ConfigError>) -
     }
 }
 
-fn failed(Failure { code, message }: &Failure) -> ExitCode {
+fn failed(Failure { code, message }: &Failure) -> u8 {
     let line = json!({"error": {"code": code.as_str(), "message": message}});
     let _ = writeln!(std::io::stderr(), "{line}");
-    ExitCode::FAILURE
+    FAILURE
 }
 
 /// clap's message in one line, without its "error: ".
@@ -177,17 +178,22 @@ fn plain(error: &clap::Error) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn answer(asked: Asked, config: Result<Config, ConfigError>) -> Result<Answer, Failure> {
+/// `argv0`: what this program was called by.
+fn answer(
+    asked: Asked,
+    argv0: Option<&OsString>,
+    config: Result<Config, ConfigError>,
+) -> Result<Answer, Failure> {
     let needed =
         |config: Result<Config, ConfigError>| config.map_err(|error| Failure::internal(&error));
     match asked {
-        Asked::Verb(verb) => dispatch(verb, &needed(config)?),
-        Asked::Explain(arguments) => explain::run(arguments, &needed(config)?),
-        Asked::Doctor(arguments) => Ok(doctor::run(&arguments, config)),
+        Asked::Verb(verb) => dispatch(verb, argv0, &needed(config)?),
+        Asked::Explain(arguments) => explain::run(arguments, argv0, &needed(config)?),
+        Asked::Doctor(arguments) => Ok(doctor::run(&arguments, argv0, config)),
     }
 }
 
-fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
+fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Answer, Failure> {
     if !verb.only_looks() {
         logging::start(config.log.as_deref());
     }
@@ -212,7 +218,7 @@ fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
         Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?)?.into(),
         Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?)?.into(),
         Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
-        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli()?)?.into(),
+        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli(argv0)?)?.into(),
         Verb::Capabilities => capabilities::capabilities(config)?.into(),
         Verb::List(form) => list::list(&context, form)?,
         Verb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
@@ -221,9 +227,8 @@ fn dispatch(verb: Verb, config: &Config) -> Result<Answer, Failure> {
 }
 
 /// The program that answers for what this call mounts.
-fn cli() -> Result<PathBuf, Failure> {
-    crate::programs::own_path(std::env::args_os().next().as_ref())
-        .map_err(|error| Failure::internal(error.as_ref()))
+fn cli(argv0: Option<&OsString>) -> Result<PathBuf, Failure> {
+    crate::programs::own_path(argv0).map_err(|error| Failure::internal(error.as_ref()))
 }
 
 /// JSON has no paths but those of UTF-8.

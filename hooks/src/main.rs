@@ -3,6 +3,15 @@
 //! that is configured, `publish` records a container that exists, `release` forgets one that has
 //! ended.
 
+#![cfg_attr(not(test), no_main)]
+#![cfg_attr(
+    not(test),
+    expect(
+        unsafe_code,
+        reason = "the symbol that C's start-up calls; what it gets is `crust_mount::sys::entry`'s"
+    )
+)]
+
 mod arguments;
 mod mount;
 mod publish;
@@ -10,24 +19,41 @@ mod release;
 mod sandbox;
 mod state;
 
+use std::ffi::OsString;
+#[cfg(not(test))]
+use std::ffi::{c_char, c_int};
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use crust_mount::privileges::{self, Step};
+use crust_mount::sys;
+use crust_mount::sys::arena::Arena;
 use crust_mount::volume::Context;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, limits, logging, sentence};
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
+#[global_allocator]
+static ALLOCATOR: Arena = Arena::new();
+
+// SAFETY: no other `main` is in this program: without `no_main` there would be Rust's.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
+    // SAFETY: they are `main`'s own.
+    unsafe { sys::entry::run(count, arguments, hook) }
+}
+
+#[cfg_attr(test, allow(dead_code, reason = "tests have another main"))]
+fn hook(argv: &[OsString]) -> u8 {
+    sys::ignore_sigpipe();
+    match run(argv) {
+        Ok(()) => 0,
         Err(error) => {
             tell(&sentence(error.as_ref()));
-            ExitCode::FAILURE
+            1
         }
     }
 }
@@ -38,10 +64,10 @@ fn tell(message: &str) {
     let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");
 }
 
-fn run() -> Result<()> {
+fn run(argv: &[OsString]) -> Result<()> {
     // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
     let container = ContainerState::read()?;
-    let arguments = Arguments::parse(lexopt::Parser::from_env())?;
+    let arguments = Arguments::parse(lexopt::Parser::from_iter(argv))?;
     privileges::keep(step(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,

@@ -1,6 +1,6 @@
 //! `runcrust install`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ impl Install {
             .then_some("--systemd-cgroup is containerd's: the others ask for it themselves")
     }
 
-    pub(super) fn run(&self) -> Result<()> {
+    pub(super) fn run(&self, argv0: Option<&OsString>) -> Result<()> {
         let common = &self.common;
         let node = common.node()?;
         let locked = node.lock()?;
@@ -69,7 +69,7 @@ impl Install {
         };
         let program = match copies.last() {
             Some(runcrust) => runcrust.path.clone(),
-            None => self.program.clone().map_or_else(called_by, Ok)?,
+            None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
         };
         let request = Request {
             program: Some(program.clone()),
@@ -104,9 +104,8 @@ fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
 
 /// The path that the operator called: as a shell found it, its links not followed, for the name selects
 /// the configuration. Where that was, the kernel knows, whatever `PATH` is by now.
-fn called_by() -> Result<PathBuf> {
-    let argv0 = std::env::args_os().next();
-    let name = argv0.as_deref().map_or(Path::new(""), Path::new);
+fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
+    let name = argv0.map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
         return std::path::absolute(name).context("getcwd");
     }
@@ -115,5 +114,5 @@ fn called_by() -> Result<PathBuf> {
     if executed.file_name() == Some(name.as_os_str()) && programs::is_this_program(&executed) {
         return Ok(executed);
     }
-    programs::own_path(argv0.as_ref())
+    programs::own_path(argv0)
 }

@@ -1,5 +1,6 @@
 //! `doctor`: what is wrong with this node.
 
+use std::ffi::OsString;
 use std::fmt::{self, Display};
 
 use crust_state::Config;
@@ -16,8 +17,12 @@ pub(super) struct Arguments {
     form: Form,
 }
 
-pub(super) fn run(arguments: &Arguments, config: Result<Config, ConfigError>) -> Answer {
-    let findings = Findings(doctor::examine(config, std::env::args_os().next()));
+pub(super) fn run(
+    arguments: &Arguments,
+    argv0: Option<&OsString>,
+    config: Result<Config, ConfigError>,
+) -> Answer {
+    let findings = Findings(doctor::examine(config, argv0.cloned()));
     let answer = Answer::new(&findings, arguments.form);
     match findings.count(Verdict::Fail) {
         0 => answer,

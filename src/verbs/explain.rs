@@ -1,5 +1,6 @@
 //! `explain`: what a create of a bundle would come to.
 
+use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
@@ -28,10 +29,13 @@ pub(super) struct Arguments {
     form: Form,
 }
 
-pub(super) fn run(arguments: Arguments, config: &Config) -> Result<Answer, Failure> {
+pub(super) fn run(
+    arguments: Arguments,
+    argv0: Option<&OsString>,
+    config: &Config,
+) -> Result<Answer, Failure> {
     let bundle = arguments.bundle;
     let real = check(&bundle)?;
-    let argv0 = std::env::args_os().next();
     let start = Start {
         verb: Verb::Create,
         config: arguments.config,
@@ -46,7 +50,7 @@ pub(super) fn run(arguments: Arguments, config: &Config) -> Result<Answer, Failu
         // What it reads where others read something else. Without one doctor is who says so.
         flavour: Delegate::find(config.delegate.as_deref())
             .map_or(Flavour::Runc, |delegate| delegate.flavour()),
-        argv0: argv0.as_ref(),
+        argv0,
         deadline: Deadline::after(limits::CREATE),
     };
     let path = job.config_path();

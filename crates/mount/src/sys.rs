@@ -1,10 +1,12 @@
 //! The system calls that `rustix` lacks, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
+pub mod arena;
 pub(crate) mod asking;
+pub mod entry;
+mod exec;
 pub(crate) mod growth;
 pub(crate) mod loops;
-mod sigpipe;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,7 +16,7 @@ use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mount::MountAttrFlags;
 use rustix::process::Pid;
 
-pub use sigpipe::exec;
+pub use exec::{exec, ignore_sigpipe};
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).
 #[repr(C)]

@@ -1,0 +1,55 @@
+//! A program's way in, without what Rust's own start-up does first: a stack for signals, handlers, SIGPIPE,
+//! a dozen of the kernel's calls in all, of which a command that is only handed on needs one.
+
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
+
+/// Runs a program that has `#![no_main]`, and returns what its `main` has to.
+///
+/// `std::env::args_os` knows nothing of the arguments there, not with every C library.
+///
+/// # Safety
+///
+/// The arguments are those that C's start-up calls `main` with.
+pub unsafe fn run(
+    count: c_int,
+    arguments: *const *const c_char,
+    program: fn(&[OsString]) -> u8,
+) -> c_int {
+    let count = usize::try_from(count).unwrap_or_default();
+    let mut argv = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: `main` is given `count` pointers to strings that end with a NUL and stay where they
+        // are as long as the program runs (C11 5.1.2.2.1).
+        let argument = unsafe { CStr::from_ptr(*arguments.add(at)) };
+        argv.push(OsStr::from_bytes(argument.to_bytes()).to_os_string());
+    }
+    open_standard_streams();
+    let code = program(&argv);
+    // Nobody does it later.
+    let _ = std::io::stdout().flush();
+    c_int::from(code)
+}
+
+/// Gives standard streams that the caller had closed `/dev/null`, as Rust's start-up would: what is opened
+/// next would be taken for one.
+fn open_standard_streams() {
+    let mut streams = [0, 1, 2].map(|fd| libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    });
+    // SAFETY: the kernel reads and writes the three elements that it is told of, which live for the call.
+    let polled = unsafe { libc::poll(streams.as_mut_ptr(), 3, 0) };
+    if polled == 0 {
+        return;
+    }
+    for stream in streams {
+        if stream.revents & libc::POLLNVAL != 0 {
+            // SAFETY: the path ends with a NUL. The lowest free number is this stream's: those below it are
+            // open by now.
+            unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+        }
+    }
+}
