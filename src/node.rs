@@ -1,5 +1,7 @@
 //! What planning asks of the node, answered by the node.
 
+mod links;
+
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -22,6 +24,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use crate::matching::{Node, PodError};
 use crate::plan::{PlanError, Records};
 
+use links::Links;
+
 /// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
 /// thousands of mounts, and sources of thousands of names: from there on it is a list of what is
 /// staged that knows, made once, and no longer the kernel, name by name.
@@ -31,8 +35,9 @@ const MANY: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct ThisNode<'a> {
     config: &'a Config,
-    /// None where nothing was ever staged.
+    /// None where nothing is staged.
     crust: Option<CrustDirectory>,
+    links: Links,
     /// So many names have the paths that were asked about.
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
@@ -42,19 +47,20 @@ pub(crate) struct ThisNode<'a> {
 impl<'a> ThisNode<'a> {
     pub(crate) fn new(config: &'a Config) -> Result<Self, FileError> {
         let crust = CrustDirectory::new(config);
-        let exists = match crust.exists() {
+        let is_used = match crust.may_hold_volumes() {
             // What only root may see no rootless container can be given either.
             Err(FileError::Call { source, .. })
                 if source.kind() == ErrorKind::PermissionDenied && is_rootless() =>
             {
                 false
             }
-            exists => exists?,
+            may => may?,
         };
-        let crust = exists.then_some(crust);
+        let crust = is_used.then_some(crust);
         Ok(Self {
             config,
             crust,
+            links: Links::default(),
             names: Cell::new(0),
             index: OnceCell::new(),
         })
@@ -80,6 +86,10 @@ impl Node for ThisNode<'_> {
     }
 
     fn resolved(&self, path: &Path) -> Option<TargetPath> {
+        // containerd and CRI-O resolve them before.
+        if self.links.has_none(path) {
+            return None;
+        }
         // Opening for the path alone touches no device and waits for none. What doesn't exist
         // can't be bound either: the delegate says so.
         let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;

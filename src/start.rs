@@ -6,6 +6,7 @@ mod container;
 mod decide;
 mod lend;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -42,11 +43,16 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         // The delegate has its own words for that.
         return Ok(None);
     };
-    let text = String::from_utf8_lossy(file.bytes());
+    let text = as_text(file.bytes());
     let Some(who) = job.concern(&Document::at_first(&text)?)? else {
         return Ok(None);
     };
     privileges::lowered(Step::Create, || job.make_ready(&file, &who))?
+}
+
+/// As Go reads it. Almost all of them are UTF-8, which is quicker to check as a whole.
+fn as_text(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 impl Job<'_> {

@@ -79,8 +79,7 @@ impl<'a> Document<'a> {
     }
 
     fn of(text: &'a str, is_lossy: bool) -> Result<Self, DocumentError> {
-        let all = Json::first_of(text).map_err(DocumentError::Syntax)?;
-        let top = Object::read(all, TOP, format_args!("the document"))?;
+        let (all, top) = Object::first_of(text, TOP, format_args!("the document"))?;
         Ok(Self {
             text,
             all,
@@ -124,8 +123,11 @@ impl<'a> Document<'a> {
         if !last.is_object() {
             return Err(wrong_type(place, "an object", last));
         }
+        let several = self.top.is_odd().then(|| self.members_of_key(ANNOTATIONS));
+        let several = several.into_iter().flatten().map(|(_, value)| value);
+        let one = (!self.top.is_odd()).then_some(last);
         let mut found = None;
-        for (_, annotations) in self.members_of_key(ANNOTATIONS) {
+        for annotations in several.chain(one) {
             if annotations.is_null() {
                 found = None;
             }

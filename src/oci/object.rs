@@ -1,10 +1,13 @@
 //! One JSON object: the values of the keys we care about, and where a new one would go.
 
-use std::fmt::Arguments;
+use std::fmt::{self, Arguments};
+
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::DocumentError;
 use super::error::Reader;
-use super::json::Json;
+use super::json::{Json, WHITE_SPACE};
 use super::value::{before_nul, decoded, wrong_type};
 
 /// The most keys of one object that we care about.
@@ -24,6 +27,30 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
+    /// The object that is the first value of `text`, with what is read of it: both come of the one pass in which
+    /// the text is checked.
+    pub(super) fn first_of(
+        text: &'a str,
+        keys: Keys,
+        place: Arguments<'_>,
+    ) -> Result<(Json<'a>, Self), DocumentError> {
+        let start = text.len() - text.trim_start_matches(WHITE_SPACE).len();
+        if !text[start..].starts_with('{') {
+            let value = Json::first_of(text).map_err(DocumentError::Syntax)?;
+            return Err(wrong_type(place, "an object", value));
+        }
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let object = reader
+            .deserialize_map(Read(keys))
+            .map_err(DocumentError::Syntax)?;
+        let from = object.last.map_or(start, |last| last.span(text).end);
+        // What it leaves out here is white space.
+        let end = text[from..]
+            .find('}')
+            .map_or(text.len(), |brace| from + brace + 1);
+        Ok((Json::of(&text[start..end]), object))
+    }
+
     /// Reads the object `value`, which is at `place`.
     pub(super) fn read(
         value: Json<'a>,
@@ -39,21 +66,30 @@ impl<'a> Object<'a> {
 
     /// The same; what is no object is an empty one.
     pub(super) fn of(value: Json<'a>, keys: Keys) -> Self {
-        let mut object = Self {
+        let mut object = Self::empty(keys);
+        for (key, value) in value.members() {
+            object.take(key, value);
+        }
+        object
+    }
+
+    const fn empty(keys: Keys) -> Self {
+        Self {
             keys,
             values: [None; MOST],
             last: None,
             is_odd: false,
-        };
-        for (key, value) in value.members() {
-            object.last = Some(value);
-            match meant(key, keys) {
-                Some((at, Likeness::Same)) => object.note(at, value),
-                Some((_, Likeness::For(_))) => object.is_odd = true,
-                None => {}
-            }
         }
-        object
+    }
+
+    /// The next member.
+    fn take(&mut self, key: Json<'a>, value: Json<'a>) {
+        self.last = Some(value);
+        match meant(key, self.keys) {
+            Some((at, Likeness::Same)) => self.note(at, value),
+            Some((_, Likeness::For(_))) => self.is_odd = true,
+            None => {}
+        }
     }
 
     /// The value of `key`, which must be one of the keys cared for; `null` counts as absent, as
@@ -87,6 +123,25 @@ impl<'a> Object<'a> {
         if !earlier.is_some_and(stays) {
             self.values[at] = Some(value);
         }
+    }
+}
+
+/// An object of these keys, while its text is read.
+struct Read(Keys);
+
+impl<'a> Visitor<'a> for Read {
+    type Value = Object<'a>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<Object<'a>, A::Error> {
+        let mut object = Object::empty(self.0);
+        while let Some((key, value)) = members.next_entry::<&RawValue, &RawValue>()? {
+            object.take(Json::of(key.get()), Json::of(value.get()));
+        }
+        Ok(object)
     }
 }
 
@@ -125,15 +180,14 @@ fn position(quoted: &str, keys: Keys) -> Option<(usize, bool)> {
 /// Whether Go's encoding/json takes `key` for the field `known`: simple Unicode folding, which
 /// adds two letters to ASCII, U+017F (long s) and U+212A (the kelvin sign).
 fn folds_to(key: &str, known: &str) -> bool {
+    if key.is_ascii() {
+        return key.eq_ignore_ascii_case(known);
+    }
     let fold = |letter: char| match letter {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
         other => other.to_ascii_lowercase(),
     };
-    // Most keys differ in length or in the first letter.
-    key.len() >= known.len()
-        && key
-            .chars()
-            .map(fold)
-            .eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
+    let known = known.chars().map(|letter| letter.to_ascii_lowercase());
+    key.chars().map(fold).eq(known)
 }

@@ -14,7 +14,7 @@ use super::value::{before_nul, decoded};
 use super::{Document, DocumentError};
 
 /// What a mount may have for its source.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Source<'a> {
     /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, or is no UTF-8, of
     /// which each reader makes something else.

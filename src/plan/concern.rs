@@ -3,7 +3,8 @@
 //! else is in it. What is ours is then read in full, and by one reading.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
 use crust_state::Config;
@@ -41,13 +42,14 @@ impl Look<'_> {
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
-        // No hash: its seed would be a call of the kernel's for every container.
-        let mut seen = BTreeSet::new();
+        // A seed would be a call of the kernel's for every container, and so few need none.
+        let mut seen = HashSet::<_, BuildHasherDefault<DefaultHasher>>::default();
+        let attached = config.attach_directory();
         self.document.find_source(self.delegate, |source| {
             if seen.contains(&source) {
                 return None;
             }
-            let named = self.named_by(&source, config, records);
+            let named = self.named_by(&source, &attached, config, records);
             // What is borrowed costs no memory to speak of; others are rare, and looked at each time.
             let is_borrowed = matches!(source.text, Some(Cow::Borrowed(_)));
             if is_borrowed && seen.len() < REMEMBERED {
@@ -60,6 +62,7 @@ impl Look<'_> {
     fn named_by(
         self,
         source: &Source<'_>,
+        attached: &Path,
         config: &Config,
         records: &impl Records,
     ) -> Option<String> {
@@ -67,7 +70,7 @@ impl Look<'_> {
             return Some("a mount".to_owned());
         };
         let path = bound(self.bundle, text, source.may_bind);
-        if path.starts_with(config.attach_directory()) {
+        if path.starts_with(attached) {
             return Some("a volume of an earlier create".to_owned());
         }
         match match_source(&path, config, records) {

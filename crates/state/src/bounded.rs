@@ -2,16 +2,18 @@
 //! takes.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 /// Of a file in which the kernel says one thing, in `/proc` or `/sys`, where a page is usual.
 pub const KERNELS_WORD: u64 = 64 * 1024;
 
 /// More than most of them hold: they are read in one call, and a second one sees the end.
-const USUAL: usize = 1024;
+const USUAL: usize = 1023;
 
 /// The whole of a file; fails with [`io::ErrorKind::FileTooLarge`] where that is more than `most`
 /// bytes.
@@ -30,8 +32,23 @@ pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
 
 /// The same of what is left of an open file.
 pub fn read_open(file: &File, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(USUAL);
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    read_all(file, USUAL, most)
+}
+
+/// The same of a file that is likely to have no more than `size` bytes: in one call, and a second one that sees
+/// the end; and in no more memory than that.
+pub(crate) fn read_all(file: &File, size: usize, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size.saturating_add(1));
+    while bytes.len() as u64 <= most {
+        if bytes.len() == bytes.capacity() {
+            bytes.reserve(bytes.len());
+        }
+        match rustix::io::read(file, spare_capacity(&mut bytes)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
     if bytes.len() as u64 > most {
         let message = format!("it has more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));

@@ -125,13 +125,11 @@ impl CrustDirectory {
         }
     }
 
-    /// Whether something may have been staged on this node; fails where the directory isn't root's.
-    pub fn exists(&self) -> Result<bool, FileError> {
-        let kata = self
-            .kata
-            .as_ref()
-            .map_or(Ok(false), KataDirectory::exists)?;
-        Ok(self.root.get()?.is_some() || kata)
+    /// Whether something may be staged on this node; fails where the directory isn't root's.
+    pub fn may_hold_volumes(&self) -> Result<bool, FileError> {
+        let katas = self.kata.as_ref();
+        let kata = katas.map_or(Ok(false), KataDirectory::may_hold_volumes)?;
+        Ok(self.root.may_hold_directories()? || kata)
     }
 
     /// The volume that `path` is the target path of, or the resolved form of the target path of;

@@ -191,6 +191,13 @@ impl Directory {
         }))
     }
 
+    /// Whether there may be directories in it: each is one more link to this one. A file system that doesn't
+    /// count them (btrfs, overlayfs) has one link to all.
+    pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
+        let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
+        Ok(stat.st_nlink != 2)
+    }
+
     /// Where it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -5,12 +5,14 @@ mod staged;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
+
+use crate::bounded;
 
 use staged::Temp;
 pub use staged::{Staged, put, stage_new, sweep};
@@ -112,15 +114,13 @@ impl ForeignFile {
         let file = File::from(fd);
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         // All at once: grown as it is read it would take twice as much.
-        let capacity = size.min(MAX_FOREIGN_SIZE) + 1;
-        let mut bytes = Vec::with_capacity(usize::try_from(capacity).unwrap_or_default());
-        (&file)
-            .take(MAX_FOREIGN_SIZE + 1)
-            .read_to_end(&mut bytes)
-            .map_err(io_call("read", &path))?;
-        if bytes.len() as u64 > MAX_FOREIGN_SIZE {
-            return Err(ForeignFileError::TooLarge(path));
-        }
+        let size = usize::try_from(size.min(MAX_FOREIGN_SIZE)).unwrap_or_default();
+        let bytes = match bounded::read_all(&file, size, MAX_FOREIGN_SIZE) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(ForeignFileError::TooLarge(path));
+            }
+            read => read.map_err(io_call("read", &path))?,
+        };
         Ok(Some(Self {
             path,
             dir,
@@ -285,6 +285,7 @@ fn io_call(name: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Foreign
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read as _;
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;

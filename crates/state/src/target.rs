@@ -264,7 +264,10 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex::encode(self.0))
+        let mut text = [0; 64];
+        // Twice as long as a digest, and ASCII.
+        let _ = hex::encode_to_slice(self.0, &mut text);
+        formatter.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

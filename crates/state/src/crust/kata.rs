@@ -42,9 +42,9 @@ impl KataDirectory {
         }
     }
 
-    /// Whether a driver ever staged a volume for Kata.
-    pub(super) fn exists(&self) -> Result<bool, FileError> {
-        Ok(self.root.get()?.is_some())
+    /// Whether a driver may have staged a volume for Kata.
+    pub(super) fn may_hold_volumes(&self) -> Result<bool, FileError> {
+        self.root.may_hold_directories()
     }
 
     /// The volume that `path` is the target path of, or the resolved form of the target path of.

@@ -33,6 +33,12 @@ impl LateDirectory {
         Ok(opened.map(|directory| self.opened.get_or_init(|| Arc::new(directory))))
     }
 
+    /// Whether there may be directories in it.
+    pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
+        self.get()?
+            .map_or(Ok(false), |directory| directory.may_hold_directories())
+    }
+
     /// Made where it is missing.
     pub(crate) fn create(&self) -> Result<&Directory, FileError> {
         if let Some(opened) = self.opened.get() {

@@ -97,9 +97,9 @@ fn a_volume_is_found_only_where_the_layout_is_read() {
     for kata_layout in [true, false] {
         let node = Node::new(kata_layout);
         let target = node.target("data/pods/a");
-        assert!(!node.staged.exists().unwrap());
+        assert!(!node.staged.may_hold_volumes().unwrap());
         node.add(&target, INFO);
-        assert_eq!(node.staged.exists().unwrap(), kata_layout);
+        assert_eq!(node.staged.may_hold_volumes().unwrap(), kata_layout);
         let volume = node.staged.volume(&target).unwrap();
         assert_eq!(volume.is_some(), kata_layout);
         assert_eq!(node.staged.has_entry(&target).unwrap(), kata_layout);
