@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result};
 use crust_mount::ids::Ids;
 use crust_mount::volume::Of;
 use crust_state::config::MountMode;
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, sentence};
+use crust_state::{StateDirectory, TargetPath, sentence};
 
 use crate::node::ThisNode;
 use crate::oci::{Document, pretty};
 use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role};
-use crate::start::{Job, one_reading, original, running_sandbox};
+use crate::start::{Job, in_one_reading, original, running_sandbox};
 
 pub(crate) use told::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
@@ -70,18 +70,33 @@ impl Explanation {
         };
         let before = self.before(job, config, &who)?;
         let given = before.as_deref().unwrap_or(config);
-        let text = one_reading(given, &who)?;
-        let document = Document::parse(&text)?;
-        self.role = Some(role_of(&document));
-        self.mounts = mounts(job, &document).with_context(|| who.clone())?;
-        let after = match job.plan(&document, given, &who)? {
+        let written = Document::parse(given).with_context(|| who.clone())?;
+        in_one_reading(&written, &who, |document| {
+            self.planned(job, config, (document, &written), &who)
+        })
+    }
+
+    /// Of a config as it was `given`, and the one reading of it; `config` is what an earlier create may have
+    /// made of it.
+    fn planned(
+        &mut self,
+        job: &Job<'_>,
+        config: &[u8],
+        (document, given): (&Document<'_>, &Document<'_>),
+        who: &str,
+    ) -> Result<()> {
+        self.role = Some(role_of(document));
+        self.mounts = mounts(job, document).with_context(|| who.to_owned())?;
+        let plan = job.plan(document, given, who)?;
+        let given = given.text().as_bytes();
+        let after = match plan {
             Plan::PassOn => {
                 self.plan = Some(PlanTold::PassOn);
                 self.diff = self.difference(config, given);
                 return Ok(());
             }
-            Plan::Sandbox(plan) => self.sandbox(job, &document, &plan)?,
-            Plan::Container(plan) => self.container(job, &document, &plan)?,
+            Plan::Sandbox(plan) => self.sandbox(job, document, &plan)?,
+            Plan::Container(plan) => self.container(job, document, &plan)?,
         };
         if let Some(after) = after {
             self.diff = self.difference(given, &after);
@@ -91,15 +106,16 @@ impl Explanation {
 
     /// A config that an earlier create rewrote, as it was before that.
     fn before(&mut self, job: &Job<'_>, config: &[u8], who: &str) -> Result<Option<Vec<u8>>> {
-        let text = one_reading(config, who)?;
-        let document = Document::parse(&text)?;
-        if !job.is_rewritten(&document) {
-            return Ok(None);
-        }
-        self.rewritten = true;
-        let state = StateDirectory::at(&job.config.state_dir)?;
-        let (_, text) = original(&state, &job.made()?, &document, job.config)?;
-        Ok(Some(text))
+        let given = Document::parse(config).with_context(|| who.to_owned())?;
+        in_one_reading(&given, who, |document| {
+            if !job.is_rewritten(document) {
+                return Ok(None);
+            }
+            self.rewritten = true;
+            let state = StateDirectory::at(&job.config.state_dir)?;
+            let (_, text) = original(&state, &job.made()?, document, job.config)?;
+            Ok(Some(text))
+        })
     }
 
     fn sandbox(
@@ -110,9 +126,8 @@ impl Explanation {
     ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_sandbox(plan));
         let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
-        let crust = CrustDirectory::new(job.config);
         let state = StateDirectory::at(&job.config.state_dir)?;
-        let context = job.context(&crust, &state);
+        let context = job.context(&state);
         for volume in &plan.volumes {
             // A hook mounts them: what it can't mount, the container's create is refused with.
             let pod = Of {
@@ -133,9 +148,8 @@ impl Explanation {
     ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_container(plan));
         let rewrite = self.unless_refused(job.container_rewrite(document, plan));
-        let crust = CrustDirectory::new(job.config);
         let state = StateDirectory::at(&job.config.state_dir)?;
-        let context = job.context(&crust, &state);
+        let context = job.context(&state);
         let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
         if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way, &plan.ids) {
             self.unless_refused(ids.open().with_context(|| plan.names()));
@@ -191,7 +205,7 @@ fn role_of(document: &Document<'_>) -> RoleTold {
 }
 
 fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
-    let node = ThisNode::new(job.config)?;
+    let node = ThisNode::new(job.config, job.crust)?;
     let bundle = job.bundle()?;
     let mounts = document.mounts()?;
     let told = mounts.iter().map(|mount| {
@@ -207,7 +221,7 @@ fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
         };
         match found {
             Ok(Some(planned)) => told.found = Some(matched(&planned)),
-            Ok(None) => told.note = unstaged(source, job.config),
+            Ok(None) => told.note = unstaged(source, job),
             Err(error) => told.error = Some(sentence(&error)),
         }
         told
@@ -220,7 +234,7 @@ fn matched(planned: &PlannedMount) -> MatchTold {
 }
 
 /// Of a source that is a CSI volume's by its name: where it isn't staged.
-fn unstaged(source: &str, config: &Config) -> Option<String> {
+fn unstaged(source: &str, job: &Job<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());
     let volume = path
@@ -228,8 +242,8 @@ fn unstaged(source: &str, config: &Config) -> Option<String> {
         .map(|volume| volume.directory().to_owned());
     let volume = volume.and_then(|directory| TargetPath::new(directory).ok());
     let target = bind.or(volume)?;
-    let entry = config.crust_root.join(target.digest().to_string());
-    let staged = CrustDirectory::new(config).has_entry(&target).ok()?;
+    let entry = job.config.crust_root.join(target.digest().to_string());
+    let staged = job.crust.has_entry(&target).ok()?;
     (!staged).then(|| {
         format!(
             "nothing is staged for {target}: there is no {}",

@@ -34,7 +34,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use crust_mount::sys;
 use crust_state::config::{ConfigError, ConfigFile};
-use crust_state::{Config, Deadline, limits, logging};
+use crust_state::{Config, CrustDirectory, Deadline, limits, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Flavour, Invocation, Own, Start};
@@ -144,10 +144,12 @@ fn become_delegate(
     };
     let config = read(config)?;
     logging::start(config.log.as_deref());
+    let crust = CrustDirectory::new(&config);
     let _lock = start::prepare(Job {
         start: &start,
         globals: &invocation.globals,
         config: &config,
+        crust: &crust,
         flavour: delegate.flavour(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),

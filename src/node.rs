@@ -36,7 +36,7 @@ const MANY: usize = 1000;
 pub(crate) struct ThisNode<'a> {
     config: &'a Config,
     /// None where nothing is staged.
-    crust: Option<CrustDirectory>,
+    crust: Option<&'a CrustDirectory>,
     links: Links,
     /// So many names have the paths that were asked about.
     names: Cell<usize>,
@@ -45,8 +45,8 @@ pub(crate) struct ThisNode<'a> {
 }
 
 impl<'a> ThisNode<'a> {
-    pub(crate) fn new(config: &'a Config) -> Result<Self, FileError> {
-        let crust = CrustDirectory::new(config);
+    /// `crust`: where the configuration has it.
+    pub(crate) fn new(config: &'a Config, crust: &'a CrustDirectory) -> Result<Self, FileError> {
         let is_used = match crust.may_hold_volumes() {
             // What only root may see no rootless container can be given either.
             Err(FileError::Call { source, .. })
@@ -69,14 +69,14 @@ impl<'a> ThisNode<'a> {
 
 impl Node for ThisNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        let Some(crust) = &self.crust else {
+        let Some(crust) = self.crust else {
             return Ok(None);
         };
         Ok(crust.volume(path)?.map(|volume| volume.target().clone()))
     }
 
     fn staged_on_the_way(&self, path: &TargetPath) -> Option<Vec<usize>> {
-        let crust = self.crust.as_ref()?;
+        let crust = self.crust?;
         self.names.set(self.names.get() + path.depth());
         if self.names.get() <= MANY {
             return None;

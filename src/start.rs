@@ -17,12 +17,13 @@ use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 
 use crate::invocation::{Flavour, Globals, Start};
-use crate::oci::Document;
+use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
+use crate::rewrite::Made;
 
 use bundle::Bundle;
 pub(crate) use bundle::original;
-pub(crate) use decide::{one_reading, running_sandbox};
+pub(crate) use decide::{in_one_reading, running_sandbox};
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,7 @@ pub(crate) struct Job<'a> {
     pub(crate) start: &'a Start,
     pub(crate) globals: &'a Globals,
     pub(crate) config: &'a Config,
+    pub(crate) crust: &'a CrustDirectory,
     /// The delegate's.
     pub(crate) flavour: Flavour,
     pub(crate) argv0: Option<&'a OsString>,
@@ -44,10 +46,13 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         return Ok(None);
     };
     let text = as_text(file.bytes());
-    let Some(who) = job.concern(&Document::at_first(&text)?)? else {
+    let given = Document::at_first(&text)?;
+    let Some(who) = job.concern(&given)? else {
         return Ok(None);
     };
-    privileges::lowered(Step::Create, || job.make_ready(&file, &who))?
+    let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
+    is_legible.with_context(|| who.clone())?;
+    privileges::lowered(Step::Create, || job.make_ready(&file, &given, &who))?
 }
 
 /// As Go reads it. Almost all of them are UTF-8, which is quicker to check as a whole.
@@ -57,34 +62,63 @@ fn as_text(bytes: &[u8]) -> Cow<'_, str> {
 
 impl Job<'_> {
     /// Of a config that concerns `who`.
-    fn make_ready(&self, file: &ForeignFile, who: &str) -> Result<Option<Lock>> {
-        let text = one_reading(file.bytes(), who)?;
-        let document = Document::parse(&text)?;
-        if !self.is_rewritten(&document) && self.plan(&document, file.bytes(), who)? == Plan::PassOn
-        {
-            return Ok(None);
-        }
-        let state = StateDirectory::create(&self.config.state_dir)?;
-        let made = self.made()?;
-        let lock = Lock::bundle(made.directory(), self.deadline)?;
-        // Another create of the same bundle may just have let go of it.
-        let Some(file) = self.read()? else {
-            return Ok(None);
-        };
-        let text = one_reading(file.bytes(), who)?;
-        let document = Document::parse(&text)?;
-        let bundle = if self.is_rewritten(&document) {
-            Bundle::undone(&state, &file, made, &document, self.config)?
-        } else {
-            Bundle::new(&state, &file, made)
-        };
-        let text = one_reading(bundle.text(), who)?;
-        self.carry_out(&Document::parse(&text)?, &bundle, who)?;
-        Ok(Some(lock))
+    fn make_ready(
+        &self,
+        file: &ForeignFile,
+        given: &Document<'_>,
+        who: &str,
+    ) -> Result<Option<Lock>> {
+        in_one_reading(given, who, |document| {
+            if !self.is_rewritten(document) && self.plan(document, given, who)? == Plan::PassOn {
+                return Ok(None);
+            }
+            let state = StateDirectory::create(&self.config.state_dir)?;
+            let made = self.made()?;
+            let lock = Lock::bundle(made.directory(), self.deadline)?;
+            // Another create of the same bundle may just have let go of it.
+            if file.is_unchanged()? {
+                self.rewrite(&state, made, file, (document, given), who)?;
+                return Ok(Some(lock));
+            }
+            let Some(file) = self.read()? else {
+                return Ok(None);
+            };
+            let given = Document::parse(file.bytes()).with_context(|| who.to_owned())?;
+            in_one_reading(&given, who, |document| {
+                self.rewrite(&state, made, &file, (document, &given), who)
+            })?;
+            Ok(Some(lock))
+        })
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>, who: &str) -> Result<()> {
-        match self.plan(document, bundle.text(), who)? {
+    /// Under the bundle's lock; of a config as it was `given`, and the one reading of it.
+    fn rewrite(
+        &self,
+        state: &StateDirectory,
+        made: Made,
+        file: &ForeignFile,
+        (document, given): (&Document<'_>, &Document<'_>),
+        who: &str,
+    ) -> Result<()> {
+        if !self.is_rewritten(document) {
+            let bundle = Bundle::new(state, file, made);
+            return self.carry_out(document, given, &bundle, who);
+        }
+        let bundle = Bundle::undone(state, file, made, document, self.config)?;
+        let given = Document::parse(bundle.text()).with_context(|| who.to_owned())?;
+        in_one_reading(&given, who, |document| {
+            self.carry_out(document, &given, &bundle, who)
+        })
+    }
+
+    fn carry_out(
+        &self,
+        document: &Document<'_>,
+        given: &Document<'_>,
+        bundle: &Bundle<'_>,
+        who: &str,
+    ) -> Result<()> {
+        match self.plan(document, given, who)? {
             Plan::PassOn => bundle.leave(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
             Plan::Container(plan) => self.container(document, bundle, &plan),
@@ -111,14 +145,10 @@ impl Job<'_> {
         committed.with_context(|| plan.names())
     }
 
-    pub(crate) fn context<'c>(
-        &'c self,
-        crust: &'c CrustDirectory,
-        state: &'c StateDirectory,
-    ) -> Context<'c> {
+    pub(crate) fn context<'c>(&'c self, state: &'c StateDirectory) -> Context<'c> {
         Context {
             config: self.config,
-            crust,
+            crust: self.crust,
             state,
             deadline: self.deadline,
         }

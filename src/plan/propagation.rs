@@ -20,15 +20,16 @@ pub(super) fn check(
     let document = |source| PlanError::document(first, source);
     let root = facts.details.root_propagation().map_err(document)?;
     let rootfs = facts.details.root_path().map_err(document)?;
+    let root_is_shared = root.is_some_and(|it| is_shared(&it));
+    let mut asked = facts.mounts.iter().filter_map(effective);
+    if !root_is_shared && !asked.any(is_shared) {
+        // Almost always, and where each mount is made need not be found out.
+        return Ok(());
+    }
     let rootfs = facts.bundle.join(rootfs.as_deref().unwrap_or_default());
     let place = |mount: &Mount<'_>| node.within(&rootfs, Path::new(&*mount.destination));
     let places: Vec<PathBuf> = facts.mounts.iter().map(place).collect();
-    let tree = Tree::of(
-        facts.mounts,
-        &places,
-        planned,
-        root.is_some_and(|it| is_shared(&it)),
-    );
+    let tree = Tree::of(facts.mounts, &places, planned, root_is_shared);
     for mount in planned {
         let volume = mount.found.volume.volume_name();
         if said(&mount.options).is_some_and(is_shared) {

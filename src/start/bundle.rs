@@ -59,7 +59,8 @@ impl<'a> Bundle<'a> {
         let file = again.as_ref().unwrap_or(self.file);
         let name = BundleRecord::name(&self.made.config);
         let (text, mut record) = rewrite.apply(document, self.made.clone())?;
-        record.unread = document.text().as_bytes() != self.text();
+        // Where it has one reading it is read as it stands there.
+        record.unread = !std::ptr::eq(document.text().as_bytes(), self.text());
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
@@ -92,7 +93,7 @@ impl<'a> Bundle<'a> {
 }
 
 /// The text of a config as its caller wrote it before an earlier create rewrote it, and the record
-/// that says so. `document` is the [`one_reading`](super::one_reading) of what was left of it.
+/// that says so. `document` is what was left of it, [`in_one_reading`](super::in_one_reading).
 pub(crate) fn original(
     state: &StateDirectory,
     made: &Made,

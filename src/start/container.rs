@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, Result};
 use crust_mount::volume::{self, Context, NewContainer};
+use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
-use crust_state::{CrustDirectory, TargetPath};
 
 use super::Job;
 use super::bundle::Bundle;
@@ -19,8 +19,7 @@ impl Job<'_> {
         bundle: &Bundle<'_>,
         plan: &ContainerPlan,
     ) -> Result<()> {
-        let crust = CrustDirectory::new(self.config);
-        let context = self.context(&crust, bundle.state());
+        let context = self.context(bundle.state());
         let id = self.id().with_context(|| plan.names())?;
         let (rewrite, hooks) = self.container_rewrite(document, plan)?;
         let mut users = Users::new(&context, plan, &id);

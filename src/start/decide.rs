@@ -1,16 +1,15 @@
 //! What is read and decided before anything is done: a create goes on from here, and `crust explain`
 //! ends here.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{self, Need};
+use crust_state::TargetPath;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::foreign::ForeignFile;
-use crust_state::{CrustDirectory, TargetPath};
 
 use super::Job;
 use crate::invocation::{Flavour, Verb};
@@ -25,18 +24,23 @@ use crate::role::Role;
 /// CRI let through is far below.
 const MOST_BYTES: usize = 16 << 20;
 
-/// A config that concerns `who`, in the form of which there is one reading.
-pub(crate) fn one_reading<'t>(text: &'t [u8], who: &str) -> Result<Cow<'t, [u8]>> {
-    if text.len() > MOST_BYTES {
+/// Acts on a config that concerns `who`, in the form of which there is one reading.
+pub(crate) fn in_one_reading<T>(
+    given: &Document<'_>,
+    who: &str,
+    act: impl FnOnce(&Document<'_>) -> Result<T>,
+) -> Result<T> {
+    let bytes = given.text().len();
+    if bytes > MOST_BYTES {
         bail!(
-            "{who}: config.json has {} bytes, and with a volume it may have {MOST_BYTES}; hint: what \
-             makes it so large? annotations, mounts?",
-            text.len()
+            "{who}: config.json has {bytes} bytes, and with a volume it may have {MOST_BYTES}; hint: what \
+             makes it so large? annotations, mounts?"
         );
     }
-    let one = Document::parse(text).and_then(|document| document.one_reading());
-    let one = one.with_context(|| who.to_owned())?;
-    Ok(one.map_or(Cow::Borrowed(text), Cow::Owned))
+    match given.one_reading().with_context(|| who.to_owned())? {
+        None => act(given),
+        Some(text) => act(&Document::parse(&text)?),
+    }
 }
 
 impl Job<'_> {
@@ -59,7 +63,7 @@ impl Job<'_> {
         }
         let bundle = self.bundle()?;
         let look = self.look(document, &bundle);
-        Ok(look.concern(self.config, &ThisNode::new(self.config)?))
+        Ok(look.concern(self.config, &ThisNode::new(self.config, self.crust)?))
     }
 
     fn look<'l>(&self, document: &'l Document<'l>, bundle: &'l Path) -> Look<'l> {
@@ -84,13 +88,17 @@ impl Job<'_> {
         rewrite::is_rewritten(document, is_sandbox, self.config)
     }
 
-    /// Plans a create by the [`one_reading`] of a config that was `given` with others; `who` is
-    /// concerned.
-    pub(crate) fn plan(&self, document: &Document<'_>, given: &[u8], who: &str) -> Result<Plan> {
+    /// Plans a create [`in_one_reading`] of a config that was `given` with others; `who` is concerned.
+    pub(crate) fn plan(
+        &self,
+        document: &Document<'_>,
+        given: &Document<'_>,
+        who: &str,
+    ) -> Result<Plan> {
         let named = || who.to_owned();
         let mounts = document.mounts().with_context(named)?;
         let namespaces = document.namespaces().with_context(named)?;
-        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config)?);
+        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config, self.crust)?);
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
@@ -101,8 +109,7 @@ impl Job<'_> {
         };
         let plan = plan(facts, self.config, &node)?;
         if plan == Plan::PassOn {
-            let given = Document::parse(given)?;
-            passes_on(self.look(&given, &bundle), self.config, &node)?;
+            passes_on(self.look(given, &bundle), self.config, &node)?;
         }
         Ok(plan)
     }
@@ -132,10 +139,9 @@ impl Job<'_> {
         document: &Document<'_>,
         plan: &SandboxPlan,
     ) -> Result<Rewrite> {
-        let crust = CrustDirectory::new(self.config);
         let mut needs = Vec::new();
         for target in &plan.volumes {
-            let need = volume::needs(self.config, &crust, target)?;
+            let need = volume::needs(self.config, self.crust, target)?;
             needs.push((target.clone(), need));
         }
         let rewritten = || {
@@ -166,10 +172,9 @@ impl Job<'_> {
 
     /// What each volume takes, as far as the container can have it.
     fn needs(&self, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
-        let crust = CrustDirectory::new(self.config);
         let mut needs = Vec::new();
         for volume in plan.volumes() {
-            let need = volume::needs(self.config, &crust, volume)?;
+            let need = volume::needs(self.config, self.crust, volume)?;
             if need.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \

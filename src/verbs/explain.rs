@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use crust_state::{Config, Deadline, limits};
+use crust_state::{Config, CrustDirectory, Deadline, limits};
 use serde_json::Value;
 
 use super::Failure;
@@ -43,10 +43,12 @@ pub(super) fn run(
         id: real.file_name().unwrap_or_default().to_owned(),
         bundle,
     };
+    let crust = CrustDirectory::new(config);
     let job = Job {
         start: &start,
         globals: &Globals::default(),
         config,
+        crust: &crust,
         // What it reads where others read something else. Without one doctor is who says so.
         flavour: Delegate::find(config.delegate.as_deref())
             .map_or(Flavour::Runc, |delegate| delegate.flavour()),

@@ -181,24 +181,34 @@ impl ForeignFile {
         file.ok_or_else(|| ForeignFileError::Changed(self.path.clone()))
     }
 
+    /// Whether the file is still what was read. By a link it can't be told.
+    pub fn is_unchanged(&self) -> Result<bool, ForeignFileError> {
+        let now = existing(self.stat_again()).map_err(self.failed("lstat"))?;
+        Ok(now.is_some_and(|now| self.is_as_read(&now)))
+    }
+
     fn check_unchanged(&self) -> Result<(), ForeignFileError> {
-        let now = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(self.failed("lstat"))?;
+        let now = self.stat_again().map_err(self.failed("lstat"))?;
         if FileType::from_raw_mode(now.st_mode) == FileType::Symlink {
             return Err(ForeignFileError::Symlink(self.path.clone()));
         }
-        let same = (now.st_dev, now.st_ino) == (self.stat.st_dev, self.stat.st_ino)
-            && (now.st_size, now.st_mtime, now.st_mtime_nsec)
-                == (
-                    self.stat.st_size,
-                    self.stat.st_mtime,
-                    self.stat.st_mtime_nsec,
-                );
-        if same {
+        if self.is_as_read(&now) {
             Ok(())
         } else {
             Err(ForeignFileError::Changed(self.path.clone()))
         }
+    }
+
+    fn stat_again(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn is_as_read(&self, now: &Stat) -> bool {
+        let of = |stat: &Stat| {
+            let modified = (stat.st_mtime, stat.st_mtime_nsec);
+            (stat.st_dev, stat.st_ino, stat.st_size, modified)
+        };
+        of(now) == of(&self.stat)
     }
 
     fn copy_xattrs(&self, to: &File) -> Result<(), ForeignFileError> {
@@ -256,7 +266,7 @@ fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
     }
 }
 
-fn existing(opened: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Errno> {
+fn existing<T>(opened: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match opened {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
