@@ -27,6 +27,7 @@ BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs podman systemd groff-base
+BENCH_PACKAGES := $(RUN_PACKAGES) musl-tools strace xfsprogs bindfs fuse3
 FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
 
@@ -132,6 +133,14 @@ soak: build ## Let N (2000) pods live and be killed, 8 at a time, and PODS (100)
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(HOST) \
 		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
+
+# Only in one run on one machine do figures belong together.
+.PHONY: bench
+bench: build ## Measure what runcrust costs, as a table: docs/performance.md; ROWS=, ROUNDS=, CALLS=, PODS=
+	$(call debian,$(BENCH_PACKAGES))
+	cargo build --quiet --locked --profile measuring --package runcrust-benches
+	@RUNCRUST_BIN_DIR='$(BIN)' ROWS='$(ROWS)' ROUNDS='$(ROUNDS)' CALLS='$(CALLS)' PODS='$(PODS)' $(HOST) \
+		target/measuring/runcrust-benches
 
 .PHONY: fuzz
 fuzz: ## Look for input that breaks a parser's laws, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one

@@ -1,0 +1,52 @@
+//! `make bench`: what runcrust costs, each row against what it is compared with, in one run on one machine
+//! (docs/performance.md). Nothing here passes or fails by a time: what a row is to reach stands beside what it came to.
+//!
+//! A row is a room of [`rows`], which makes what it needs, measures in paired rounds, and returns [`Measure`]s.
+//! Times are taken by small C programs (`programs/`), numbers are worked out in [`statistics`].
+
+// A row that can't be measured panics, and the next one is.
+#[cfg(panic = "abort")]
+compile_error!("the benches have to be built with unwinding panics");
+
+mod measure;
+mod options;
+mod programs;
+mod rows;
+mod starts;
+mod statistics;
+mod table;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use self::measure::Measure;
+use self::options::Options;
+use self::rows::Row;
+
+/// As for any command that was called wrongly.
+const UNUSABLE: u8 = 2;
+
+fn main() -> ExitCode {
+    let options = match Options::read() {
+        Ok(options) => options,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(UNUSABLE);
+        }
+    };
+    let mut failed = Vec::new();
+    let mut lines = Vec::new();
+    for row in &options.rows {
+        eprintln!("{}: {}", row.name, row.about);
+        match catch_unwind(AssertUnwindSafe(|| (row.run)(&options.effort))) {
+            Ok(measures) => lines.extend(measures.into_iter().map(|it| table::line(row.name, &it))),
+            Err(_) => failed.push(row.name),
+        }
+    }
+    print!("{}", table::text(&lines));
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("not measured: {}", failed.join(", "));
+    ExitCode::FAILURE
+}

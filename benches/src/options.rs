@@ -1,0 +1,114 @@
+//! What is measured, and how often: `make bench` passes its variables on in the environment.
+
+use std::env;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::rows::{ROWS, Row};
+
+const USAGE: &str = "\
+usage: [NAME=VALUE…] runcrust-benches
+
+  ROWS    names of rows, separated by blanks (all)
+  ROUNDS  rounds of each measurement (each row's own number)
+  CALLS   calls of the daemon before its memory is looked at (20000)
+  PODS    pods of the row `pods` (100)";
+
+/// What is measured.
+pub(crate) struct Options {
+    pub(crate) rows: Vec<&'static Row>,
+    pub(crate) effort: Effort,
+}
+
+/// How much is done for a figure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    rounds: Option<usize>,
+    /// Of the daemon.
+    pub(crate) calls: usize,
+    /// Made and removed.
+    pub(crate) pods: usize,
+}
+
+impl Effort {
+    /// The rounds of a measurement that by itself has so many.
+    pub(crate) fn rounds(&self, own: usize) -> usize {
+        self.rounds.unwrap_or(own)
+    }
+}
+
+/// What can't be understood.
+#[derive(Debug)]
+pub(crate) struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        write!(f, "{}\n\n{USAGE}\n\nrows: {}", self.0, names.join(" "))
+    }
+}
+
+impl Options {
+    pub(crate) fn read() -> Result<Self, Usage> {
+        Ok(Self {
+            rows: rows(&variable("ROWS").unwrap_or_default())?,
+            effort: Effort {
+                rounds: number("ROUNDS")?,
+                calls: number("CALLS")?.unwrap_or(20_000),
+                pods: number("PODS")?.unwrap_or(100),
+            },
+        })
+    }
+}
+
+/// The rows of these names, in the table's order; of none, all.
+fn rows(names: &str) -> Result<Vec<&'static Row>, Usage> {
+    let names: Vec<&str> = names.split_whitespace().collect();
+    let is_one = |name: &str| ROWS.iter().any(|row| row.name == name);
+    if let Some(unknown) = names.iter().find(|name| !is_one(name)) {
+        return Err(Usage(format!("{unknown}: there is no such row")));
+    }
+    let wanted = |row: &&Row| names.is_empty() || names.contains(&row.name);
+    Ok(ROWS.iter().filter(wanted).collect())
+}
+
+/// At least 1.
+fn number(name: &str) -> Result<Option<usize>, Usage> {
+    let Some(text) = variable(name) else {
+        return Ok(None);
+    };
+    let number = usize::from_str(&text).ok().filter(|number| *number > 0);
+    match number {
+        None => Err(Usage(format!("{name}={text}: is no number from 1 on"))),
+        number => Ok(number),
+    }
+}
+
+/// make sets what isn't given to nothing.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_named_in_any_order_and_none_is_all() {
+        let names = |given| -> Vec<&str> {
+            let rows = rows(given).unwrap();
+            rows.iter().map(|row| row.name).collect()
+        };
+        assert_eq!(names("create passthrough"), ["passthrough", "create"]);
+        assert_eq!(names(" ").len(), ROWS.len());
+        let error = rows("passthrough nowhere").err().unwrap();
+        assert!(error.to_string().starts_with("nowhere: there is no such"));
+    }
+
+    #[test]
+    fn rows_have_names_of_their_own() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..index].iter().all(|other| other.name != row.name));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The C programs that a row measures by, or against: `programs/`, built where they are used.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::{Run, TestDir};
+
+/// One of `programs/`, by its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    name: &'static str,
+    text: &'static str,
+}
+
+macro_rules! program {
+    ($name:literal) => {
+        Program {
+            name: $name,
+            text: include_str!(concat!("../programs/", $name, ".c")),
+        }
+    };
+}
+
+/// A delegate that does nothing.
+pub(crate) const NOOP: Program = program!("noop");
+/// It becomes the delegate, and does nothing else.
+pub(crate) const PASSTHROUGH: Program = program!("passthrough");
+/// It prints how much memory a program had when it became another.
+pub(crate) const PEAK: Program = program!("peak");
+/// It starts programs and takes the time.
+pub(crate) const STARTER: Program = program!("starter");
+
+impl Program {
+    /// Builds it, static; where it is.
+    #[track_caller]
+    pub(crate) fn build(self, dir: &TestDir) -> PathBuf {
+        self.build_with(dir, &[])
+    }
+
+    /// The same with `DELEGATE` defined.
+    #[track_caller]
+    pub(crate) fn build_for(self, dir: &TestDir, delegate: &Path) -> PathBuf {
+        self.build_with(dir, &[format!("-DDELEGATE={delegate:?}")])
+    }
+
+    #[track_caller]
+    fn build_with(self, dir: &TestDir, flags: &[String]) -> PathBuf {
+        let source = dir.join(format!("{}.c", self.name));
+        let program = dir.join(self.name);
+        std::fs::write(&source, self.text).expect("a program's text");
+        // By musl, as ours: a static glibc asks the processor what it is at each start, and where that is a
+        // virtual machine's, each question goes to the hypervisor. Such a pass-through is slower than runcrust.
+        let mut gcc = Command::new("musl-gcc");
+        gcc.args(["-static", "-O2", "-Wall", "-Werror", "-o"])
+            .arg(&program);
+        let _ = Run::of(gcc.args(flags).arg(&source)).success();
+        program
+    }
+}

@@ -1,0 +1,20 @@
+//! The rows of the table, a room each.
+
+mod create;
+mod passthrough;
+
+use crate::Measure;
+use crate::options::Effort;
+
+/// One that can be asked for by its name.
+pub(crate) struct Row {
+    /// What `ROWS` names.
+    pub(crate) name: &'static str,
+    /// What it does, told while it does.
+    pub(crate) about: &'static str,
+    /// It panics where it can't be measured.
+    pub(crate) run: fn(&Effort) -> Vec<Measure>,
+}
+
+/// All of them, in the table's order.
+pub(crate) const ROWS: &[Row] = &[passthrough::ROW, create::ROW];

@@ -1,0 +1,122 @@
+//! How long a program takes from its start to its end.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runcrust_tests::{Run, TestDir};
+
+use crate::programs::{PEAK, STARTER};
+use crate::statistics::quantile;
+
+/// Of the starts of a round, the share that is taken to be undisturbed: whatever else the machine does only
+/// ever makes one longer.
+const UNDISTURBED: f64 = 0.1;
+
+/// A command line, without what is around it.
+#[derive(Debug, Clone)]
+pub(crate) struct Line(Vec<OsString>);
+
+impl Line {
+    /// Of a program and its arguments.
+    pub(crate) fn new<T: AsRef<OsStr>>(
+        program: &Path,
+        arguments: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let arguments = arguments.into_iter().map(|it| it.as_ref().to_owned());
+        Self(
+            std::iter::once(program.as_os_str().to_owned())
+                .chain(arguments)
+                .collect(),
+        )
+    }
+}
+
+/// How much is started in a round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Round {
+    /// Of each command, taken in turns: A B C A B C.
+    pub(crate) blocks: usize,
+    /// Of the command, one after the other.
+    pub(crate) starts: usize,
+}
+
+/// The programs that start others.
+#[derive(Debug)]
+pub(crate) struct Starter {
+    starter: PathBuf,
+    peak: PathBuf,
+}
+
+impl Starter {
+    pub(crate) fn new(dir: &TestDir) -> Self {
+        Self {
+            starter: STARTER.build(dir),
+            peak: PEAK.build(dir),
+        }
+    }
+
+    /// Of each command, a time in milliseconds for each round.
+    pub(crate) fn rounds<const N: usize>(
+        &self,
+        rounds: usize,
+        round: Round,
+        commands: [&Line; N],
+    ) -> [Vec<f64>; N] {
+        self.rounds_with(rounds, round, commands, || ())
+    }
+
+    /// The same of commands that leave something to be put away after each block.
+    pub(crate) fn rounds_with<const N: usize>(
+        &self,
+        rounds: usize,
+        round: Round,
+        commands: [&Line; N],
+        put_away: impl Fn(),
+    ) -> [Vec<f64>; N] {
+        let mut all = [const { Vec::new() }; N];
+        for _ in 0..rounds {
+            let mut times = [const { Vec::new() }; N];
+            for _ in 0..round.blocks {
+                for (times, command) in times.iter_mut().zip(commands) {
+                    times.extend(self.starts(command, round.starts));
+                    put_away();
+                }
+            }
+            for (all, times) in all.iter_mut().zip(times) {
+                all.push(quantile(&times, UNDISTURBED));
+            }
+        }
+        all
+    }
+
+    /// Starts a command so many times; each time in milliseconds.
+    pub(crate) fn starts(&self, command: &Line, count: usize) -> Vec<f64> {
+        let run = Run::of(
+            surroundings(&self.starter)
+                .arg(count.to_string())
+                .args(&command.0),
+        );
+        let run = run.success();
+        let nanoseconds = run.stdout.lines().map(|line| line.parse::<f64>());
+        let times = nanoseconds.map(|it| it.expect("nanoseconds") / 1e6);
+        times.collect()
+    }
+
+    /// The peak resident set, in MB, of a program when it becomes another.
+    pub(crate) fn peak(&self, command: &Line) -> f64 {
+        let run = Run::of(surroundings(&self.peak).args(&command.0)).success();
+        let kibibytes: f64 = run.stdout.trim().parse().expect("VmHWM");
+        kibibytes * 1024.0 / 1e6
+    }
+}
+
+/// The little environment that containerd gives.
+fn surroundings(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env(
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    );
+    command
+}
