@@ -1,7 +1,7 @@
 //! `make bench`: what runcrust costs, each row against what it is compared with, in one run on one machine
 //! (docs/performance.md). Nothing here passes or fails by a time: what a row is to reach stands beside what it came to.
 //!
-//! A row is a room of [`rows`], which makes what it needs, measures in paired rounds, and returns [`Measure`]s.
+//! A row is a room of [`rows`], which makes what it needs, measures in paired rounds, and returns [`measure::Measure`]s.
 //! Times are taken by small C programs (`programs/`), numbers are worked out in [`statistics`].
 
 // A row that can't be measured panics, and the next one is.
@@ -12,6 +12,7 @@ mod measure;
 mod options;
 mod programs;
 mod rows;
+mod scene;
 mod starts;
 mod statistics;
 mod table;
@@ -19,9 +20,7 @@ mod table;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use self::measure::Measure;
 use self::options::Options;
-use self::rows::Row;
 
 /// As for any command that was called wrongly.
 const UNUSABLE: u8 = 2;

@@ -40,7 +40,7 @@ impl Program {
     /// The same with `DELEGATE` defined.
     #[track_caller]
     pub(crate) fn build_for(self, dir: &TestDir, delegate: &Path) -> PathBuf {
-        self.build_with(dir, &[format!("-DDELEGATE={delegate:?}")])
+        self.build_with(dir, &[format!("-DDELEGATE=\"{}\"", delegate.display())])
     }
 
     #[track_caller]

@@ -1,9 +1,12 @@
 //! The rows of the table, a room each.
 
+mod binary;
 mod create;
+mod lookup;
 mod passthrough;
+mod stage;
 
-use crate::Measure;
+use crate::measure::Measure;
 use crate::options::Effort;
 
 /// One that can be asked for by its name.
@@ -17,4 +20,10 @@ pub(crate) struct Row {
 }
 
 /// All of them, in the table's order.
-pub(crate) const ROWS: &[Row] = &[passthrough::ROW, create::ROW];
+pub(crate) const ROWS: &[Row] = &[
+    passthrough::ROW,
+    create::ROW,
+    lookup::ROW,
+    binary::ROW,
+    stage::ROW,
+];

@@ -30,6 +30,11 @@ impl Line {
                 .collect(),
         )
     }
+
+    /// Its words, the program first.
+    pub(crate) fn words(&self) -> &[OsString] {
+        &self.0
+    }
 }
 
 /// How much is started in a round.
@@ -98,7 +103,7 @@ impl Starter {
                 .args(&command.0),
         );
         let run = run.success();
-        let nanoseconds = run.stdout.lines().map(|line| line.parse::<f64>());
+        let nanoseconds = run.stdout.lines().map(str::parse::<f64>);
         let times = nanoseconds.map(|it| it.expect("nanoseconds") / 1e6);
         times.collect()
     }

@@ -44,14 +44,12 @@ pub(crate) fn text(lines: &[Line]) -> String {
     });
     let rule: Line = std::array::from_fn(|column| "-".repeat(widths[column]));
     let all = [head, rule].into_iter().chain(lines.iter().cloned());
-    all.map(|line| {
+    let all = all.map(|line| {
         let cells = line.iter().zip(widths);
-        let cells: String = cells
-            .map(|(cell, width)| format!(" {cell:<width$} |"))
-            .collect();
-        format!("|{cells}\n")
-    })
-    .collect()
+        let cells = cells.map(|(cell, width)| format!(" {cell:<width$} |"));
+        format!("|{}\n", cells.collect::<Vec<_>>().concat())
+    });
+    all.collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]

@@ -2,17 +2,17 @@
 //! as it is.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::{Bundle, Delegate, Node, Run, process};
+use runcrust_tests::{Bundle, Delegate, Run, process};
 
 use super::Row;
-use crate::Measure;
-use crate::measure::{Reach, Unit};
+use crate::measure::{Measure, Reach, Unit};
 use crate::options::Effort;
 use crate::programs::NOOP;
-use crate::starts::{Line, Round, Starter};
+use crate::scene;
+use crate::starts::{Round, Starter};
 use crate::statistics::{differences, ratios};
 
 pub(super) const ROW: Row = Row {
@@ -33,12 +33,6 @@ const CREATES: Round = Round {
     starts: 1,
 };
 
-/// Of the config, in bytes.
-const SIZE: usize = 60_000;
-const MOUNTS: usize = 30;
-/// Of their sources.
-const DEPTH: usize = 10;
-
 fn run(effort: &Effort) -> Vec<Measure> {
     let mut measures = before_noop(effort);
     measures.extend(before_runc(effort));
@@ -47,13 +41,13 @@ fn run(effort: &Effort) -> Vec<Measure> {
 
 /// What it takes by itself.
 fn before_noop(effort: &Effort) -> Vec<Measure> {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = scene::node("");
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
     node.handler().delegate_to(&delegate);
-    let bundle = bundle(&node);
+    let bundle = scene::bundle(&node).write();
     let [bare, ours] =
-        [&*delegate, node.handler().path()].map(|program| create(program.into(), &bundle));
+        [&delegate, node.handler().path()].map(|program| scene::create(program, &bundle));
 
     let added = || {
         let rounds = effort.rounds(ROUNDS);
@@ -65,37 +59,28 @@ fn before_noop(effort: &Effort) -> Vec<Measure> {
     let target = node.stage("another-pod", "pv-1", &device, &[]);
     let one_staged = added();
     let _ = node.unstage(&target).success();
-    let reach = Reach::AtMost(0.3);
+    let measure =
+        |case: &str, added| Measure::to_reach(case, Unit::Added, added, Reach::AtMost(0.3));
     vec![
-        Measure::to_reach(
-            "added, nothing is staged",
-            Unit::Added,
-            nothing_staged,
-            reach,
-        ),
-        Measure::to_reach(
-            "added, another pod's volume is staged",
-            Unit::Added,
-            one_staged,
-            reach,
-        ),
+        measure("added, nothing is staged", nothing_staged),
+        measure("added, another pod's volume is staged", one_staged),
     ]
 }
 
 /// Of the whole: containers are made, and not started.
 fn before_runc(effort: &Effort) -> Vec<Measure> {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = scene::node("");
     let starter = Starter::new(node.dir());
     let device = node.ext4();
     let target = node.stage("another-pod", "pv-1", &device, &[]);
-    let bundle = bundle(&node);
+    let bundle = scene::bundle(&node).write();
     let _guard = node.container(&bundle);
     let runc = Delegate::Runc.program();
     let [bare, ours] =
-        [runc.clone(), node.handler().path().to_owned()].map(|program| create(program, &bundle));
+        [&runc, node.handler().path()].map(|program| scene::create(program, &bundle));
 
-    let put_away = || put_away(&runc, &bundle);
     let rounds = effort.rounds(ROUNDS);
+    let put_away = || put_away(&runc, &bundle);
     let [bare, ours] = starter.rounds_with(rounds, CREATES, [&bare, &ours], put_away);
     let _ = node.unstage(&target).success();
     let ratio = ratios(&ours, &bare);
@@ -110,61 +95,11 @@ fn before_runc(effort: &Effort) -> Vec<Measure> {
     ]
 }
 
-/// A plain bundle: its mounts' sources are such as kubelet makes, and its environment fills it up, as that
-/// of a pod among many services does.
-fn bundle(node: &Node) -> Bundle {
-    let volumes = node.handler().kubelet_dir().join("pods/a-pod/volumes");
-    let mut bundle = Bundle::plain(node.dir());
-    for index in 0..MOUNTS {
-        let kind = ["configmap", "projected", "empty-dir"][index % 3];
-        let source = volumes.join(format!("kubernetes.io~{kind}/volume-{index}/data"));
-        assert_eq!(
-            source.components().count() - 1,
-            DEPTH,
-            "{}",
-            source.display()
-        );
-        fs::create_dir_all(&source).expect("a mount's source");
-        bundle = bundle.bind(&source, &format!("/mnt/volume-{index}"), &[]);
-    }
-    let length = |bundle: &mut Bundle| bundle.spec_mut().to_string().len();
-    let mut service = 0;
-    while length(&mut bundle) < SIZE {
-        let address = format!(
-            "SERVICE_{service}_PORT_8080_TCP=tcp://10.96.0.{}:8080",
-            service % 256
-        );
-        let environment = bundle.spec_mut()["process"]["env"].as_array_mut();
-        environment.expect("an array").push(address.into());
-        service += 1;
-    }
-    bundle.write()
-}
-
-fn create(program: PathBuf, bundle: &Bundle) -> Line {
-    let (root, pid_file) = (bundle.runtime_root(), bundle.path().join("init.pid"));
-    let arguments = [
-        "--root".as_ref(),
-        root.as_os_str(),
-        "create".as_ref(),
-        "--bundle".as_ref(),
-        bundle.path().as_os_str(),
-        "--pid-file".as_ref(),
-        pid_file.as_os_str(),
-        bundle.id().as_ref(),
-    ];
-    Line::new(&program, arguments)
-}
-
 /// Not by `delete --force`, which waits for a tenth of a second.
-fn put_away(runc: &PathBuf, bundle: &Bundle) {
+fn put_away(runc: &Path, bundle: &Bundle) {
     let pid = fs::read_to_string(bundle.path().join("init.pid")).expect("a pid file");
-    let pid = pid.trim().parse().expect("a pid");
-    process::kill_and_wait(pid);
+    process::kill_and_wait(pid.trim().parse().expect("a pid"));
     let mut delete = Command::new(runc);
-    delete
-        .arg("--root")
-        .arg(bundle.runtime_root())
-        .args(["delete", bundle.id()]);
-    let _ = Run::of(&mut delete).success();
+    delete.arg("--root").arg(bundle.runtime_root());
+    let _ = Run::of(delete.args(["delete", bundle.id()])).success();
 }

@@ -3,8 +3,7 @@
 use runcrust_tests::{Delegate, Node};
 
 use super::Row;
-use crate::Measure;
-use crate::measure::{Reach, Unit};
+use crate::measure::{Measure, Reach, Unit};
 use crate::options::Effort;
 use crate::programs::{NOOP, PASSTHROUGH};
 use crate::starts::{Line, Round, Starter};

@@ -1,0 +1,34 @@
+//! How large the programs are that are started for each container.
+
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::{Run, binary};
+
+use super::Row;
+use crate::measure::{Measure, Reach, Unit};
+use crate::options::Effort;
+
+pub(super) const ROW: Row = Row {
+    name: "binary",
+    about: "the programs' sizes; each has to be static",
+    run,
+};
+
+fn run(_effort: &Effort) -> Vec<Measure> {
+    let sizes = [("runcrust", 1.2), ("crust-mount-hook", 1.0)];
+    sizes
+        .map(|(name, most)| {
+            let program = binary(name);
+            let headers = Run::of(
+                Command::new("readelf")
+                    .arg("--program-headers")
+                    .arg(&program),
+            );
+            let headers = headers.success().stdout;
+            assert!(!headers.contains("INTERP"), "{name} isn't static");
+            let size = fs::metadata(&program).expect("a program").len() as f64 / 1e6;
+            Measure::to_reach(name, Unit::Size, vec![size], Reach::AtMost(most))
+        })
+        .into()
+}

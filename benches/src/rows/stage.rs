@@ -1,0 +1,56 @@
+//! `runcrust crust stage`: what a driver waits for that stages by the command line.
+
+use std::fs;
+
+use runcrust_tests::node::utf8;
+
+use super::Row;
+use crate::measure::{Measure, Reach, Unit};
+use crate::options::Effort;
+use crate::programs::NOOP;
+use crate::scene;
+use crate::starts::{Line, Round, Starter};
+use crate::statistics::differences;
+
+pub(super) const ROW: Row = Row {
+    name: "stage",
+    about: "`runcrust crust stage` of a volume that isn't staged, against a program that does nothing",
+    run,
+};
+
+const ROUNDS: usize = 20;
+/// What was staged is taken away after each.
+const ROUND: Round = Round {
+    blocks: 50,
+    starts: 1,
+};
+
+fn run(effort: &Effort) -> Vec<Measure> {
+    let node = scene::node("");
+    let starter = Starter::new(node.dir());
+    let delegate = NOOP.build(node.dir());
+    let device = node.ext4();
+    let target = node.target("a-pod", "pv-1");
+    let (path, device) = (utf8(&target), utf8(device.path()));
+    let arguments = [
+        "crust", "stage", path, "--device", device, "--fstype", "ext4",
+    ];
+    let [bare, ours] =
+        [&delegate, node.handler().path()].map(|program| Line::new(program, arguments));
+
+    let entry = node.entry(&target);
+    let take_away = || {
+        if entry.exists() {
+            fs::remove_dir_all(&entry).expect("what was staged");
+        }
+    };
+    let rounds = effort.rounds(ROUNDS);
+    let [bare, ours] = starter.rounds_with(rounds, ROUND, [&bare, &ours], take_away);
+    let added = differences(&ours, &bare);
+    vec![Measure::to_reach(
+        "added",
+        Unit::Added,
+        added,
+        Reach::AtMost(0.3),
+    )]
+}

@@ -1,0 +1,70 @@
+//! What several rows measure on: a node, and a bundle of an ordinary size.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::{Bundle, Delegate, Node, mounts};
+
+use crate::starts::Line;
+
+/// Of the config, in bytes.
+const SIZE: usize = 60_000;
+const MOUNTS: usize = 30;
+/// Of their sources.
+const DEPTH: usize = 10;
+
+/// A node in order before runc, with bundles in memory as containerd has them.
+pub(crate) fn node(extra: &str) -> Node {
+    let node = Node::in_order(Delegate::Runc, extra);
+    mounts::tmpfs(&node.dir().subdir("bundles"));
+    node
+}
+
+/// A plain bundle, not written yet: its mounts' sources are such as kubelet makes, and its environment fills it
+/// up, as that of a pod among many services does.
+pub(crate) fn bundle(node: &Node) -> Bundle {
+    let volumes = node.handler().kubelet_dir().join("pods/a-pod/volumes");
+    let mut bundle = Bundle::plain(node.dir());
+    for index in 0..MOUNTS {
+        let kind = ["configmap", "projected", "empty-dir"][index % 3];
+        let source = volumes.join(format!("kubernetes.io~{kind}/volume-{index}/data"));
+        assert_eq!(
+            source.components().count() - 1,
+            DEPTH,
+            "{}",
+            source.display()
+        );
+        fs::create_dir_all(&source).expect("a mount's source");
+        bundle = bundle.bind(&source, &format!("/mnt/volume-{index}"), &[]);
+    }
+    let mut length = bundle.spec().to_string().len();
+    let environment = bundle.spec_mut()["process"]["env"].as_array_mut();
+    let environment = environment.expect("an array");
+    for service in 0.. {
+        if length >= SIZE {
+            break;
+        }
+        let host = service % 256;
+        let variable = format!("SERVICE_{service}_PORT_8080_TCP=tcp://10.96.0.{host}:8080");
+        // With its quotes and a comma.
+        length += variable.len() + 3;
+        environment.push(variable.into());
+    }
+    bundle
+}
+
+/// The command that creates a written bundle's container.
+pub(crate) fn create(program: &Path, bundle: &Bundle) -> Line {
+    let (root, pid_file) = (bundle.runtime_root(), bundle.path().join("init.pid"));
+    let arguments = [
+        "--root".as_ref(),
+        root.as_os_str(),
+        "create".as_ref(),
+        "--bundle".as_ref(),
+        bundle.path().as_os_str(),
+        "--pid-file".as_ref(),
+        pid_file.as_os_str(),
+        bundle.id().as_ref(),
+    ];
+    Line::new(program, arguments)
+}
