@@ -21,12 +21,16 @@ macro_rules! program {
     };
 }
 
+/// It mounts a device, and ends.
+pub(crate) const MOUNT: Program = program!("mount");
 /// A delegate that does nothing.
 pub(crate) const NOOP: Program = program!("noop");
 /// It becomes the delegate, and does nothing else.
 pub(crate) const PASSTHROUGH: Program = program!("passthrough");
 /// It prints how much memory a program had when it became another.
 pub(crate) const PEAK: Program = program!("peak");
+/// It writes a file anew.
+pub(crate) const REWRITE: Program = program!("rewrite");
 /// It starts programs and takes the time.
 pub(crate) const STARTER: Program = program!("starter");
 

@@ -3,6 +3,7 @@
 mod binary;
 mod create;
 mod lookup;
+mod matched;
 mod passthrough;
 mod stage;
 
@@ -23,6 +24,7 @@ pub(crate) struct Row {
 pub(crate) const ROWS: &[Row] = &[
     passthrough::ROW,
     create::ROW,
+    matched::ROW,
     lookup::ROW,
     binary::ROW,
     stage::ROW,
