@@ -8,6 +8,7 @@
 #[cfg(panic = "abort")]
 compile_error!("the benches have to be built with unwinding panics");
 
+mod callers;
 mod measure;
 mod options;
 mod programs;

@@ -21,6 +21,8 @@ macro_rules! program {
     };
 }
 
+/// It reads or writes a file and takes the time.
+pub(crate) const IO: Program = program!("io");
 /// It mounts a device, and ends.
 pub(crate) const MOUNT: Program = program!("mount");
 /// A delegate that does nothing.

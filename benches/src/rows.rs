@@ -1,7 +1,9 @@
 //! The rows of the table, a room each.
 
 mod binary;
+mod calls;
 mod create;
+mod io;
 mod lookup;
 mod matched;
 mod passthrough;
@@ -28,4 +30,6 @@ pub(crate) const ROWS: &[Row] = &[
     lookup::ROW,
     binary::ROW,
     stage::ROW,
+    calls::ROW,
+    io::ROW,
 ];

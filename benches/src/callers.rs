@@ -1,0 +1,69 @@
+//! Callers of a `crust.v1.Runtime`, each with a connection of its own.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crust_proto::v1::RuntimeStageVolumeRequest;
+use crust_proto::v1::runtime_client::RuntimeClient;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+/// So many of them, connected to one server.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    runtime: Runtime,
+    clients: Vec<RuntimeClient<Channel>>,
+}
+
+impl Callers {
+    /// Connects them.
+    pub(crate) fn connect(socket: &Path, count: usize) -> Self {
+        // One has nobody to wait for on another thread.
+        let mut builder = match count {
+            1 => Builder::new_current_thread(),
+            _ => Builder::new_multi_thread(),
+        };
+        let runtime = builder.enable_all().build().expect("a tokio runtime");
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+        let endpoint = endpoint.expect("a socket's path");
+        let connect = || runtime.block_on(endpoint.connect()).expect("a server");
+        let clients = (0..count).map(|_| RuntimeClient::new(connect())).collect();
+        Self { runtime, clients }
+    }
+
+    /// Has the first of them stage volumes, one after the other; the time of each call, in milliseconds.
+    pub(crate) fn one_by_one(&self, requests: &[RuntimeStageVolumeRequest]) -> Vec<f64> {
+        let mut client = self.clients[0].clone();
+        self.runtime.block_on(async {
+            let mut times = Vec::with_capacity(requests.len());
+            for request in requests {
+                let request = request.clone();
+                let start = Instant::now();
+                client.runtime_stage_volume(request).await.expect("staged");
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+            times
+        })
+    }
+
+    /// Has all of them stage volumes at once, each its share; the time until the last is staged, in seconds.
+    pub(crate) fn at_once(&self, requests: &[RuntimeStageVolumeRequest]) -> f64 {
+        let shares = requests.chunks(requests.len().div_ceil(self.clients.len()));
+        let start = Instant::now();
+        self.runtime.block_on(async {
+            let mut calls = JoinSet::new();
+            for (client, share) in self.clients.iter().zip(shares) {
+                calls.spawn(stage_all(client.clone(), share.to_vec()));
+            }
+            calls.join_all().await;
+        });
+        start.elapsed().as_secs_f64()
+    }
+}
+
+async fn stage_all(mut client: RuntimeClient<Channel>, requests: Vec<RuntimeStageVolumeRequest>) {
+    for request in requests {
+        client.runtime_stage_volume(request).await.expect("staged");
+    }
+}

@@ -1,0 +1,172 @@
+//! `RuntimeStageVolume`: what a driver waits for that stages by crust_ops, how many drivers it can do it for, and
+//! how much memory it has then.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crust_proto::v1::RuntimeStageVolumeRequest;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{LoopDevice, Node, Ops, binary, ops, process, wait_until};
+
+use super::Row;
+use crate::callers::Callers;
+use crate::measure::{Measure, Reach, Unit};
+use crate::options::Effort;
+use crate::scene;
+use crate::statistics::{median, ratios};
+
+pub(super) const ROW: Row = Row {
+    name: "calls",
+    about: "RuntimeStageVolume of crust_ops, against a tonic server that does nothing",
+    run,
+};
+
+const ROUNDS: usize = 20;
+/// Of a round, for each server in turns.
+const BLOCKS: usize = 10;
+/// Volumes that one client stages in a block.
+const VOLUMES: usize = 50;
+const CLIENTS: usize = 32;
+
+fn run(effort: &Effort) -> Vec<Measure> {
+    let node = scene::node("");
+    let device = node.ext4();
+    let ops = Ops::start(&node);
+    let noop = Noop::start(&node.dir().join("noop.sock"));
+    let volumes = Volumes::of(&node, &device);
+    let rounds = effort.rounds(ROUNDS);
+    let mut measures = one(rounds, &volumes, [&noop.socket, ops.socket()]);
+    measures.extend(many(rounds, &volumes, [&noop.socket, ops.socket()]));
+    measures.extend(memory(effort.calls, &volumes, &ops));
+    measures
+}
+
+/// One client, which waits for each answer.
+fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
+    let callers = sockets.map(|socket| Callers::connect(socket, 1));
+    let requests = &volumes.requests[..VOLUMES];
+    let [noop, ops] = turns(rounds, &callers, |callers| {
+        let mut times = Vec::new();
+        for _ in 0..BLOCKS {
+            times.extend(callers.one_by_one(requests));
+            volumes.take_away();
+        }
+        median(&times)
+    });
+    let ratio = ratios(&ops, &noop);
+    vec![
+        Measure::told("p50, a server that does nothing", Unit::Time, noop),
+        Measure::told("p50, crust_ops", Unit::Time, ops),
+        Measure::to_reach(
+            "crust_ops over that",
+            Unit::Ratio,
+            ratio,
+            Reach::AtMost(1.5),
+        ),
+    ]
+}
+
+/// Many at once.
+fn many(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
+    let callers = sockets.map(|socket| Callers::connect(socket, CLIENTS));
+    let [noop, ops] = turns(rounds, &callers, |callers| {
+        let took = callers.at_once(&volumes.requests);
+        volumes.take_away();
+        volumes.requests.len() as f64 / took
+    });
+    vec![
+        Measure::told("32 clients, a server that does nothing", Unit::Rate, noop),
+        Measure::to_reach(
+            "32 clients, crust_ops",
+            Unit::Rate,
+            ops,
+            Reach::AtLeast(20_000.0),
+        ),
+    ]
+}
+
+/// After many calls of many clients.
+fn memory(calls: usize, volumes: &Volumes, ops: &Ops) -> Vec<Measure> {
+    let callers = Callers::connect(ops.socket(), CLIENTS);
+    let mut done = 0;
+    while done < calls {
+        let _ = callers.at_once(&volumes.requests);
+        done += volumes.requests.len();
+        volumes.take_away();
+    }
+    let kibibytes = |name| {
+        let value = process::status(ops.pid(), name);
+        let number = value
+            .strip_suffix(" kB")
+            .and_then(|it| it.parse::<f64>().ok());
+        vec![number.expect("kilobytes") * 1024.0 / 1e6]
+    };
+    let after = format!("RSS after {done} calls");
+    vec![
+        Measure::to_reach(after, Unit::Size, kibibytes("VmRSS"), Reach::AtMost(6.0)),
+        Measure::told("its peak", Unit::Size, kibibytes("VmHWM")),
+    ]
+}
+
+/// Of each round, one number of each server.
+fn turns(rounds: usize, callers: &[Callers; 2], round: impl Fn(&Callers) -> f64) -> [Vec<f64>; 2] {
+    let mut all = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (numbers, callers) in all.iter_mut().zip(callers) {
+            numbers.push(round(callers));
+        }
+    }
+    all
+}
+
+/// Volumes of a node, none of which is staged.
+struct Volumes {
+    requests: Vec<RuntimeStageVolumeRequest>,
+    entries: Vec<PathBuf>,
+}
+
+impl Volumes {
+    fn of(node: &Node, device: &LoopDevice) -> Self {
+        let targets = (0..CLIENTS * VOLUMES).map(|it| node.target("a-pod", &format!("pv-{it}")));
+        let targets: Vec<PathBuf> = targets.collect();
+        let request = |target: &PathBuf| ops::stage_request(target, device);
+        Self {
+            requests: targets.iter().map(request).collect(),
+            entries: targets.iter().map(|target| node.entry(target)).collect(),
+        }
+    }
+
+    /// Whatever of them is staged isn't any more.
+    fn take_away(&self) {
+        for entry in self.entries.iter().filter(|entry| entry.exists()) {
+            fs::remove_dir_all(entry).expect("a staged volume");
+        }
+    }
+}
+
+/// The server that does nothing. It ends with this.
+struct Noop {
+    socket: PathBuf,
+    process: Child,
+}
+
+impl Noop {
+    fn start(socket: &Path) -> Self {
+        let mut command = Command::new(binary("noop-server"));
+        let process = command.arg(socket).stdin(Stdio::null()).spawn();
+        let noop = Self {
+            socket: socket.to_owned(),
+            process: process.expect("noop-server"),
+        };
+        wait_until("noop-server to listen", PATIENCE, || socket.exists());
+        noop
+    }
+}
+
+impl Drop for Noop {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,124 @@
+//! Reads and writes through a container's mount of a volume, against the same file through a bind of a mount on the
+//! host, which is what kubelet gives without runcrust, and through bindfs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, wait_until};
+
+use super::Row;
+use crate::measure::{Measure, Reach, Unit};
+use crate::options::Effort;
+use crate::programs::IO;
+use crate::statistics::ratios;
+
+pub(super) const ROW: Row = Row {
+    name: "io",
+    about: "reads and writes of a file through a container's mount, a bind of the host's, and bindfs",
+    run,
+};
+
+const ROUNDS: usize = 30;
+/// Of the file, in MiB: it stays in the page cache, so that the way there is all that differs.
+const SIZE: u64 = 64;
+
+fn run(effort: &Effort) -> Vec<Measure> {
+    let node = Node::in_order(Delegate::Runc, "");
+    let io = IO.build(node.dir());
+    let device = LoopDevice::ext4(node.dir(), 4 * SIZE);
+    let target = node.stage("a-pod", "pv-1", &device, &[]);
+    let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+    let container = node.run(&bundle.write());
+    // The container's own mount, by its process.
+    let ours = PathBuf::from(format!("/proc/{}/root/data", container.pid()));
+    let host = OnHost::mount(&node, &device);
+    let file = File::create(host.bound.join("file")).expect("a file");
+    file.set_len(SIZE << 20).expect("its size");
+    drop(file);
+
+    let places = [&host.bound, &ours, &host.through_fuse];
+    let mut measures = Vec::new();
+    for what in ["read", "write"] {
+        for how in ["sequential", "random"] {
+            let [bound, ours, fuse] = turns(
+                effort.rounds(ROUNDS),
+                |at| took(&io, [what, how], at),
+                places,
+            );
+            // The shorter, the faster.
+            measures.push(Measure::to_reach(
+                format!("{how} {what}"),
+                Unit::Ratio,
+                ratios(&bound, &ours),
+                Reach::Between(0.98, 1.02),
+            ));
+            let case = format!("{how} {what} through bindfs");
+            measures.push(Measure::told(case, Unit::Ratio, ratios(&bound, &fuse)));
+        }
+    }
+    drop(host);
+    container.end();
+    let _ = node.unstage(&target).success();
+    measures
+}
+
+/// Of each place a number for each round.
+fn turns(rounds: usize, round: impl Fn(&Path) -> f64, places: [&PathBuf; 3]) -> [Vec<f64>; 3] {
+    // Whoever is the first finds nothing in the page cache.
+    for place in places {
+        let _ = round(place);
+    }
+    let mut all = [const { Vec::new() }; 3];
+    for _ in 0..rounds {
+        for (numbers, place) in all.iter_mut().zip(places) {
+            numbers.push(round(place));
+        }
+    }
+    all
+}
+
+fn took(io: &Path, what: [&str; 2], place: &Path) -> f64 {
+    let run = Run::of(Command::new(io).args(what).arg(place.join("file"))).success();
+    run.stdout.trim().parse().expect("nanoseconds")
+}
+
+/// The volume on the host, by the superblock that the container has: bound, and through bindfs. Both go with this.
+struct OnHost {
+    mounted: PathBuf,
+    bound: PathBuf,
+    through_fuse: PathBuf,
+    bindfs: Child,
+}
+
+impl OnHost {
+    fn mount(node: &Node, device: &LoopDevice) -> Self {
+        let at = |name: &str| node.dir().subdir(name);
+        let [mounted, bound, through_fuse] = ["mounted", "bound", "fuse"].map(at);
+        mounts::mount(device.path(), &mounted, "ext4");
+        mounts::bind(&mounted, &bound);
+        let mut bindfs = Command::new("bindfs");
+        bindfs.arg("-f").arg(&mounted).arg(&through_fuse);
+        let host = Self {
+            mounted,
+            bound,
+            through_fuse,
+            bindfs: bindfs.stdin(Stdio::null()).spawn().expect("bindfs"),
+        };
+        wait_until("bindfs to have mounted", PATIENCE, || {
+            fs::exists(host.through_fuse.join("lost+found")).expect("a mount")
+        });
+        host
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        mounts::take_off(&self.through_fuse);
+        // It ends by that, and has the other one until then.
+        let _ = self.bindfs.wait();
+        mounts::take_off(&self.bound);
+        mounts::take_off(&self.mounted);
+    }
+}
