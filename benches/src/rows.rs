@@ -7,6 +7,7 @@ mod io;
 mod lookup;
 mod matched;
 mod passthrough;
+mod pods;
 mod stage;
 
 use crate::measure::Measure;
@@ -32,4 +33,5 @@ pub(crate) const ROWS: &[Row] = &[
     stage::ROW,
     calls::ROW,
     io::ROW,
+    pods::ROW,
 ];

@@ -7,11 +7,7 @@ use std::process::Command;
 use runcrust_tests::{Run, TestDir};
 
 use crate::programs::{PEAK, STARTER};
-use crate::statistics::quantile;
-
-/// Of the starts of a round, the share that is taken to be undisturbed: whatever else the machine does only
-/// ever makes one longer.
-const UNDISTURBED: f64 = 0.1;
+use crate::statistics::{UNDISTURBED, quantile};
 
 /// A command line, without what is around it.
 #[derive(Debug, Clone)]

@@ -1,5 +1,9 @@
 //! Numbers of many numbers.
 
+/// Of the times in a round, the quantile that is taken to be undisturbed: whatever else the machine does only
+/// ever makes one longer.
+pub(crate) const UNDISTURBED: f64 = 0.1;
+
 /// The middle of what was measured, and how far half of it lies apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
