@@ -1,15 +1,20 @@
 //! fsGroup: a volume's files become a pod's group's, by kubelet's rules (its
 //! `pkg/volume/volume_linux.go`).
 
+mod batch;
 mod change;
+mod crew;
+mod directory;
 mod error;
+mod names;
 mod pace;
-mod stack;
+mod queue;
 mod touch;
 mod walk;
+mod worker;
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{Add, AddAssign, ControlFlow};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -17,8 +22,9 @@ use crust_state::{Deadline, FsGroupChangePolicy};
 
 pub use error::FsGroupError;
 
-use pace::Pace;
-use walk::Walk;
+use pace::{Looks, Pace};
+use touch::Touched;
+use walk::{Observe, Walk};
 
 /// How often the caller hears of a long walk (kubelet logs at this pace too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
@@ -78,6 +84,38 @@ pub struct Counts {
     pub other_mounts: u64,
 }
 
+impl Counts {
+    fn add(&mut self, touched: Touched) {
+        self.entries += 1;
+        match touched {
+            Touched::Right => {}
+            Touched::Changed => self.changed += 1,
+            Touched::Immutable => self.immutable += 1,
+            Touched::ReadOnly => self.read_only += 1,
+        }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            changed: self.changed + other.changed,
+            immutable: self.immutable + other.immutable,
+            read_only: self.read_only + other.read_only,
+            other_mounts: self.other_mounts + other.other_mounts,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -116,7 +154,11 @@ pub fn apply(
 ) -> Result<Outcome, FsGroupError> {
     let start = Instant::now();
     let mut pace = Pace::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
+    let mut looks = Looks::default();
     let mut observe = |counts: &Counts| {
+        if !looks.is_due(counts.entries) {
+            return ControlFlow::Continue(());
+        }
         let elapsed = start.elapsed();
         let counts = *counts;
         if pace.is_due(elapsed, counts.entries) {
@@ -135,24 +177,25 @@ pub fn apply(
     }))
 }
 
-/// [`apply`] without clocks: `observe` is asked before each entry whether to go on. `None` when the
-/// policy leaves nothing to do.
+/// [`apply`] without clocks: `observe` is asked whether to go on before each entry that is the
+/// caller's own thread's, and now and then while it waits for others. `None` when the policy leaves
+/// nothing to do.
 fn run(
     root: BorrowedFd<'_>,
     group: u32,
     policy: FsGroupChangePolicy,
-    observe: &mut dyn FnMut(&Counts) -> ControlFlow<()>,
+    observe: Observe<'_>,
 ) -> Result<Option<Counts>, FsGroupError> {
     // chown(2) takes it for "leave the group alone".
     if group == u32::MAX {
         return Err(FsGroupError::NotAGroup { group });
     }
-    let walk = Walk::new(root, group, observe)?;
+    let walk = Walk::new(root, group)?;
     let standing = walk.root_standing()?;
     if policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group) {
         return Ok(None);
     }
-    walk.run().map(Some)
+    walk.run(observe).map(Some)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod asking;
 pub mod entry;
 mod exec;
 pub(crate) mod growth;
+pub(crate) mod handles;
 pub(crate) mod loops;
 
 use std::ffi::{c_int, c_void};

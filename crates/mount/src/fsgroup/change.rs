@@ -8,6 +8,8 @@ const FILE_BITS: u32 = 0o660;
 const DIRECTORY_BITS: u32 = 0o2770;
 /// What chmod(2) can set.
 const PERMISSIONS: u32 = 0o7777;
+/// setuid and setgid, which a chown takes away (chown(2)).
+const SET_IDS: u32 = 0o6000;
 
 /// How an entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,18 +29,22 @@ impl Standing {
             group,
         }
     }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == FileType::Directory
+    }
 }
 
 /// What to do to an entry; at least one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) chown: bool,
-    /// The new mode, to be set after the chown.
+    /// The mode to be set after the chown.
     pub(super) chmod: Option<u32>,
 }
 
-/// `None`: it is right already. A chown is always followed by a chmod, since it takes setuid and
-/// setgid away (chown(2)), but never for a symbolic link, which has no mode of its own.
+/// `None`: it is right already. A chmod comes for what is to be added to the mode, and for what the
+/// chown takes away; never for a symbolic link, which has no mode of its own.
 pub(super) fn needed(standing: &Standing, group: u32) -> Option<Change> {
     let chown = standing.group != group;
     let bits = match standing.kind {
@@ -47,15 +53,14 @@ pub(super) fn needed(standing: &Standing, group: u32) -> Option<Change> {
         _ => FILE_BITS,
     };
     let mode = standing.mode | bits;
-    (chown || mode != standing.mode).then_some(Change {
-        chown,
-        chmod: Some(mode),
-    })
+    let lost = chown && mode & SET_IDS != 0;
+    let chmod = (lost || mode != standing.mode).then_some(mode);
+    (chown || chmod.is_some()).then_some(Change { chown, chmod })
 }
 
 /// kubelet's `requiresPermissionChange`, the other way round.
 pub(super) fn root_matches(standing: &Standing, group: u32) -> bool {
-    standing.kind == FileType::Directory
+    standing.is_directory()
         && standing.group == group
         && standing.mode & DIRECTORY_BITS == DIRECTORY_BITS
 }
@@ -82,7 +87,10 @@ mod tests {
             (RegularFile, 0o600, GROUP, Some(change(false, Some(0o660)))),
             (RegularFile, 0o660, GROUP, None),
             (RegularFile, 0o777, GROUP, None),
-            (RegularFile, 0o660, 0, Some(change(true, Some(0o660)))),
+            (RegularFile, 0o660, 0, Some(change(true, None))),
+            (RegularFile, 0o1777, 0, Some(change(true, None))),
+            (RegularFile, 0o2660, 0, Some(change(true, Some(0o2660)))),
+            (RegularFile, 0o4770, 0, Some(change(true, Some(0o4770)))),
             (RegularFile, 0o4755, 0, Some(change(true, Some(0o4775)))),
             (RegularFile, 0o6755, 0, Some(change(true, Some(0o6775)))),
             (RegularFile, 0o4775, GROUP, None),
@@ -90,6 +98,7 @@ mod tests {
             (Directory, 0o755, 0, Some(change(true, Some(0o2775)))),
             (Directory, 0o770, GROUP, Some(change(false, Some(0o2770)))),
             (Directory, 0o2770, GROUP, None),
+            (Directory, 0o2770, 0, Some(change(true, Some(0o2770)))),
             (Directory, 0o3777, GROUP, None),
             (Directory, 0o1777, 0, Some(change(true, Some(0o3777)))),
             (Symlink, 0o777, 0, Some(change(true, None))),
@@ -117,7 +126,7 @@ mod tests {
         for kind in [FileType::RegularFile, FileType::Directory] {
             for mode in [0, 0o600, 0o4711, 0o1777, 0o7777] {
                 let change = needed(&standing(kind, mode, 0), GROUP).expect("another group");
-                let after = standing(kind, change.chmod.expect("a mode"), GROUP);
+                let after = standing(kind, change.chmod.unwrap_or(mode), GROUP);
                 assert_eq!(needed(&after, GROUP), None);
             }
         }

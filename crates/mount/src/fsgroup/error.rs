@@ -30,9 +30,9 @@ pub enum FsGroupError {
         /// Why.
         errno: Errno,
     },
-    /// Coming back from a deep directory, its parent was another one.
+    /// Coming back from deep below, a directory was another one by its names, or none.
     #[error(
-        "fsGroup: {}: was moved to another directory during the walk; \
+        "fsGroup: {}: was moved or removed during the walk; \
          hint: another pod is at work in this volume; the next try goes on",
         Shown(path)
     )]
@@ -77,7 +77,7 @@ fn hint(errno: Errno) -> &'static str {
             "; hint: the file system is corrupt; run fsck"
         }
         Errno::IO => "; hint: see the kernel's log (dmesg) for the device's errors",
-        Errno::MFILE => "; hint: the walk needs about 70 descriptors (ulimit -n)",
+        Errno::MFILE => "; hint: the walk needs about 100 descriptors (ulimit -n)",
         _ => "",
     }
 }

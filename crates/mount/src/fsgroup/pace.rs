@@ -1,6 +1,27 @@
-//! When the next word is due. Pure: time comes in.
+//! When the clock is looked at, and when the next word is due. Pure: time comes in.
 
 use std::time::Duration;
+
+/// A look at the clock is a part of what a look at an entry is.
+const ENTRIES_A_LOOK: u64 = 16;
+
+/// Whether it is time to look at the clock: after so many entries, and where there are no more of
+/// them than at the last look, since each may have taken long.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    last: Option<u64>,
+}
+
+impl Looks {
+    pub(super) fn is_due(&mut self, entries: u64) -> bool {
+        let since = self.last.map(|last| entries.saturating_sub(last));
+        let due = since.is_none_or(|since| since == 0 || since >= ENTRIES_A_LOOK);
+        if due {
+            self.last = Some(entries);
+        }
+        due
+    }
+}
 
 /// One word at each multiple of so many entries, and one where there was none for an interval.
 #[derive(Debug)]
@@ -41,6 +62,24 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_is_looked_at_at_first_each_16_entries_and_where_nothing_goes_on() {
+        let mut looks = Looks::default();
+        for (entries, due) in [
+            (0, true),
+            (0, true),
+            (1, false),
+            (15, false),
+            (16, true),
+            (16, true),
+            (31, false),
+            (2000, true),
+            (2001, false),
+        ] {
+            assert_eq!(looks.is_due(entries), due, "after {entries} entries");
+        }
+    }
 
     #[test]
     fn a_word_is_due_once_an_interval() {

@@ -1,7 +1,6 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use super::*;
 
@@ -71,24 +70,33 @@ fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
     assert!(sentence.starts_with(start), "{sentence}");
 }
 
-/// Deeper than directories are kept open, so that the way back is by `..`: a directory that has been
-/// moved leads to another parent, which must not be taken for the one it left.
+/// Deeper than directories are kept open, so that the way back is by names: where a directory has been
+/// moved they lead to another one or to none, and neither is it.
 #[test]
 fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     const LEVELS: usize = 100;
+    // Some of them wait while the walk is below, in whatever order directories are entered.
+    const BESIDE: usize = 8;
     let outer = tempfile::tempdir().expect("a temporary directory");
-    // Well inside: a walk that took the wrong parent for the right one would end that much higher,
-    // and change what it finds there, as root.
+    // Well inside: a walk that took another directory for the right one could be anywhere, and
+    // change what it finds there, as root.
     let root = outer.path().join("a/b/c/volume");
-    let chain: PathBuf = std::iter::repeat_n("d", LEVELS).collect();
-    fs::create_dir_all(root.join(&chain)).expect("a deep directory");
+    let mut innermost = root.clone();
+    for _ in 0..LEVELS {
+        innermost.push("d");
+        fs::create_dir_all(&innermost).expect("a deep directory");
+        for n in 0..BESIDE {
+            fs::create_dir(innermost.with_file_name(n.to_string())).expect("one beside it");
+        }
+    }
+    innermost.push("file");
+    fs::write(&innermost, "").expect("a file");
     let (from, to) = (root.join("d/d/d"), root.join("d/moved"));
     let fd = File::open(&root).expect("the root opens");
     let policy = FsGroupChangePolicy::Always;
 
-    // The first entry of all is the innermost directory.
-    let moved = run(fd.as_fd(), GROUP, policy, &mut |counts| {
-        if counts.entries == 0 {
+    let moved = run(fd.as_fd(), GROUP, policy, &mut |_| {
+        if fs::metadata(&innermost).is_ok_and(|file| file.gid() == GROUP) {
             fs::rename(&from, &to).expect("it is moved");
         }
         ControlFlow::Continue(())
@@ -97,16 +105,12 @@ fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     let error = moved.expect_err("the way back is another");
     assert!(matches!(error, FsGroupError::Moved { .. }), "{error}");
     assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
-    let rest = run(
-        fd.as_fd(),
-        GROUP,
-        policy,
-        &mut |_| ControlFlow::Continue(()),
-    );
+    let go_on = &mut |_: &Counts| ControlFlow::Continue(());
+    let rest = run(fd.as_fd(), GROUP, policy, go_on);
     let rest = rest
         .expect("nothing moves any more")
         .expect("the policy is Always");
-    assert_eq!(rest.entries, LEVELS as u64 + 1);
+    assert_eq!(rest.entries as usize, LEVELS * (1 + BESIDE) + 2);
     assert_eq!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 

@@ -1,7 +1,7 @@
 //! The system calls of the walk, on descriptors.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crust_state::beneath;
 use rustix::fs::{
@@ -9,23 +9,31 @@ use rustix::fs::{
     StatxFlags, chmodat, chownat, fstatfs, openat, statx,
 };
 use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use super::change::{self, Change, Standing};
+use crate::sys::handles;
 
-/// `/proc/thread-self/fd`: the mode of what an `O_PATH` descriptor refers to is changed by way of
-/// its link in there (fchmodat2 with `AT_EMPTY_PATH` is only in Linux 6.6).
+/// How the mode of what an `O_PATH` descriptor refers to is changed.
 #[derive(Debug)]
-pub(super) struct Descriptors(OwnedFd);
+pub(super) enum Modes {
+    /// By fchmodat2(2), from Linux 6.6 on.
+    Direct,
+    /// By way of its link in here, the descriptors of this process.
+    Links(OwnedFd),
+}
 
 /// A call and why it failed.
 pub(super) type Failure = (&'static str, Errno);
+
+/// `st_dev`, its two numbers, and `st_ino`.
+pub(super) type Identity = (u32, u32, u64);
 
 /// What a look at an entry tells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) standing: Standing,
-    /// `st_dev` and `st_ino`.
-    pub(super) identity: (u32, u32, u64),
+    pub(super) identity: Identity,
     /// Which mount it is on.
     pub(super) mount: u64,
     /// chattr +i or +a.
@@ -46,9 +54,6 @@ const DOWN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// `..` is above, by definition.
-const UP: ResolveFlags = DOWN.difference(ResolveFlags::BENEATH);
-
 /// Without a trace in the directories' access times, as backups read.
 const LISTING: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -56,14 +61,9 @@ const LISTING: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOATIME);
 
-/// Opens a directory for listing: `name` below `directory`.
+/// Opens a directory for listing: `name` below `directory`, or a path of such names.
 pub(super) fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     beneath::open(directory, name, LISTING, DOWN)
-}
-
-/// Opens the directory that `directory` is in.
-pub(super) fn open_parent(directory: impl AsFd) -> Result<OwnedFd, Errno> {
-    beneath::open(directory, c"..", LISTING, UP)
 }
 
 /// A handle on an entry of any kind, which opens nothing: not a device, not a named pipe.
@@ -96,15 +96,24 @@ impl From<&Statx> for Look {
     }
 }
 
-impl Descriptors {
-    /// Checked to be a procfs: a path below something else would be a chmod of anything.
-    pub(super) fn open() -> Result<Self, Failure> {
+impl Modes {
+    pub(super) fn new() -> Result<Self, Failure> {
+        if handles::has_set_mode() {
+            Ok(Self::Direct)
+        } else {
+            Self::links()
+        }
+    }
+
+    /// Checked to be a procfs: a path below something else would be a chmod of anything. It is the
+    /// calling thread's, and good for all that share its descriptors as long as it lives.
+    fn links() -> Result<Self, Failure> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, c"/proc/thread-self/fd", flags, Mode::empty())
             .map_err(|errno| ("open /proc/thread-self/fd", errno))?;
         let stat = fstatfs(&directory).map_err(|errno| ("fstatfs /proc", errno))?;
         if stat.f_type == PROC_SUPER_MAGIC {
-            Ok(Self(directory))
+            Ok(Self::Links(directory))
         } else {
             Err(("open /proc/thread-self/fd: no procfs", Errno::NODEV))
         }
@@ -133,12 +142,22 @@ impl Descriptors {
             chownat(entry, c"", None, group, AtFlags::EMPTY_PATH)
                 .map_err(|errno| ("fchownat", errno))?;
         }
-        if let Some(mode) = change.chmod {
-            // Follows the magic link to just this inode, which isn't a symbolic link.
-            let link = entry.as_raw_fd().to_string();
-            let mode = Mode::from_raw_mode(mode);
-            chmodat(&self.0, link, mode, AtFlags::empty()).map_err(|errno| ("fchmodat", errno))?;
+        match change.chmod {
+            Some(mode) => self.set(entry, mode),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    fn set(&self, entry: BorrowedFd<'_>, mode: u32) -> Result<(), Failure> {
+        match self {
+            Self::Direct => handles::set_mode(entry, mode).map_err(|errno| ("fchmodat2", errno)),
+            Self::Links(directory) => {
+                // Follows the magic link to just this inode, which isn't a symbolic link.
+                let link = DecInt::from_fd(entry);
+                let mode = Mode::from_raw_mode(mode);
+                chmodat(directory, link, mode, AtFlags::empty())
+                    .map_err(|errno| ("fchmodat", errno))
+            }
+        }
     }
 }

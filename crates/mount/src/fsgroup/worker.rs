@@ -1,0 +1,298 @@
+//! One of those who walk: takes a directory, deals with what is in it, and leaves its subdirectories
+//! to whoever is free.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, Scope};
+
+use rustix::io::Errno;
+
+use super::batch::Batch;
+use super::change;
+use super::crew::{Halt, Turn};
+use super::directory::{Directory, Open};
+use super::names::Names;
+use super::queue::{Task, Waiting};
+use super::touch::{self, Failure, Look, Touched};
+use super::walk::{Observe, Walk, failed};
+use super::{Counts, FsGroupError};
+use crate::sys::handles;
+
+/// So often an entry may turn out to be something else than at the last look.
+const TRIES: usize = 16;
+
+pub(super) struct Worker<'scope, 'env> {
+    walk: &'env Walk,
+    scope: &'scope Scope<'scope, 'env>,
+    /// The caller's own worker has it, and no helper.
+    observe: Option<Observe<'env>>,
+    batch: Batch,
+    /// Those that the others haven't been told of.
+    counts: Counts,
+    /// What all had told of before that.
+    told: Counts,
+    /// The last entry wasn't right. Then the next one isn't either, as a rule, and is held before it
+    /// is looked at.
+    changing: bool,
+}
+
+/// What an entry that isn't a directory, or not seen as one, turned out to be.
+enum Entry {
+    Done,
+    Directory,
+}
+
+impl<'scope, 'env> Worker<'scope, 'env> {
+    pub(super) fn new(
+        walk: &'env Walk,
+        scope: &'scope Scope<'scope, 'env>,
+        observe: Option<Observe<'env>>,
+    ) -> Self {
+        Self {
+            walk,
+            scope,
+            observe,
+            batch: Batch::new(),
+            counts: Counts::default(),
+            told: Counts::default(),
+            changing: false,
+        }
+    }
+
+    /// Until nobody has anything to do any more, or the walk is halted.
+    pub(super) fn work(mut self) {
+        if let Err(why) = self.tasks() {
+            self.walk.crew.halt(why, self.counts);
+        }
+    }
+
+    fn tasks(&mut self) -> Result<(), Halt> {
+        let crew = &self.walk.crew;
+        let mut had_task = false;
+        loop {
+            let turn = crew.next(had_task, &mut self.counts, self.observe.is_none());
+            if self.observe.is_some() {
+                self.told = crew.counts();
+            }
+            had_task = matches!(turn, Turn::Task(_));
+            match turn {
+                Turn::Task(task) => {
+                    self.get_help(0);
+                    self.task(task)?;
+                }
+                Turn::Wait => self.go_on()?,
+                Turn::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Starts a helper where there is work that nobody does.
+    fn get_help(&self, entries: usize) {
+        let (walk, scope) = (self.walk, self.scope);
+        if !walk.crew.hires(entries as u64) {
+            return;
+        }
+        let helper = move || {
+            // Or the caller couldn't enter a sandbox when all is done.
+            if handles::unshare_place().is_ok() {
+                Worker::new(walk, scope, None).work();
+            }
+        };
+        let name = "fsgroup".to_owned();
+        if Builder::new()
+            .name(name)
+            .spawn_scoped(scope, helper)
+            .is_err()
+        {
+            walk.crew.hires_no_more();
+        }
+    }
+
+    fn task(&mut self, task: Task) -> Result<(), Halt> {
+        match task {
+            Task::List(directory) => self.list(directory),
+            Task::Descend(parent, name) => self.descend(&parent, name),
+            Task::OpenAgain(waiting) => Ok(self.open_again(waiting)?),
+        }
+    }
+
+    /// It must be the one that was left: in another one the walk would change what it shouldn't.
+    fn open_again(&self, waiting: Waiting) -> Result<(), FsGroupError> {
+        let directory = Arc::clone(&waiting.directory);
+        let moved = || FsGroupError::Moved {
+            path: directory.path(None),
+        };
+        let opened = match directory.open_again(&self.walk.root.descriptor) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Err(moved()),
+            opened => opened.map_err(|errno| failed(&directory, None, ("openat2", errno)))?,
+        };
+        let look = touch::look(&opened, c"");
+        let look = look.map_err(|errno| failed(&directory, None, ("statx", errno)))?;
+        if look.identity != directory.identity || !self.walk.is_of_this_mount(&look) {
+            return Err(moved());
+        }
+        self.walk.crew.push(waiting.opened(opened));
+        Ok(())
+    }
+
+    /// Enters `name` in `parent`, if it still is a directory.
+    fn descend(&mut self, parent: &Open, name: CString) -> Result<(), Halt> {
+        for _ in 0..TRIES {
+            match touch::open_directory(&parent.descriptor, &name) {
+                Ok(directory) => return self.enter(parent, name, directory),
+                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::XDEV) => {
+                    self.counts.other_mounts += 1;
+                    return Ok(());
+                }
+                // Not a directory any more (a symbolic link is ELOOP).
+                Err(Errno::NOTDIR | Errno::LOOP) => match self.entry(parent, &name)? {
+                    Entry::Done => return Ok(()),
+                    Entry::Directory => {}
+                },
+                Err(errno) => return Err(on(parent, &name, ("openat2", errno))),
+            }
+        }
+        let path = parent.directory.path(Some(&name));
+        Err(FsGroupError::Restless { path }.into())
+    }
+
+    fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
+        let look = touch::look(&entered, c"");
+        let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
+        self.list(Open {
+            directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
+            descriptor: Arc::new(entered),
+        })
+    }
+
+    /// Goes through a directory from where its listing stands, to its end; a large one is left to
+    /// whoever is free after each part.
+    fn list(&mut self, open: Open) -> Result<(), Halt> {
+        let mut batch = std::mem::take(&mut self.batch);
+        let result = self.list_into(open, &mut batch);
+        self.batch = batch;
+        result
+    }
+
+    fn list_into(&mut self, open: Open, batch: &mut Batch) -> Result<(), Halt> {
+        loop {
+            let read = batch.read(open.descriptor.as_fd());
+            let failure = |errno| failed(&open.directory, None, ("getdents64", errno));
+            if !read.map_err(failure)? {
+                return self.finish(&open);
+            }
+            let large = batch.is_large();
+            if large {
+                self.walk.crew.push_listing(open.clone());
+                self.get_help(batch.len());
+            }
+            self.part(&open, batch)?;
+            if large {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Directories wait for whoever is free, all else is dealt with.
+    fn part(&mut self, open: &Open, batch: &Batch) -> Result<(), Halt> {
+        self.leave(open, Names::first_to_last(batch.directories()));
+        let mut directories = Vec::new();
+        for name in batch.others() {
+            if matches!(self.entry(open, name)?, Entry::Directory) {
+                directories.push(name);
+            }
+        }
+        self.leave(open, Names::first_to_last(directories.into_iter()));
+        Ok(())
+    }
+
+    fn leave(&self, parent: &Open, directories: Names) {
+        if let Some(waiting) = Waiting::new(parent, directories) {
+            self.walk.crew.push(waiting);
+        }
+    }
+
+    /// Deals with `name` in a directory, unless it is a directory.
+    fn entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
+        self.go_on()?;
+        if !self.changing {
+            let looked = match touch::look(&parent.descriptor, name) {
+                Err(Errno::NOENT) => return Ok(Entry::Done),
+                looked => looked.map_err(|errno| on(parent, name, ("statx", errno)))?,
+            };
+            if let Some(entry) = self.settled(&looked) {
+                return Ok(entry);
+            }
+        }
+        self.change_entry(parent, name)
+    }
+
+    /// What a look alone settles: an entry of another mount, a directory, and what is right.
+    fn settled(&mut self, look: &Look) -> Option<Entry> {
+        if !self.walk.is_of_this_mount(look) {
+            self.counts.other_mounts += 1;
+            return Some(Entry::Done);
+        }
+        if look.standing.is_directory() {
+            return Some(Entry::Directory);
+        }
+        self.changing = change::needed(&look.standing, self.walk.group).is_some();
+        if self.changing {
+            return None;
+        }
+        self.counts.add(Touched::Right);
+        Some(Entry::Done)
+    }
+
+    fn change_entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
+        let handle = match touch::open_handle(&parent.descriptor, name) {
+            Err(Errno::NOENT) => return Ok(Entry::Done),
+            Err(Errno::XDEV) => {
+                self.counts.other_mounts += 1;
+                return Ok(Entry::Done);
+            }
+            opened => opened.map_err(|errno| on(parent, name, ("openat2", errno)))?,
+        };
+        // Of what is held, whatever the name meant before or means by now.
+        let look = touch::look(&handle, c"");
+        let look = look.map_err(|errno| on(parent, name, ("statx", errno)))?;
+        if let Some(entry) = self.settled(&look) {
+            return Ok(entry);
+        }
+        let directory = &parent.directory;
+        let touched = self
+            .walk
+            .touch(handle.as_fd(), &look, directory, Some(name));
+        self.counts.add(touched?);
+        Ok(Entry::Done)
+    }
+
+    /// A directory's own turn, except for the root's: that comes when all else is done.
+    fn finish(&mut self, open: &Open) -> Result<(), Halt> {
+        if open.directory.is_root() {
+            return Ok(());
+        }
+        self.go_on()?;
+        let look = touch::look(&open.descriptor, c"");
+        let look = look.map_err(|errno| failed(&open.directory, None, ("statx", errno)))?;
+        let (entry, directory) = (open.descriptor.as_fd(), &open.directory);
+        self.counts
+            .add(self.walk.touch(entry, &look, directory, None)?);
+        Ok(())
+    }
+
+    fn go_on(&mut self) -> Result<(), Halt> {
+        let stop = self.walk.crew.is_halted()
+            || match &mut self.observe {
+                Some(observe) => observe(&(self.told + self.counts)).is_break(),
+                None => false,
+            };
+        if stop { Err(Halt::Stopped) } else { Ok(()) }
+    }
+}
+
+fn on(parent: &Open, name: &CStr, failure: Failure) -> Halt {
+    failed(&parent.directory, Some(name), failure).into()
+}
