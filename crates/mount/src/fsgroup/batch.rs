@@ -1,4 +1,4 @@
-//! A part of a directory: as many names as one getdents64(2) gives.
+//! Names of a directory's entries, in the order in which they are dealt with.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -7,19 +7,35 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-/// For getdents64(2), in bytes: about two thousand names.
-const LISTING: usize = 64 * 1024;
-/// From here on what is left of a directory is worth another worker.
-const LARGE: usize = LISTING / 2;
+use super::names::Names;
 
-/// Keeps its memory from one part to the next.
+/// What one getdents64(2) fills, in bytes: about two thousand names.
+const LISTING: usize = 64 * 1024;
+/// From so many bytes on a directory is worth more than one worker.
+const LARGE: usize = LISTING / 2;
+/// What is sorted as one, in bytes: about half a million names.
+const MOST: usize = 16 << 20;
+/// What a worker takes of it at once, in entries.
+const PART: usize = 512;
+
+/// What a directory is listed into, again and again.
+pub(super) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(LISTING))
+    }
+}
+
+/// A directory, or as much of it as is in memory at once.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    listing: Vec<u8>,
-    /// One name after the other, each with its NUL.
+    /// One after the other, each with its NUL.
     names: Vec<u8>,
-    /// By inode number.
-    entries: Vec<Entry>,
+    /// What the listing says is a directory.
+    directories: Vec<Entry>,
+    /// Everything else, the first one last.
+    others: Vec<Entry>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,22 +43,23 @@ struct Entry {
     inode: u64,
     /// Of its name.
     start: usize,
-    directory: bool,
 }
 
 impl Batch {
-    pub(super) fn new() -> Self {
-        Self {
-            listing: Vec::with_capacity(LISTING),
-            ..Self::default()
-        }
+    pub(super) fn clear(&mut self) {
+        self.names.clear();
+        self.directories.clear();
+        self.others.clear();
     }
 
-    /// Reads on where the last reader of `directory` ended; `false` at its end.
-    pub(super) fn read(&mut self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.names.clear();
-        self.entries.clear();
-        let buffer: &mut [MaybeUninit<u8>] = self.listing.spare_capacity_mut();
+    /// Reads on where the last reader of `directory` ended, as much as the buffer takes; `false` at
+    /// its end.
+    pub(super) fn read(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        buffer: &mut Buffer,
+    ) -> Result<bool, Errno> {
+        let buffer: &mut [MaybeUninit<u8>] = buffer.0.spare_capacity_mut();
         let mut listing = RawDir::new(directory, buffer);
         let mut any = false;
         while let Some(entry) = listing.next() {
@@ -57,106 +74,162 @@ impl Batch {
             if name != c"." && name != c".." {
                 let start = self.names.len();
                 self.names.extend_from_slice(name.to_bytes_with_nul());
-                self.entries.push(Entry {
-                    inode: entry.ino(),
-                    start,
-                    // Unknown, where a file system doesn't tell, isn't.
-                    directory: entry.file_type() == FileType::Directory,
-                });
+                // Unknown, where a file system doesn't tell, isn't one.
+                let entries = match entry.file_type() {
+                    FileType::Directory => &mut self.directories,
+                    _ => &mut self.others,
+                };
+                let inode = entry.ino();
+                entries.push(Entry { inode, start });
             }
             if listing.is_buffer_empty() {
                 break;
             }
         }
-        // Inodes lie on the disk by their numbers, and names in a directory by their hashes.
-        self.entries.sort_unstable_by_key(|entry| entry.inode);
         Ok(any)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    /// By inode numbers, as they lie on the disk, and in its journal: a directory's own order may be
+    /// that of its names' hashes.
+    pub(super) fn sort(&mut self) {
+        self.directories.sort_unstable_by_key(|entry| entry.inode);
+        self.others
+            .sort_unstable_by_key(|entry| std::cmp::Reverse(entry.inode));
     }
 
-    /// Whether the directory is likely to go on for long.
     pub(super) fn is_large(&self) -> bool {
-        // struct linux_dirent64 has 19 bytes before the name, and is padded to eight.
-        self.names.len() + 22 * self.entries.len() >= LARGE
+        self.size() >= LARGE
     }
 
-    /// What the listing says is a directory.
-    pub(super) fn directories(&self) -> impl DoubleEndedIterator<Item = &CStr> {
-        self.names_where(true)
+    pub(super) fn is_full(&self) -> bool {
+        self.size() >= MOST
     }
 
-    /// Everything else.
-    pub(super) fn others(&self) -> impl DoubleEndedIterator<Item = &CStr> {
-        self.names_where(false)
+    fn size(&self) -> usize {
+        self.names.len() + size_of::<Entry>() * self.len()
     }
 
-    fn names_where(&self, directory: bool) -> impl DoubleEndedIterator<Item = &CStr> {
-        let entries = self.entries.iter();
-        entries
-            .filter(move |entry| entry.directory == directory)
-            .filter_map(|entry| CStr::from_bytes_until_nul(&self.names[entry.start..]).ok())
+    pub(super) fn len(&self) -> usize {
+        self.directories.len() + self.others.len()
     }
+
+    pub(super) fn directories(&self) -> Names {
+        Names::first_to_last(self.directories.iter().map(|entry| self.name(*entry)))
+    }
+
+    pub(super) fn others(&self) -> impl Iterator<Item = &CStr> {
+        self.others.iter().rev().map(|entry| self.name(*entry))
+    }
+
+    /// Takes the first of what isn't a directory; `None` when all was taken.
+    pub(super) fn part(&mut self) -> Option<Self> {
+        let from = self.others.len().saturating_sub(PART);
+        let mut part = Self::default();
+        for entry in self.others.drain(from..) {
+            let name = name_at(&self.names, entry.start);
+            let start = part.names.len();
+            part.names.extend_from_slice(name.to_bytes_with_nul());
+            part.others.push(Entry { start, ..entry });
+        }
+        (!part.others.is_empty()).then_some(part)
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    fn name(&self, entry: Entry) -> &CStr {
+        name_at(&self.names, entry.start)
+    }
+}
+
+fn name_at(names: &[u8], start: usize) -> &CStr {
+    CStr::from_bytes_until_nul(&names[start..]).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::ffi::CString;
     use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
 
     use super::*;
 
-    #[test]
-    fn every_name_comes_once_and_those_of_a_part_by_their_inodes() {
+    fn inode(root: &Path, name: &CStr) -> u64 {
+        let path = root.join(name.to_str().expect("digits"));
+        fs::symlink_metadata(path).expect("it is there").ino()
+    }
+
+    /// Two thousand files and a thousand directories, with names so long that they take several
+    /// listings; and the batch that has them all.
+    fn listed() -> (tempfile::TempDir, Batch, usize) {
         let root = tempfile::tempdir().expect("a temporary directory");
-        let mut expected = BTreeSet::new();
         for n in 0..3000 {
-            // Long names, so that there are several parts.
-            let name = format!("{n:0>200}");
+            let path = root.path().join(format!("{n:0>200}"));
             if n % 3 == 0 {
-                fs::create_dir(root.path().join(&name)).expect("a directory");
+                fs::create_dir(path).expect("a directory");
             } else {
-                File::create(root.path().join(&name)).expect("a file");
+                File::create(path).expect("a file");
             }
-            expected.insert(name);
         }
         let directory = File::open(root.path()).expect("it opens");
-        let mut batch = Batch::new();
-        let (mut parts, mut large) = (0, 0);
-        while batch.read(directory.as_fd()).expect("it is read") {
-            parts += 1;
-            large += u32::from(batch.is_large());
-            let sorted = |names: Vec<&CStr>, is_directory: bool| {
-                let inodes = names.iter().map(|name| {
-                    let path = root.path().join(name.to_str().expect("digits"));
-                    let metadata = fs::symlink_metadata(path).expect("it is there");
-                    assert_eq!(metadata.is_dir(), is_directory);
-                    metadata.ino()
-                });
-                inodes.collect::<Vec<_>>().is_sorted()
-            };
-            assert!(sorted(batch.directories().collect(), true));
-            assert!(sorted(batch.others().collect(), false));
-            for name in batch.directories().chain(batch.others()) {
-                assert!(expected.remove(name.to_str().expect("digits")));
-            }
+        let (mut batch, mut buffer) = (Batch::default(), Buffer::new());
+        let mut reads = 0;
+        while batch
+            .read(directory.as_fd(), &mut buffer)
+            .expect("it is read")
+        {
+            reads += 1;
+            assert!(batch.is_large());
         }
-        assert!(expected.is_empty(), "{expected:?}");
-        assert!(parts > 3 && large >= parts - 1, "{large} of {parts}");
-        assert_eq!(batch.len(), 0);
+        batch.sort();
+        (root, batch, reads)
     }
 
     #[test]
-    fn an_empty_directory_is_a_part_without_names_and_then_the_end() {
+    fn every_name_comes_once_by_its_kind_and_inode() {
+        let (root, batch, reads) = listed();
+        assert!(reads > 3, "{reads}");
+        let (mut directories, mut names) = (batch.directories(), BTreeSet::new());
+        let mut inodes = Vec::new();
+        while let Some(name) = directories.pop() {
+            inodes.push(inode(root.path(), &name));
+            assert!(root.path().join(name.to_str().expect("digits")).is_dir());
+            names.insert(name);
+        }
+        assert!(inodes.len() == 1000 && inodes.is_sorted());
+        let inodes = batch.others().map(|name| inode(root.path(), name));
+        let inodes = inodes.collect::<Vec<_>>();
+        assert!(inodes.len() == 2000 && inodes.is_sorted());
+        names.extend(batch.others().map(CStr::to_owned));
+        assert_eq!((names.len(), batch.len()), (3000, 3000));
+    }
+
+    #[test]
+    fn the_parts_have_every_file_once_in_the_same_order() {
+        let (_root, mut batch, _) = listed();
+        let files = batch.others().map(CStr::to_owned).collect::<Vec<_>>();
+        let mut parts = Vec::new();
+        while let Some(part) = batch.part() {
+            assert!(part.len() <= PART && part.directories().is_empty());
+            parts.extend(part.others().map(CStr::to_owned));
+            assert_eq!(batch.is_taken(), parts.len() == files.len());
+        }
+        assert_eq!(parts, files);
+    }
+
+    #[test]
+    fn an_empty_directory_is_no_name_and_then_the_end() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let directory = File::open(root.path()).expect("it opens");
-        let mut batch = Batch::new();
-        assert!(batch.read(directory.as_fd()).expect("it is read"));
-        assert_eq!((batch.len(), batch.is_large()), (0, false));
-        assert!(!batch.read(directory.as_fd()).expect("it is read"));
+        let (mut batch, mut buffer) = (Batch::default(), Buffer::new());
+        let mut read = || batch.read(directory.as_fd(), &mut buffer);
+        assert_eq!(read(), Ok(true));
+        assert_eq!(read(), Ok(false));
+        assert!(!batch.is_large() && batch.is_taken() && batch.part().is_none());
+        assert_eq!(batch.directories().pop(), None::<CString>);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::batch::Batch;
 use super::directory::Open;
 use super::queue::{Queue, Task, Waiting};
 use super::{Counts, FsGroupError};
@@ -14,7 +15,7 @@ use super::{Counts, FsGroupError};
 const WORTH_HELP: u64 = 256;
 /// A worker waits for the disk most of the time where nothing is in memory.
 const PER_PROCESSOR: usize = 4;
-/// Each holds up to three descriptors and the memory of a [`super::batch::Batch`].
+/// Each holds up to three descriptors, and the names of one small directory.
 const MOST: usize = 16;
 /// How often who waits for the others has a look at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -103,7 +104,7 @@ impl Crew {
             }
             if let Some(task) = shared.queue.take() {
                 shared.busy += 1;
-                if shared.idle > 0 && !shared.queue.is_empty() {
+                if shared.idle > 0 && shared.queue.has_task() {
                     self.changed.notify_one();
                 }
                 return Turn::Task(task);
@@ -143,6 +144,12 @@ impl Crew {
         self.announce(&shared);
     }
 
+    pub(super) fn push_run(&self, directory: Open, entries: Batch) {
+        let mut shared = self.lock();
+        shared.queue.push_run(directory, entries);
+        self.announce(&shared);
+    }
+
     fn announce(&self, shared: &Shared) {
         if shared.idle > 0 {
             self.changed.notify_one();
@@ -153,7 +160,7 @@ impl Crew {
     pub(super) fn hires(&self, entries: u64) -> bool {
         let mut shared = self.lock();
         let entries = shared.counts.entries + entries;
-        shared.idle == 0 && !shared.queue.is_empty() && shared.staff.hire(entries, most_helpers)
+        shared.idle == 0 && shared.queue.has_task() && shared.staff.hire(entries, most_helpers)
     }
 
     /// None could be started: as many as there are will have to do.

@@ -4,26 +4,38 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::batch::Batch;
 use super::directory::{Directory, Open};
 use super::names::Names;
 
 /// So many of the innermost directories whose subdirectories wait are kept open. Those above are
 /// found again by their names.
 const OPEN_DIRECTORIES: usize = 24;
-/// So many bytes of names may wait before listings do.
+/// So many bytes of names may wait before large directories do.
 const NAMES: usize = 4 << 20;
-/// But no more listings than these, which all stay open.
+/// But no more large directories than these, which all stay open.
 const LISTINGS: usize = 8;
 
 /// Depth first, so that little waits: of each directory on the way down the subdirectories that
 /// haven't had their turn.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
+    /// A large directory's entries, except for its subdirectories.
+    run: Option<Run>,
+    /// Whether the next run is being read. There is one run at a time, which bounds the memory.
+    reading: bool,
+    /// Large directories, as far as they haven't been read.
     listings: Vec<Open>,
     /// The innermost last.
     waiting: Vec<Waiting>,
     /// Those in `waiting`, in bytes.
     names: usize,
+}
+
+#[derive(Debug)]
+struct Run {
+    directory: Open,
+    entries: Batch,
 }
 
 /// Subdirectories that wait. There is at least one.
@@ -37,12 +49,22 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Going on with the listing of a directory.
-    List(Open),
+    /// A part of a large directory's entries.
+    Part(Open, Batch),
+    /// To be read on and put back by [`Queue::push_run`].
+    Read(Open),
     /// A subdirectory.
     Descend(Open, CString),
     /// To be put back with its directory open.
     OpenAgain(Waiting),
+}
+
+/// Where the next task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Run,
+    Listings,
+    Waiting,
 }
 
 impl Waiting {
@@ -76,16 +98,57 @@ impl Queue {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.listings.is_empty() && self.waiting.is_empty()
+    /// What was read of a large directory, after [`Task::Read`].
+    pub(super) fn push_run(&mut self, directory: Open, entries: Batch) {
+        self.reading = false;
+        if !entries.is_taken() {
+            self.run = Some(Run { directory, entries });
+        }
+    }
+
+    /// Whether [`Queue::take`] would find something.
+    pub(super) fn has_task(&self) -> bool {
+        self.next().is_some()
     }
 
     pub(super) fn take(&mut self) -> Option<Task> {
-        if self.lists_first()
-            && let Some(directory) = self.listings.pop()
-        {
-            return Some(Task::List(directory));
+        match self.next()? {
+            From::Run => self.take_part(),
+            From::Listings => {
+                let directory = self.listings.pop()?;
+                self.reading = true;
+                Some(Task::Read(directory))
+            }
+            From::Waiting => self.take_waiting(),
         }
+    }
+
+    /// A large directory is ended before others are begun, so that few stay open, until too many
+    /// names of subdirectories wait.
+    fn next(&self) -> Option<From> {
+        let full = self.listings.len() >= LISTINGS;
+        let listings = full || self.waiting.is_empty() || self.names < NAMES;
+        if self.run.is_some() {
+            Some(From::Run)
+        } else if listings && !self.reading && !self.listings.is_empty() {
+            Some(From::Listings)
+        } else if !full && !self.waiting.is_empty() {
+            Some(From::Waiting)
+        } else {
+            None
+        }
+    }
+
+    fn take_part(&mut self) -> Option<Task> {
+        let run = self.run.as_mut()?;
+        let task = Task::Part(run.directory.clone(), run.entries.part()?);
+        if run.entries.is_taken() {
+            self.run = None;
+        }
+        Some(task)
+    }
+
+    fn take_waiting(&mut self) -> Option<Task> {
         let mut waiting = self.waiting.pop()?;
         self.names -= waiting.names.size();
         let Some(descriptor) = waiting.descriptor.clone() else {
@@ -104,12 +167,6 @@ impl Queue {
         Some(Task::Descend(parent, name))
     }
 
-    /// A listing is ended before its subdirectories are entered, so that few stay open, until too
-    /// many names wait.
-    fn lists_first(&self) -> bool {
-        self.waiting.is_empty() || self.names < NAMES || self.listings.len() >= LISTINGS
-    }
-
     #[cfg(test)]
     fn open(&self) -> usize {
         let waiting = self.waiting.iter();
@@ -121,8 +178,10 @@ impl Queue {
 mod tests {
     use std::ffi::CStr;
     use std::fs::File;
+    use std::os::fd::AsFd;
 
     use super::*;
+    use crate::fsgroup::batch::Buffer;
 
     fn directory() -> Open {
         Open {
@@ -143,6 +202,11 @@ mod tests {
         }
     }
 
+    /// What [`Task::Read`] leads to in a directory that is at its end.
+    fn end_reading(queue: &mut Queue) {
+        queue.push_run(directory(), Batch::default());
+    }
+
     #[test]
     fn the_innermost_comes_first_and_of_one_directory_the_first_name() {
         let mut queue = Queue::default();
@@ -150,10 +214,10 @@ mod tests {
         assert_eq!(name(queue.take()).as_c_str(), c"a");
         queue.push(waiting(&[c"c", c"d"]));
         for expected in [c"c", c"d", c"b"] {
-            assert!(!queue.is_empty());
+            assert!(queue.has_task());
             assert_eq!(name(queue.take()).as_c_str(), expected);
         }
-        assert!(queue.take().is_none() && queue.is_empty());
+        assert!(queue.take().is_none() && !queue.has_task());
         assert_eq!(queue.names, 0);
     }
 
@@ -163,35 +227,75 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_goes_on_first_until_too_many_names_wait() {
+    fn a_large_directory_goes_on_first_until_too_many_names_wait() {
         let mut queue = Queue::default();
         queue.push(waiting(&[c"a"]));
         queue.push_listing(directory());
-        assert!(matches!(queue.take(), Some(Task::List(_))));
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        end_reading(&mut queue);
 
         let long = CString::new([b'x'; 255]).expect("a name");
-        let many = vec![long.as_c_str(); NAMES / 256];
+        let many = vec![long.as_c_str(); NAMES / 256 + 1];
         queue.push(waiting(&many));
         queue.push_listing(directory());
         assert_eq!(name(queue.take()), long);
         for _ in 1..LISTINGS {
             queue.push_listing(directory());
         }
-        queue.push(waiting(&[&long]));
         assert!(
-            matches!(queue.take(), Some(Task::List(_))),
+            matches!(queue.take(), Some(Task::Read(_))),
             "too many are open"
         );
         assert_eq!(name(queue.take()), long);
     }
 
     #[test]
-    fn without_anything_that_waits_listings_go_on() {
+    fn one_large_directory_is_read_at_a_time() {
         let mut queue = Queue::default();
         queue.push_listing(directory());
-        assert!(!queue.is_empty());
-        assert!(matches!(queue.take(), Some(Task::List(_))));
+        queue.push_listing(directory());
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert!(!queue.has_task() && queue.take().is_none());
+        queue.push(waiting(&[c"a"]));
+        assert_eq!(name(queue.take()).as_c_str(), c"a");
+        end_reading(&mut queue);
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        end_reading(&mut queue);
         assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn who_finds_too_many_large_directories_waits_for_the_one_who_reads() {
+        let mut queue = Queue::default();
+        for _ in 0..=LISTINGS {
+            queue.push_listing(directory());
+        }
+        queue.push(waiting(&[c"a"]));
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert!(!queue.has_task(), "it could be one more");
+        end_reading(&mut queue);
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert_eq!(name(queue.take()).as_c_str(), c"a");
+    }
+
+    #[test]
+    fn the_entries_of_a_large_directory_come_before_all_else() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        File::create(root.path().join("file")).expect("a file");
+        let (mut entries, mut buffer) = (Batch::default(), Buffer::new());
+        let listed = File::open(root.path()).expect("it opens");
+        entries
+            .read(listed.as_fd(), &mut buffer)
+            .expect("it is read");
+        let mut queue = Queue::default();
+        queue.push_listing(directory());
+        queue.push(waiting(&[c"a"]));
+        queue.push_run(directory(), entries);
+        let Some(Task::Part(_, part)) = queue.take() else {
+            panic!("there is one");
+        };
+        assert_eq!(part.others().collect::<Vec<_>>(), [c"file"]);
+        assert!(matches!(queue.take(), Some(Task::Read(_))));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::thread::{Builder, Scope};
 
 use rustix::io::Errno;
 
-use super::batch::Batch;
+use super::batch::{Batch, Buffer};
 use super::change;
 use super::crew::{Halt, Turn};
 use super::directory::{Directory, Open};
@@ -27,6 +27,7 @@ pub(super) struct Worker<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     /// The caller's own worker has it, and no helper.
     observe: Option<Observe<'env>>,
+    buffer: Buffer,
     batch: Batch,
     /// Those that the others haven't been told of.
     counts: Counts,
@@ -53,7 +54,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             walk,
             scope,
             observe,
-            batch: Batch::new(),
+            buffer: Buffer::new(),
+            batch: Batch::default(),
             counts: Counts::default(),
             told: Counts::default(),
             changing: false,
@@ -111,7 +113,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
 
     fn task(&mut self, task: Task) -> Result<(), Halt> {
         match task {
-            Task::List(directory) => self.list(directory),
+            Task::Part(directory, part) => self.part(&directory, &part),
+            Task::Read(directory) => self.read_run(directory),
             Task::Descend(parent, name) => self.descend(&parent, name),
             Task::OpenAgain(waiting) => Ok(self.open_again(waiting)?),
         }
@@ -161,43 +164,68 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
         let look = touch::look(&entered, c"");
         let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
-        self.list(Open {
+        self.list(&Open {
             directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
             descriptor: Arc::new(entered),
         })
     }
 
-    /// Goes through a directory from where its listing stands, to its end; a large one is left to
-    /// whoever is free after each part.
-    fn list(&mut self, open: Open) -> Result<(), Halt> {
+    /// Goes through a directory, or through the beginning of a large one: the rest is left to
+    /// whoever is free.
+    fn list(&mut self, open: &Open) -> Result<(), Halt> {
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.list_into(open, &mut batch);
         self.batch = batch;
         result
     }
 
-    fn list_into(&mut self, open: Open, batch: &mut Batch) -> Result<(), Halt> {
+    fn list_into(&mut self, open: &Open, batch: &mut Batch) -> Result<(), Halt> {
         loop {
-            let read = batch.read(open.descriptor.as_fd());
-            let failure = |errno| failed(&open.directory, None, ("getdents64", errno));
-            if !read.map_err(failure)? {
-                return self.finish(&open);
+            batch.clear();
+            if !self.read(open, batch)? {
+                return self.finish(open);
             }
+            batch.sort();
             let large = batch.is_large();
             if large {
                 self.walk.crew.push_listing(open.clone());
                 self.get_help(batch.len());
             }
-            self.part(&open, batch)?;
+            self.leave(open, batch.directories());
+            self.part(open, batch)?;
             if large {
                 return Ok(());
             }
         }
     }
 
-    /// Directories wait for whoever is free, all else is dealt with.
+    /// Reads on in a large directory, as much as may be in memory at once.
+    fn read_run(&mut self, open: Open) -> Result<(), Halt> {
+        let mut run = Batch::default();
+        let mut more = true;
+        while more && !run.is_full() {
+            self.go_on()?;
+            more = self.read(&open, &mut run)?;
+        }
+        run.sort();
+        self.leave(&open, run.directories());
+        if more {
+            self.walk.crew.push_listing(open.clone());
+        } else {
+            self.finish(&open)?;
+        }
+        self.walk.crew.push_run(open, run);
+        Ok(())
+    }
+
+    fn read(&mut self, open: &Open, batch: &mut Batch) -> Result<bool, FsGroupError> {
+        let read = batch.read(open.descriptor.as_fd(), &mut self.buffer);
+        read.map_err(|errno| failed(&open.directory, None, ("getdents64", errno)))
+    }
+
+    /// Everything but the directories.
     fn part(&mut self, open: &Open, batch: &Batch) -> Result<(), Halt> {
-        self.leave(open, Names::first_to_last(batch.directories()));
+        // Where the listing didn't tell.
         let mut directories = Vec::new();
         for name in batch.others() {
             if matches!(self.entry(open, name)?, Entry::Directory) {
