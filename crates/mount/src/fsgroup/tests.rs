@@ -60,6 +60,47 @@ fn a_walk_stopped_anywhere_leaves_the_root_and_a_second_one_does_the_rest() {
     }
 }
 
+/// Several threads are at it, and have all ended when it returns: what it says it changed is all that
+/// changes.
+#[test]
+fn a_large_walk_stopped_anywhere_tells_what_every_thread_did_and_leaves_the_root() {
+    const FILES: usize = 60;
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let mut entries = vec![];
+    for directory in 0..60 {
+        let directory = root.path().join(directory.to_string());
+        fs::create_dir(&directory).expect("a directory");
+        entries.push(directory);
+    }
+    for file in 0..60 * FILES {
+        let file = entries[file % 60].join(file.to_string());
+        fs::write(&file, "").expect("a file");
+        entries.push(file);
+    }
+    let changed = || {
+        let groups = entries.iter().map(fs::metadata);
+        let changed = groups.filter(|entry| entry.as_ref().is_ok_and(|it| it.gid() == GROUP));
+        changed.count() as u64
+    };
+    let mut before = 0;
+    for last in [300, 1000, 3000] {
+        let error = run_until(&root, FsGroupChangePolicy::Always, last).expect_err("stopped");
+        let FsGroupError::Stopped { counts, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(counts.entries >= last, "{counts:?}");
+        assert_eq!(counts.changed, changed() - before);
+        assert_ne!(root_group(&root), GROUP, "stopped after {last}");
+        before = changed();
+    }
+    let policy = FsGroupChangePolicy::OnRootMismatch;
+    let rest = run_until(&root, policy, u64::MAX).expect("not stopped");
+    let rest = rest.expect("the root doesn't match");
+    let all = entries.len() as u64 + 1;
+    assert_eq!((rest.entries, rest.changed), (all, all - before));
+    assert_eq!(root_group(&root), GROUP);
+}
+
 #[test]
 fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
     let root = tree();
@@ -74,9 +115,9 @@ fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
 /// moved they lead to another one or to none, and neither is it.
 #[test]
 fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
-    const LEVELS: usize = 100;
+    const LEVELS: u64 = 100;
     // Some of them wait while the walk is below, in whatever order directories are entered.
-    const BESIDE: usize = 8;
+    const BESIDE: u64 = 8;
     let outer = tempfile::tempdir().expect("a temporary directory");
     // Well inside: a walk that took another directory for the right one could be anywhere, and
     // change what it finds there, as root.
@@ -110,7 +151,7 @@ fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     let rest = rest
         .expect("nothing moves any more")
         .expect("the policy is Always");
-    assert_eq!(rest.entries as usize, LEVELS * (1 + BESIDE) + 2);
+    assert_eq!(rest.entries, LEVELS * (1 + BESIDE) + 2);
     assert_eq!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 

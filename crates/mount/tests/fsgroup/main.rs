@@ -5,6 +5,7 @@
 )]
 
 mod hostile;
+mod large;
 mod subvolumes;
 #[path = "../support/mod.rs"]
 mod support;
