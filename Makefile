@@ -139,7 +139,7 @@ soak: build ## Let N (2000) pods live and be killed, 8 at a time, and PODS (100)
 bench: build ## Measure what runcrust costs, as a table: docs/performance.md; ROWS=, ROUNDS=, CALLS=, PODS=
 	$(call debian,$(BENCH_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --quiet --locked --release --target $(TARGET) \
-		--package runcrust-noop-server
+		--package runcrust-noop-server --package runcrust-fsgroup-walk
 	cargo build --quiet --locked --profile measuring --package runcrust-benches
 	@RUNCRUST_BIN_DIR='$(BIN)' ROWS='$(ROWS)' ROUNDS='$(ROUNDS)' CALLS='$(CALLS)' PODS='$(PODS)' $(HOST) \
 		target/measuring/runcrust-benches

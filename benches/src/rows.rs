@@ -3,6 +3,7 @@
 mod binary;
 mod calls;
 mod create;
+mod fsgroup;
 mod io;
 mod lookup;
 mod matched;
@@ -30,6 +31,7 @@ pub(crate) const ROWS: &[Row] = &[
     matched::ROW,
     lookup::ROW,
     binary::ROW,
+    fsgroup::ROW,
     stage::ROW,
     calls::ROW,
     io::ROW,

@@ -1,0 +1,124 @@
+//! fsGroup over large volumes, against kubelet's way: a walk by path, with a chown and a chmod of each entry.
+
+mod trees;
+mod volume;
+mod walks;
+
+use runcrust_tests::TestDir;
+
+use self::volume::Volume;
+use self::walks::Walks;
+use super::Row;
+use crate::measure::{Measure, Reach, Unit};
+use crate::options::Effort;
+use crate::statistics::ratios;
+
+pub(super) const ROW: Row = Row {
+    name: "fsgroup",
+    about: "fsGroup over up to five million entries, against a walk by path as kubelet's",
+    run,
+};
+
+const ROUNDS: usize = 5;
+/// Entries, in directories of a hundred files.
+const SIZES: [(usize, &str); 2] = [(100_000, "100k"), (500_000, "500k")];
+const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
+
+/// Of a walk.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    name: &'static str,
+    starts: Starts,
+    cold: bool,
+    reach: Option<f64>,
+}
+
+/// How entries stand before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Starts {
+    /// As they were made: each gets the group and the mode.
+    Made,
+    /// As another group's: modes are right.
+    AnothersGroup,
+    /// As they should be.
+    Right,
+}
+
+const CASES: [Case; 5] = [
+    case("change, warm", Starts::Made, false, Some(3.5)),
+    case(
+        "change of the group alone, warm",
+        Starts::AnothersGroup,
+        false,
+        None,
+    ),
+    case("change, cold", Starts::Made, true, Some(4.0)),
+    case("no-op, cold", Starts::Right, true, Some(6.0)),
+    case("no-op, warm", Starts::Right, false, Some(15.0)),
+];
+
+/// Whatever the shape is, it is to be no slower.
+const SHAPED: [Case; 2] = [
+    case("change, warm", Starts::Made, false, Some(1.0)),
+    case("no-op, warm", Starts::Right, false, Some(1.0)),
+];
+
+const fn case(name: &'static str, starts: Starts, cold: bool, reach: Option<f64>) -> Case {
+    Case {
+        name,
+        starts,
+        cold,
+        reach,
+    }
+}
+
+fn run(effort: &Effort) -> Vec<Measure> {
+    let dir = TestDir::new();
+    let rounds = effort.rounds(ROUNDS);
+    let mut measures = Vec::new();
+    for fstype in FILESYSTEMS {
+        for (entries, size) in SIZES {
+            let volume = Volume::new(&dir, fstype);
+            trees::ordinary(volume.root(), entries);
+            let what = format!("{fstype}, {size}");
+            measures.extend(measured(volume, &what, &CASES, rounds));
+        }
+    }
+    for (shape, make) in trees::SHAPES {
+        let volume = Volume::new(&dir, "ext4");
+        make(volume.root());
+        measures.extend(measured(volume, shape, &SHAPED, rounds));
+    }
+    measures.push(memory(Volume::new(&dir, "xfs")));
+    measures
+}
+
+/// Of each case how many times as long kubelet's walk takes.
+fn measured(volume: Volume, what: &str, cases: &[Case], rounds: usize) -> Vec<Measure> {
+    let mut walks = Walks::of(volume);
+    let measures = cases.iter().map(|case| {
+        let (mut kubelets, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            kubelets.push(walks.kubelets(case));
+            ours.push(walks.ours(case).nanoseconds);
+        }
+        Measure {
+            reach: case.reach.map(Reach::AtLeast),
+            ..Measure::told(
+                format!("{what}: {}", case.name),
+                Unit::Ratio,
+                ratios(&kubelets, &ours),
+            )
+        }
+    });
+    measures.collect()
+}
+
+/// The walk's own, and libc's, and the program's.
+fn memory(volume: Volume) -> Measure {
+    trees::five_million(volume.root());
+    let case = case("change, warm", Starts::AnothersGroup, false, None);
+    let peak = Walks::of(volume).ours(&case).kilobytes * 1024.0 / 1e6;
+    let name = "peak memory at five million entries";
+    Measure::to_reach(name, Unit::Size, vec![peak], Reach::AtMost(32.0))
+}

@@ -1,0 +1,65 @@
+//! What is in a volume.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use runcrust_tests::tree::many;
+
+/// Files of a directory, where there is nothing odd about it.
+const FILES: usize = 100;
+
+/// So many files, a hundred in a directory.
+pub(super) fn ordinary(root: &Path, files: usize) {
+    many(root, files / FILES, FILES, FILES);
+}
+
+/// What a walk may be bad at.
+pub(super) const SHAPES: [(&str, fn(&Path)); 4] = [
+    ("one directory of 500k files", flat),
+    ("1,000 levels", deep),
+    ("100k hard links", hard_links),
+    ("100k symbolic links", symbolic_links),
+];
+
+fn flat(root: &Path) {
+    many(root, 1, 500_000, 500_000);
+}
+
+/// Of each level a few files, and directories beside the one that leads on.
+fn deep(root: &Path) {
+    let mut directory = root.to_owned();
+    for _ in 0..1000 {
+        directory.push("d");
+        fs::create_dir(&directory).expect("mkdir");
+        for name in ["1", "2", "3"] {
+            File::create(directory.join(name)).expect("a file");
+        }
+        for name in ["4", "5"] {
+            fs::create_dir(directory.join(name)).expect("mkdir");
+        }
+    }
+}
+
+fn hard_links(root: &Path) {
+    many(root, 100, 1000, 10);
+}
+
+fn symbolic_links(root: &Path) {
+    for directory in 0..100 {
+        let directory = root.join(directory.to_string());
+        fs::create_dir(&directory).expect("mkdir");
+        for name in 0..1000 {
+            symlink("to/nothing", directory.join(name.to_string())).expect("a link");
+        }
+    }
+}
+
+/// Most of them names of few files, which a walk knows nothing of: half in one directory, half in
+/// directories of their own size.
+pub(super) fn five_million(root: &Path) {
+    many(root, 1, 2_500_000, 100);
+    let small = root.join("small");
+    fs::create_dir(&small).expect("mkdir");
+    many(&small, 2_500_000 / FILES, FILES, 1);
+}
