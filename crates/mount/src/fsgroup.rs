@@ -156,7 +156,7 @@ pub fn apply(
     let mut pace = Pace::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
     let mut looks = Looks::default();
     let mut observe = |counts: &Counts| {
-        if !looks.is_due(counts.entries) {
+        if !looks.is_due(counts.entries) && !pace.has_come_to(counts.entries) {
             return ControlFlow::Continue(());
         }
         let elapsed = start.elapsed();

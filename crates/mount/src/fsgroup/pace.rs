@@ -42,10 +42,15 @@ impl Pace {
         }
     }
 
+    /// Whether a word is due by the number of entries alone.
+    pub(super) fn has_come_to(&self, entries: u64) -> bool {
+        entries >= self.next_entry
+    }
+
     /// Whether a word is due, `elapsed` after the start and after so many `entries`. After a long
     /// silence there is one word, not one for each interval missed.
     pub(super) fn is_due(&mut self, elapsed: Duration, entries: u64) -> bool {
-        let by_count = entries >= self.next_entry;
+        let by_count = self.has_come_to(entries);
         if by_count {
             // Round numbers, whatever was said in between.
             let times = entries / self.every_entries;

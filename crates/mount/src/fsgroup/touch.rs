@@ -36,6 +36,8 @@ pub(super) struct Look {
     pub(super) identity: Identity,
     /// Which mount it is on.
     pub(super) mount: u64,
+    /// It has another name, which somebody else may come by.
+    pub(super) linked: bool,
     /// chattr +i or +a.
     frozen: bool,
 }
@@ -77,6 +79,7 @@ pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
     let mask = StatxFlags::TYPE
         | StatxFlags::MODE
         | StatxFlags::GID
+        | StatxFlags::NLINK
         | StatxFlags::INO
         | StatxFlags::MNT_ID;
     let stat = rustix::io::retry_on_intr(|| statx(directory.as_fd(), name, flags, mask))?;
@@ -89,6 +92,7 @@ impl From<&Statx> for Look {
             standing: Standing::new(u32::from(stat.stx_mode), stat.stx_gid),
             identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
             mount: stat.stx_mnt_id,
+            linked: stat.stx_nlink > 1,
             frozen: stat
                 .stx_attributes
                 .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),

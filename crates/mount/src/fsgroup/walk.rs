@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::io::Errno;
@@ -20,6 +20,9 @@ use super::{Counts, FsGroupError};
 /// So many of the entries that can't be changed are named in the log.
 const NAMED: u64 = 10;
 
+/// So many files of several names can be changed at once.
+const LINKED: usize = 64;
+
 /// Asked before each entry of the caller's own whether to go on.
 pub(super) type Observe<'a> = &'a mut dyn FnMut(&Counts) -> ControlFlow<()>;
 
@@ -30,6 +33,8 @@ pub(super) struct Walk {
     /// The mount that is walked; others aren't entered.
     mount: u64,
     modes: Modes,
+    /// Of files of several names, by inode.
+    linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,
 }
@@ -54,6 +59,7 @@ impl Walk {
             crew: Crew::default(),
             mount: look.mount,
             modes,
+            linked: [const { Mutex::new(()) }; LINKED],
             named: AtomicU64::new(0),
         })
     }
@@ -110,6 +116,14 @@ impl Walk {
     fn is_in_a_subvolume(&self, look: &Look) -> bool {
         let (root, entry) = (self.root.directory.identity, look.identity);
         (root.0, root.1) != (entry.0, entry.1)
+    }
+
+    /// Until it is dropped nobody else changes the file, which has several names. Between another's
+    /// chown and its chmod the file is without its setuid bit, and a mode that is made of that stays.
+    pub(super) fn alone_with(&self, file: &Look) -> MutexGuard<'_, ()> {
+        let (.., inode) = file.identity;
+        let turn = self.linked[(inode % LINKED as u64) as usize].lock();
+        turn.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what `entry` refers to, where that is needed: `directory`, or `name` in it.

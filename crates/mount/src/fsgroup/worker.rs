@@ -284,15 +284,23 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             opened => opened.map_err(|errno| on(parent, name, ("openat2", errno)))?,
         };
         // Of what is held, whatever the name meant before or means by now.
-        let look = touch::look(&handle, c"");
-        let look = look.map_err(|errno| on(parent, name, ("statx", errno)))?;
-        if let Some(entry) = self.settled(&look) {
+        let look = || {
+            let look = touch::look(&handle, c"");
+            look.map_err(|errno| on(parent, name, ("statx", errno)))
+        };
+        let mut looked = look()?;
+        let _alone;
+        if looked.linked && !looked.standing.is_directory() {
+            _alone = self.walk.alone_with(&looked);
+            looked = look()?;
+        }
+        if let Some(entry) = self.settled(&looked) {
             return Ok(entry);
         }
         let directory = &parent.directory;
         let touched = self
             .walk
-            .touch(handle.as_fd(), &look, directory, Some(name));
+            .touch(handle.as_fd(), &looked, directory, Some(name));
         self.counts.add(touched?);
         Ok(Entry::Done)
     }
