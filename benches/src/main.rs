@@ -9,6 +9,7 @@
 compile_error!("the benches have to be built with unwinding panics");
 
 mod callers;
+mod machine;
 mod measure;
 mod options;
 mod programs;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
             return ExitCode::from(UNUSABLE);
         }
     };
+    let machine = machine::told();
     let mut failed = Vec::new();
     let mut lines = Vec::new();
     for row in &options.rows {
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
             Err(_) => failed.push(row.name),
         }
     }
-    print!("{}", table::text(&lines));
+    print!("{machine}\n{}", table::text(&lines));
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }

@@ -92,7 +92,7 @@ impl Starter {
     }
 
     /// Starts a command so many times; each time in milliseconds.
-    pub(crate) fn starts(&self, command: &Line, count: usize) -> Vec<f64> {
+    fn starts(&self, command: &Line, count: usize) -> Vec<f64> {
         let run = Run::of(
             surroundings(&self.starter)
                 .arg(count.to_string())

@@ -1,4 +1,4 @@
-//! `RuntimeStageVolume`: what a driver waits for that stages by crust_ops, how many drivers it can do it for, and
+//! `RuntimeStageVolume`: what a driver waits for that stages by `crust_ops`, how many drivers that can do it for, and
 //! how much memory it has then.
 
 use std::fs;

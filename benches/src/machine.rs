@@ -1,0 +1,21 @@
+//! Where the figures are from: beside others' they say nothing.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use runcrust_tests::{Delegate, Run};
+
+/// The machine in one line, with the load that it has before anything is measured.
+pub(crate) fn told() -> String {
+    let file = |path| fs::read_to_string(path).expect("/proc");
+    let runc = Run::of(Command::new(Delegate::Runc.program()).arg("--version")).success();
+    let load = file("/proc/loadavg");
+    format!(
+        "Linux {}, {} processors, load {}, {}\n",
+        file("/proc/sys/kernel/osrelease").trim(),
+        thread::available_parallelism().expect("processors"),
+        load.split(' ').next().unwrap_or_default(),
+        runc.stdout.lines().next().unwrap_or_default(),
+    )
+}
