@@ -11,11 +11,14 @@ pub(crate) fn told() -> String {
     let file = |path| fs::read_to_string(path).expect("/proc");
     let runc = Run::of(Command::new(Delegate::Runc.program()).arg("--version")).success();
     let load = file("/proc/loadavg");
+    let blocks = fs::read_dir("/sys/block").expect("/sys/block").flatten();
+    let names = blocks.filter_map(|block| block.file_name().into_string().ok());
     format!(
-        "Linux {}, {} processors, load {}, {}\n",
+        "Linux {}, {} processors, load {}, {} loop devices, {}\n",
         file("/proc/sys/kernel/osrelease").trim(),
         thread::available_parallelism().expect("processors"),
         load.split(' ').next().unwrap_or_default(),
+        names.filter(|name| name.starts_with("loop")).count(),
         runc.stdout.lines().next().unwrap_or_default(),
     )
 }

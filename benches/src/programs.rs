@@ -36,6 +36,9 @@ pub(crate) const REWRITE: Program = program!("rewrite");
 /// It starts programs and takes the time.
 pub(crate) const STARTER: Program = program!("starter");
 
+/// It takes idle loop devices off the machine.
+pub(crate) const UNLOOP: Program = program!("unloop");
+
 impl Program {
     /// Builds it, static; where it is.
     #[track_caller]

@@ -1,9 +1,10 @@
 //! What several rows measure on: a node, and a bundle of an ordinary size.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use runcrust_tests::{Bundle, Delegate, Node, mounts};
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, mounts, volume};
 
 use crate::starts::Line;
 
@@ -18,6 +19,21 @@ pub(crate) fn node(extra: &str) -> Node {
     let node = Node::in_order(Delegate::Runc, extra);
     mounts::tmpfs(&node.dir().subdir("bundles"));
     node
+}
+
+/// A device with an empty ext4 of 32 MiB, in memory: what a mount writes waits for no disk, which others may use.
+pub(crate) fn device(node: &Node) -> LoopDevice {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let disks = node.dir().join("disks");
+    if !disks.exists() {
+        mounts::tmpfs(&node.dir().subdir("disks"));
+    }
+    let image = disks.join(format!("{}.img", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let file = File::create_new(&image).expect("an image");
+    file.set_len(32 << 20).expect("an image's size");
+    let device = LoopDevice::on(&image);
+    volume::mkfs("ext4", device.path(), &[]);
+    device
 }
 
 /// A plain bundle, not written yet: its mounts' sources are such as kubelet makes, and its environment fills it

@@ -31,7 +31,7 @@ const CLIENTS: usize = 32;
 
 fn run(effort: &Effort) -> Vec<Measure> {
     let node = scene::node("");
-    let device = node.ext4();
+    let device = scene::device(&node);
     let ops = Ops::start(&node);
     let noop = Noop::start(&node.dir().join("noop.sock"));
     let volumes = Volumes::of(&node, &device);

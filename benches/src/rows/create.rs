@@ -55,7 +55,7 @@ fn before_noop(effort: &Effort) -> Vec<Measure> {
         differences(&ours, &bare)
     };
     let nothing_staged = added();
-    let device = node.ext4();
+    let device = scene::device(&node);
     let target = node.stage("another-pod", "pv-1", &device, &[]);
     let one_staged = added();
     let _ = node.unstage(&target).success();
@@ -71,7 +71,7 @@ fn before_noop(effort: &Effort) -> Vec<Measure> {
 fn before_runc(effort: &Effort) -> Vec<Measure> {
     let node = scene::node("");
     let starter = Starter::new(node.dir());
-    let device = node.ext4();
+    let device = scene::device(&node);
     let target = node.stage("another-pod", "pv-1", &device, &[]);
     let bundle = scene::bundle(&node).write();
     let _guard = node.container(&bundle);

@@ -80,7 +80,7 @@ impl Place {
 
     /// Stages a volume, and puts copies of its entry under the names of others.
     fn stage(&self, count: usize) {
-        let device = self.node.ext4();
+        let device = scene::device(&self.node);
         let staged = self.node.stage("another-pod", "pv-0", &device, &[]);
         let first = self.node.entry(&staged);
         for index in 1..count {

@@ -109,7 +109,7 @@ struct Volume {
 
 impl Volume {
     fn stage(node: &Node) -> Self {
-        let device = node.ext4();
+        let device = scene::device(node);
         let target = node.stage("a-pod", "pv-1", &device, &[]);
         Self { target, device }
     }

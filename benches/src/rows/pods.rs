@@ -3,14 +3,17 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use nix::mount::{MntFlags, umount2};
-use runcrust_tests::{Containerd, Delegate, LoopDevice, Node, Runtime, mounts};
+use runcrust_tests::{Containerd, Delegate, LoopDevice, Node, Run, Runtime, mounts};
 
 use super::Row;
 use crate::measure::{Measure, Reach, Unit};
 use crate::options::Effort;
+use crate::programs::UNLOOP;
+use crate::scene;
 use crate::statistics::{differences, ratios};
 
 pub(super) const ROW: Row = Row {
@@ -55,6 +58,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     for pod in &deferred {
         pod.unstage(&node);
     }
+    forget_devices(&node, deferred.iter_mut().chain(&mut mounted));
     let [ours, theirs] = [&deferred, &mounted].map(|pods| -> Vec<f64> {
         let started = pods.iter().map(|pod| pod.started);
         started.collect()
@@ -108,7 +112,7 @@ impl Pod {
         let target = |index| node.target(uid, &format!("pv-{uid}-{index}"));
         Self {
             uid: uid.to_owned(),
-            devices: (0..VOLUMES).map(|_| node.ext4()).collect(),
+            devices: (0..VOLUMES).map(|_| scene::device(node)).collect(),
             targets: (0..VOLUMES).map(target).collect(),
             id: String::new(),
             started: 0.0,
@@ -163,6 +167,15 @@ impl Pod {
             let _ = node.unstage(target).success();
         }
     }
+}
+
+/// The devices, and the hundreds of idle ones that would be left of them: each create asks all that there are.
+fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
+    let mut unloop = Command::new(UNLOOP.build(node.dir()));
+    for device in pods.flat_map(|pod| std::mem::take(&mut pod.devices)) {
+        unloop.arg(device.path());
+    }
+    let _ = Run::of(&mut unloop).success();
 }
 
 /// The host's.

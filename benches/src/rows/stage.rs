@@ -29,7 +29,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let node = scene::node("");
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
-    let device = node.ext4();
+    let device = scene::device(&node);
     let target = node.target("a-pod", "pv-1");
     let (path, device) = (utf8(&target), utf8(device.path()));
     let arguments = [

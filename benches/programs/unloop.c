@@ -1,0 +1,23 @@
+// unloop /dev/loopN...: takes loop devices that show nothing off the machine, where losetup leaves them.
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+
+// <linux/loop.h>, which musl doesn't come with.
+#define LOOP_CTL_REMOVE 0x4C81
+
+int main(int argc, char **argv) {
+    int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    if (control < 0) {
+        perror("/dev/loop-control");
+        return 1;
+    }
+    for (int i = 1; i < argc; i++) {
+        int number;
+        // Somebody else may have it by now.
+        if (sscanf(argv[i], "/dev/loop%d", &number) != 1 || ioctl(control, LOOP_CTL_REMOVE, number) < 0) {
+            perror(argv[i]);
+        }
+    }
+    return 0;
+}
