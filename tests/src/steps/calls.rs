@@ -49,6 +49,7 @@ const CALLS: &[Call] = calls! {
     fallocate: SYS_fallocate Always,
     fchmod: SYS_fchmod Always,
     fchmodat: SYS_fchmodat Always,
+    fchmodat2: SYS_fchmodat2 Always,
     fchown: SYS_fchown Always,
     fchownat: SYS_fchownat Always,
     fdatasync: SYS_fdatasync Always,
