@@ -14,8 +14,11 @@ pub(super) fn ordinary(root: &Path, files: usize) {
     many(root, files / FILES, FILES, FILES);
 }
 
+/// Its name, and what makes it.
+type Shape = (&'static str, fn(&Path));
+
 /// What a walk may be bad at.
-pub(super) const SHAPES: [(&str, fn(&Path)); 4] = [
+pub(super) const SHAPES: [Shape; 4] = [
     ("one directory of 500k files", flat),
     ("1,000 levels", deep),
     ("100k hard links", hard_links),

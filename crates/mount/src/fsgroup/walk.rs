@@ -122,7 +122,8 @@ impl Walk {
     /// chown and its chmod the file is without its setuid bit, and a mode that is made of that stays.
     pub(super) fn alone_with(&self, file: &Look) -> MutexGuard<'_, ()> {
         let (.., inode) = file.identity;
-        let turn = self.linked[(inode % LINKED as u64) as usize].lock();
+        let place = usize::try_from(inode).unwrap_or_default() % LINKED;
+        let turn = self.linked[place].lock();
         turn.unwrap_or_else(PoisonError::into_inner)
     }
 
