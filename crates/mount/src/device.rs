@@ -15,7 +15,7 @@ pub use crust_state::{DeviceNumber, DiskSeq};
 
 use crate::errno::{self, Name};
 use crate::patience::Unasked;
-use crate::sys::loops::{LoopFile, loop_file};
+use crate::sys::loops::{LoopStatus, loop_status};
 
 /// Where the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
@@ -183,12 +183,7 @@ impl Device {
 
     /// What this device is and what it lies on.
     pub fn aliases(&self) -> Result<Aliases, DeviceError> {
-        Self::aliases_of(self.number)
-    }
-
-    /// The same of a device that is known by its number; an error when there is none (any more).
-    pub fn aliases_of(number: DeviceNumber) -> Result<Aliases, DeviceError> {
-        Aliases::read(Path::new(SYSFS), file_of, number)
+        Aliases::read(Path::new(SYSFS), shown_by, self.number)
     }
 
     /// Those of other devices that this one conflicts with; itself among them.
@@ -285,7 +280,7 @@ impl AsFd for Device {
 
 /// What a loop device shows, by its own word; `None` where it can't be asked from here, or shows nothing
 /// any more.
-fn file_of(number: DeviceNumber) -> Result<Option<LoopFile>, DeviceError> {
+fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
     let device = match Device::of_number(number) {
         Ok(Some(device)) => device,
         // In a container `/dev` may lack it.
@@ -293,11 +288,11 @@ fn file_of(number: DeviceNumber) -> Result<Option<LoopFile>, DeviceError> {
         Err(error) => return Err(error),
     };
     let asked = match device.open_for_reading(OFlags::empty()) {
-        Ok(open) => loop_file(open).map_err(|errno| ("ioctl(LOOP_GET_STATUS64)", errno)),
+        Ok(open) => loop_status(open).map_err(|errno| ("ioctl(LOOP_GET_STATUS64)", errno)),
         Err(errno) => Err(("open", errno)),
     };
     match asked {
-        Ok(file) => Ok(Some(file)),
+        Ok(status) => Ok(Some(status)),
         // The others are the device's, or its file system's.
         Err((call, errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))) => {
             let path = device.path;

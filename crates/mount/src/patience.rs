@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::errno::Name;
-use crate::sys::asking::{MOST_LOOPS, Question, ended, start_asking};
+use crate::sys::asking::{Answer, MOST_LOOPS, Question, ended, start_asking};
 
 /// Why it isn't known who answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,12 +61,16 @@ fn c_string(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Which of the questions are answered. Who hangs is waited for as long as `limit`, mostly once or twice.
-pub(crate) fn answered(questions: &[Question], limit: Duration) -> Result<Vec<bool>, Unasked> {
+/// What the questions' answers are, and `None` of those that have none. Who hangs is waited for as long as
+/// `limit`, mostly once or twice.
+pub(crate) fn answers(
+    questions: &[Question],
+    limit: Duration,
+) -> Result<Vec<Option<Answer>>, Unasked> {
     let control = Question::Path(c"/".to_owned());
     let question = |number: u32| questions.get(number as usize).unwrap_or(&control);
-    by_rounds(questions.len(), |lists, answered| {
-        ask(lists, question, limit, answered)
+    by_rounds(questions.len(), |lists, answers| {
+        ask(lists, question, limit, answers)
     })
 }
 
@@ -77,47 +81,47 @@ type List = Vec<u32>;
 /// mostly none does; then by many those that it didn't come to, until each has one of its own. The number after
 /// the last stands for something that always answers: where that doesn't, the others say nothing
 /// either.
-fn by_rounds(
+fn by_rounds<A: Clone>(
     count: usize,
-    mut ask: impl FnMut(&[List], &mut [bool]) -> Result<(), Unasked>,
-) -> Result<Vec<bool>, Unasked> {
+    mut ask: impl FnMut(&[List], &mut [Option<A>]) -> Result<(), Unasked>,
+) -> Result<Vec<Option<A>>, Unasked> {
     let control = u32::try_from(count).unwrap_or(u32::MAX);
     let mut silent: List = (0..control).collect();
-    let mut answered = vec![false; count + 1];
+    let mut answers = vec![None; count + 1];
     if !silent.is_empty() {
         let lists: Vec<List> = silent.chunks(MOST_LOOPS).map(<[u32]>::to_vec).collect();
-        ask(&lists, &mut answered)?;
+        ask(&lists, &mut answers)?;
     }
     let mut has_own = false;
     loop {
         let before = silent.len();
-        silent.retain(|number| !answered[*number as usize]);
+        silent.retain(|number| answers[*number as usize].is_none());
         if silent.is_empty() || has_own {
             break;
         }
-        if answered[count] && silent.len() == before {
+        if answers[count].is_some() && silent.len() == before {
             return Err(Unasked::TooMany(before));
         }
         let size = silent.len().div_ceil(AT_ONCE);
         has_own = size == 1;
         let mut lists: Vec<List> = silent.chunks(size).map(<[u32]>::to_vec).collect();
         lists.push(vec![control]);
-        answered[count] = false;
-        ask(&lists, &mut answered)?;
-        if !answered[count] {
+        answers[count] = None;
+        ask(&lists, &mut answers)?;
+        if answers[count].is_none() {
             return Err(Unasked::Slow);
         }
     }
-    answered.truncate(count);
-    Ok(answered)
+    answers.truncate(count);
+    Ok(answers)
 }
 
-/// Lets a process ask each of the lists, and marks what is answered until all is, or the time is over.
+/// Lets a process ask each of the lists, and takes their answers until all are there, or the time is over.
 fn ask<'q>(
     lists: &[List],
     question: impl Fn(u32) -> &'q Question,
     limit: Duration,
-    answered: &mut [bool],
+    answers: &mut [Option<Answer>],
 ) -> Result<(), Unasked> {
     let call = |call| move |errno| Unasked::Call { call, errno };
     let (told, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
@@ -132,17 +136,16 @@ fn ask<'q>(
     let mut left: usize = lists.iter().map(Vec::len).sum();
     let deadline = Deadline::after(limit);
     while left > 0 && has_more(&told, &deadline).map_err(call("poll"))? {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; 64 * Answer::SIZE];
         let length = retry_on_intr(|| read(&told, &mut bytes)).map_err(call("read"))?;
         if length == 0 {
             return Err(Unasked::Lost);
         }
-        // A number is written at once (pipe(7)), and so never read in parts.
-        for number in bytes[..length].as_chunks().0 {
-            let number = u32::from_ne_bytes(*number) as usize;
-            if let Some(answered) = answered.get_mut(number) {
-                left -= usize::from(!*answered);
-                *answered = true;
+        for told in bytes[..length].as_chunks().0 {
+            let answer = Answer::of_told(told);
+            if let Some(known) = answers.get_mut(answer.number as usize) {
+                left -= usize::from(known.is_none());
+                *known = Some(answer);
             }
         }
     }
@@ -212,26 +215,33 @@ mod tests {
             .take(20_000)
             .collect();
         let limit = Duration::from_secs(60);
-        assert_eq!(answered(&all, limit), Ok(vec![true; 20_000]));
-        assert_eq!(answered(&[], limit), Ok(vec![]));
+        let answers = |questions: &[Question]| answers(questions, limit).unwrap();
+        let none = |number| {
+            Some(Answer {
+                number,
+                shown: None,
+            })
+        };
+        assert_eq!(answers(&all), (0..20_000).map(none).collect::<Vec<_>>());
+        assert_eq!(answers(&[]), []);
     }
     /// With some that hang, and some that a process hasn't the time for: which are answered, and how many
     /// processes each round takes.
     fn rounds(
         count: usize,
         hangs: impl Fn(u32) -> bool,
-    ) -> (Result<Vec<bool>, Unasked>, Vec<usize>) {
+    ) -> (Result<Vec<Option<()>>, Unasked>, Vec<usize>) {
         let mut rounds = Vec::new();
-        let answered = by_rounds(count, |lists, answered| {
+        let answers = by_rounds(count, |lists, answers| {
             rounds.push(lists.len());
             for list in lists {
                 for number in list.iter().take_while(|number| !hangs(**number)) {
-                    answered[*number as usize] = true;
+                    answers[*number as usize] = Some(());
                 }
             }
             Ok(())
         });
-        (answered, rounds)
+        (answers, rounds)
     }
 
     #[test]
@@ -245,18 +255,24 @@ mod tests {
             // Lists of two, of which two aren't asked to their end; and not all of the first one of 512.
             (600, &[0, 2], &[2, 257, 5]),
         ] {
-            let (answered, rounds) = rounds(count, |number| hanging.contains(&number));
-            let answers: Vec<bool> = (0..).take(count).map(|it| !hanging.contains(&it)).collect();
-            assert_eq!(answered, Ok(answers), "{count} {hanging:?}");
+            let (answers, rounds) = rounds(count, |number| hanging.contains(&number));
+            let expected_answers = (0..)
+                .take(count)
+                .map(|it| (!hanging.contains(&it)).then_some(()));
+            assert_eq!(
+                answers,
+                Ok(expected_answers.collect()),
+                "{count} {hanging:?}"
+            );
             assert_eq!(rounds, expected, "{count} {hanging:?}");
         }
-        let (answered, _) = rounds(1000, |number| number < 1000);
-        assert_eq!(answered, Err(Unasked::TooMany(1000)));
+        let (answers, _) = rounds(1000, |number| number < 1000);
+        assert_eq!(answers, Err(Unasked::TooMany(1000)));
     }
 
     #[test]
     fn where_nothing_answers_nothing_is_known() {
-        let nobody = by_rounds(3, |_, _| Ok(()));
+        let nobody = by_rounds::<()>(3, |_, _| Ok(()));
         assert_eq!(nobody, Err(Unasked::Slow));
     }
 }

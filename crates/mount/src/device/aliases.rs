@@ -13,7 +13,7 @@ use crust_state::bounded::{self, KERNELS_WORD};
 use rustix::fs::{major, minor};
 
 use super::{DeviceError, DeviceNumber, DiskSeq};
-use crate::sys::loops::{LoopFile, encoded};
+use crate::sys::loops::{LoopFile, LoopStatus, encoded};
 
 /// One name for some bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,32 @@ pub enum Identity {
     },
 }
 
+impl Identity {
+    fn of(file: LoopFile, offset: u64) -> Self {
+        let LoopFile {
+            device,
+            inode,
+            disk,
+        } = file;
+        match disk {
+            Some(disk) => Self::Part { disk, offset },
+            None => Self::File {
+                device,
+                inode,
+                offset,
+            },
+        }
+    }
+
+    /// What it is a part of, of this kind.
+    fn disk(&self) -> Option<DeviceNumber> {
+        match self {
+            Self::Part { disk, .. } => Some(*disk),
+            _ => None,
+        }
+    }
+}
+
 /// What a device is, and what it lies on.
 ///
 /// A device mapper or md device lies on its slaves, a partition on its disk, a loop device on its
@@ -61,10 +87,10 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    /// Reads them from a sysfs that is mounted at `sysfs`; `file` asks a loop device for what it shows.
+    /// Reads them from a sysfs that is mounted at `sysfs`; `asked` is what a loop device itself says.
     pub(super) fn read(
         sysfs: &Path,
-        file: impl Fn(DeviceNumber) -> Result<Option<LoopFile>, DeviceError>,
+        asked: impl Fn(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
         number: DeviceNumber,
     ) -> Result<Self, DeviceError> {
         let (mut own, mut below) = (BTreeSet::new(), BTreeSet::new());
@@ -76,14 +102,16 @@ impl Aliases {
             } else {
                 &mut below
             };
-            let mut lower = directly_below(sysfs, device)?;
             names.insert(Identity::Device(device));
-            if let Some(shown) = shown(sysfs, &file, device)? {
-                if let Identity::Part { disk, .. } = shown {
-                    lower.push(disk);
+            let lower = match shown(sysfs, &asked, device)? {
+                // Of a loop device that is all: it is no partition, and has no slaves.
+                Some(shown) => {
+                    let disk = shown.disk();
+                    names.insert(shown);
+                    Vec::from_iter(disk)
                 }
-                names.insert(shown);
-            }
+                None => directly_below(sysfs, device)?,
+            };
             rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
         }
         Ok(Self { own, below })
@@ -106,13 +134,18 @@ impl Aliases {
     }
 }
 
+/// The major number of loop devices, and of some partitions on them (Documentation/admin-guide/devices.txt
+/// of the kernel).
+const LOOP: u32 = 7;
+
 /// The loop devices that show something.
 pub(super) fn loops(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
     let directory = sysfs.join("dev/block");
     let listing = fs::read_dir(&directory)
         .map_err(|error| sysfs_error(DeviceNumber::new(0, 0), &directory, error))?;
     let names = listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let devices = names.filter_map(|name| name.parse().ok());
+    let devices = names.filter_map(|name| name.parse::<DeviceNumber>().ok());
+    let devices = devices.filter(|device| device.major() == LOOP);
     Ok(devices.filter(|device| is_loop(sysfs, *device)).collect())
 }
 
@@ -159,12 +192,16 @@ pub(super) fn backing_file(
 pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
     let mut rest = vec![number];
     let mut visited = BTreeSet::from([number]);
+    let mut loops = BTreeSet::new();
     while let Some(device) = rest.pop() {
+        if is_loop(sysfs, device) {
+            loops.insert(device);
+            continue;
+        }
         let lower = directly_below(sysfs, device).unwrap_or_default();
         rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
     }
-    visited.retain(|device| is_loop(sysfs, *device));
-    visited
+    loops
 }
 
 fn is_loop(sysfs: &Path, number: DeviceNumber) -> bool {
@@ -232,30 +269,28 @@ fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
     sysfs.join("dev/block").join(number.to_string())
 }
 
-/// What a loop device shows.
+/// What a loop device shows; `None` of another device, and where it shows nothing (any more).
 fn shown(
     sysfs: &Path,
-    file: impl Fn(DeviceNumber) -> Result<Option<LoopFile>, DeviceError>,
+    asked: impl Fn(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<Identity>, DeviceError> {
+    if !is_loop(sysfs, number) {
+        return Ok(None);
+    }
+    if let Some(LoopStatus { file, offset, .. }) = asked(number)? {
+        return Ok(Some(Identity::of(file, offset)));
+    }
     let Some(path) = backing_file(sysfs, number)? else {
         return Ok(None);
     };
-    let file_of_offset = directory(sysfs, number).join("loop/offset");
-    let Some(offset) = optional(number, &file_of_offset)? else {
+    let file = directory(sysfs, number).join("loop/offset");
+    let Some(offset) = optional(number, &file)? else {
         return Ok(None);
     };
-    let offset = parsed(number, &file_of_offset, &offset)?;
-    let found = file(number)?.or_else(|| file_at(&path));
-    Ok(Some(match found {
-        Some(LoopFile {
-            disk: Some(disk), ..
-        }) => Identity::Part { disk, offset },
-        Some(LoopFile { device, inode, .. }) => Identity::File {
-            device,
-            inode,
-            offset,
-        },
+    let offset = parsed(number, &file, &offset)?;
+    Ok(Some(match file_at(&path) {
+        Some(file) => Identity::of(file, offset),
         None => Identity::FileAt { path, offset },
     }))
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Aliases, Device, DeviceError, DeviceNumber, SYSFS, aliases};
-use crate::patience::{about_loop, answered};
+use super::{Aliases, DeviceError, DeviceNumber, SYSFS, aliases, shown_by};
+use crate::patience::{about_loop, answers};
+use crate::sys::loops::LoopStatus;
 
 /// For all together, and once more for those that don't answer. A file that `own` is on, too, has been
 /// asked just before, and mostly answers from a cache.
@@ -21,20 +22,20 @@ pub(super) fn conflicting(
     let sysfs = Path::new(SYSFS);
     let loops_of = |device| (device, aliases::loops_among(sysfs, device));
     let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
-    let silent = silent(
-        devices
-            .iter()
-            .flat_map(|(_, loops)| loops)
-            .copied()
-            .collect(),
-    )?;
+    let loops = devices.iter().flat_map(|(_, loops)| loops).copied();
+    let asked = Asked::of(loops.collect())?;
     let mut conflicting = Vec::new();
     for (device, loops) in devices {
-        if let Some(silent) = loops.iter().find(|it| silent.contains(it)) {
+        if let Some(silent) = loops.iter().find(|it| asked.silent.contains(it)) {
             tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
             continue;
         }
-        match Device::aliases_of(device) {
+        // A machine may have thousands of loop devices: none is asked a second time.
+        let said = |device| match asked.shown.get(&device) {
+            Some(status) => Ok(Some(*status)),
+            None => shown_by(device),
+        };
+        match Aliases::read(sysfs, said, device) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
             Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
             Ok(_) | Err(_) => {}
@@ -43,18 +44,34 @@ pub(super) fn conflicting(
     Ok(conflicting)
 }
 
-/// Those of the loop devices whose file doesn't answer.
-fn silent(loops: BTreeSet<DeviceNumber>) -> Result<BTreeSet<DeviceNumber>, DeviceError> {
-    let mut nodes = BTreeMap::new();
-    for device in loops {
-        if let Some(name) = aliases::name(Path::new(SYSFS), device)? {
-            nodes.insert(device, about_loop(&Path::new("/dev").join(name)));
+/// What loop devices said.
+struct Asked {
+    /// Those that told what they show.
+    shown: BTreeMap<DeviceNumber, LoopStatus>,
+    /// Those whose file doesn't answer.
+    silent: BTreeSet<DeviceNumber>,
+}
+
+impl Asked {
+    fn of(loops: BTreeSet<DeviceNumber>) -> Result<Self, DeviceError> {
+        let (mut devices, mut questions) = (Vec::new(), Vec::new());
+        for device in loops {
+            if let Some(name) = aliases::name(Path::new(SYSFS), device)? {
+                devices.push(device);
+                questions.push(about_loop(&Path::new("/dev").join(name)));
+            }
         }
+        let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
+        let (mut shown, mut silent) = (BTreeMap::new(), BTreeSet::new());
+        for (device, answer) in devices.into_iter().zip(answers) {
+            match answer {
+                // By the node's own number: it may be another device's.
+                Some(answer) => shown.extend(answer.shown),
+                None => {
+                    silent.insert(device);
+                }
+            }
+        }
+        Ok(Self { shown, silent })
     }
-    let questions: Vec<_> = nodes.values().cloned().collect();
-    let answered = answered(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
-    let devices = nodes.into_keys().zip(answered);
-    Ok(devices
-        .filter_map(|(device, answers)| (!answers).then_some(device))
-        .collect())
 }

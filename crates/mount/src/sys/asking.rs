@@ -1,13 +1,15 @@
 //! System calls that may never come back, made by a process that nobody waits for.
 
 use std::ffi::{CString, c_char, c_long};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use crust_state::DeviceNumber;
+use rustix::fs::{fstat, major, minor};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::last_errno;
-use super::loops::GET_STATUS;
+use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number};
 
 /// Something that is asked, and may not answer.
 #[derive(Debug, Clone)]
@@ -21,8 +23,76 @@ pub(crate) enum Question {
 /// So many loop devices one process asks: each is a descriptor.
 pub(crate) const MOST_LOOPS: usize = 512;
 
-/// Starts a process that asks one question after the other, and writes the number of each to `tell`, in
-/// the machine's own order of bytes, once there is an answer, whatever it is.
+/// What was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The number of the question.
+    pub(crate) number: u32,
+    /// Which loop device the node was, and what that shows. `None`: it is none, shows nothing, or can't
+    /// tell; or a path was asked about.
+    pub(crate) shown: Option<(DeviceNumber, LoopStatus)>,
+}
+
+impl Answer {
+    /// In bytes, as it is told: a pipe's write of so many isn't parted (pipe(7)), and pages hold them whole.
+    pub(crate) const SIZE: usize = size_of::<Told>();
+
+    fn told(&self) -> Told {
+        let number = u64::from(self.number);
+        let Some((device, status)) = &self.shown else {
+            return [number, 0, 0, 0, 0, 0, 0, 0];
+        };
+        let LoopFile {
+            device: of,
+            inode,
+            disk,
+        } = status.file;
+        let disk = disk.map_or(0, encoded);
+        [
+            number,
+            encoded(*device),
+            of,
+            inode,
+            disk,
+            status.offset,
+            status.size_limit,
+            u64::from(status.flags),
+        ]
+    }
+
+    pub(crate) fn of_told(bytes: &[u8; Self::SIZE]) -> Self {
+        let mut told: Told = [0; 8];
+        for (word, bytes) in told.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        let [asked, node, device, inode, disk, offset, size_limit, flags] = told;
+        let file = LoopFile {
+            device,
+            inode,
+            disk: (disk != 0).then(|| number(disk)),
+        };
+        let status = LoopStatus {
+            file,
+            offset,
+            size_limit,
+            flags: low(flags),
+        };
+        Self {
+            number: low(asked),
+            shown: (node != 0).then(|| (number(node), status)),
+        }
+    }
+}
+
+fn low(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// An answer's words, in the machine's own order of bytes. No device is 0:0.
+type Told = [u64; 8];
+
+/// Starts a process that asks one question after the other, and writes what [`Answer::of_told`] reads to
+/// `tell` once there is an answer, whatever it is.
 ///
 /// Where a call never comes back, it stays until that does. So it holds nothing of this one's: no
 /// descriptor, and with it no lock and nobody's output; and where it asks loop devices no mount either,
@@ -53,9 +123,10 @@ pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> R
             libc::syscall(libc::SYS_close_range, tell + 1, libc::c_uint::MAX, 0);
             open_loops(questions, &mut devices);
             for ((number, question), device) in questions.iter().zip(&devices) {
-                ask(question, *device);
-                let number = std::ptr::from_ref(number);
-                libc::syscall(libc::SYS_write, tell, number, size_of::<u32>());
+                let number = *number;
+                let shown = ask(question, *device);
+                let told = Answer { number, shown }.told();
+                libc::syscall(libc::SYS_write, tell, told.as_ptr(), Answer::SIZE);
             }
             libc::_exit(0)
         }
@@ -111,7 +182,7 @@ const PRIVATE: libc::c_ulong = libc::MS_REC | libc::MS_PRIVATE;
 /// # Safety
 ///
 /// As above.
-unsafe fn ask(question: &Question, device: c_long) {
+unsafe fn ask(question: &Question, device: c_long) -> Option<(DeviceNumber, LoopStatus)> {
     match question {
         Question::Path(path) => {
             let mut stat = [0_u64; 64];
@@ -125,11 +196,15 @@ unsafe fn ask(question: &Question, device: c_long) {
                     0,
                 )
             };
+            None
         }
         Question::Loop(_) => {
-            let mut info = [0_u64; 32];
-            // SAFETY: a loop device writes 232 bytes, others say ENOTTY, and none EBADF.
-            unsafe { libc::syscall(libc::SYS_ioctl, device, GET_STATUS, info.as_mut_ptr()) };
+            let device = i32::try_from(device).ok().filter(|device| *device >= 0)?;
+            // SAFETY: it was opened, and isn't closed before the process ends.
+            let device = unsafe { BorrowedFd::borrow_raw(device) };
+            let status = loop_status(device).ok()?;
+            let node = fstat(device).ok()?.st_rdev;
+            Some((DeviceNumber::new(major(node), minor(node)), status))
         }
     }
 }
@@ -147,4 +222,33 @@ pub(crate) fn ended(child: Pid, is_waited_for: bool) -> bool {
     };
     // Without such a child (ECHILD) there is nothing left of it either.
     found != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_was_told() {
+        let device = |minor| DeviceNumber::new(7, minor);
+        let status = |disk| LoopStatus {
+            file: LoopFile {
+                device: 0x1111_0370,
+                inode: u64::MAX - 1,
+                disk,
+            },
+            offset: 1 << 40,
+            size_limit: 512,
+            flags: 0x8000_0004,
+        };
+        for (number, shown) in [
+            (0, None),
+            (u32::MAX, Some((device(0), status(None)))),
+            (1, Some((device(70_000), status(Some(device(3)))))),
+        ] {
+            let answer = Answer { number, shown };
+            let bytes = answer.told().map(u64::to_ne_bytes).concat();
+            assert_eq!(Answer::of_told(&bytes.try_into().unwrap()), answer);
+        }
+    }
 }

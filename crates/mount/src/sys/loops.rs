@@ -11,7 +11,7 @@ use rustix::ioctl::{Opcode, ioctl, opcode};
 use super::{Plain, Request};
 
 /// `LOOP_GET_STATUS64`. Opcodes of loop devices are from before these had a size.
-pub(super) const GET_STATUS: Opcode = opcode::none(b'L', 5);
+const GET_STATUS: Opcode = opcode::none(b'L', 5);
 /// `LOOP_CLR_FD`
 const CLEAR: Opcode = opcode::none(b'L', 1);
 /// `LOOP_SET_STATUS64`
@@ -99,11 +99,6 @@ pub(crate) struct LoopStatus {
     pub(crate) size_limit: u64,
     /// `LO_FLAGS_…`
     pub(crate) flags: u32,
-}
-
-/// The file of [`loop_status`].
-pub(crate) fn loop_file(device: impl AsFd) -> Result<LoopFile, Errno> {
-    Ok(loop_status(device)?.file)
 }
 
 /// `LOOP_GET_STATUS64`: the kernel asks the file system of the file, whatever its path is by now and
@@ -203,7 +198,7 @@ fn call<T: Plain>(device: impl AsFd, opcode: Opcode, argument: &mut T) -> Result
 }
 
 /// As `new_encode_dev` of the kernel writes a device.
-fn number(encoded: u64) -> DeviceNumber {
+pub(super) fn number(encoded: u64) -> DeviceNumber {
     let (major, minor) = (
         (encoded >> 8) & 0xfff,
         (encoded & 0xff) | ((encoded >> 12) & 0xf_ff00),

@@ -66,6 +66,15 @@ impl Sysfs {
     }
 }
 
+fn status(file: LoopFile, offset: u64) -> LoopStatus {
+    LoopStatus {
+        file,
+        offset,
+        size_limit: 0,
+        flags: 0,
+    }
+}
+
 #[test]
 fn a_device_conflicts_with_itself_and_not_with_another() {
     let sysfs = Sysfs::new();
@@ -175,11 +184,12 @@ fn the_device_knows_its_file_better_than_its_path() {
         Sysfs::shows(&device, Path::new(file), 0);
     }
     let file = |number: DeviceNumber| {
-        Ok(Some(LoopFile {
+        let file = LoopFile {
             device: 0x801,
             inode: if number.minor() == 2 { 9 } else { 8 },
             disk: None,
-        }))
+        };
+        Ok(Some(status(file, 0)))
     };
     let [a, b, c] = ["7:0", "7:1", "7:2"]
         .map(|number| Aliases::read(sysfs.0.path(), file, number.parse().unwrap()).unwrap());
@@ -205,11 +215,13 @@ fn a_loop_device_on_a_device_lies_on_it() {
     }
     let on_sda = |number: DeviceNumber| {
         assert_eq!(number.major(), 7);
-        Ok(Some(LoopFile {
+        let file = LoopFile {
             device: 5,
             inode: 1,
             disk: Some(DeviceNumber::new(8, 0)),
-        }))
+        };
+        let offset = if number.minor() == 2 { 1_048_576 } else { 0 };
+        Ok(Some(status(file, offset)))
     };
     let of = |number: &str| Aliases::read(sysfs.0.path(), on_sda, number.parse().unwrap()).unwrap();
     for (one, other, conflict) in [

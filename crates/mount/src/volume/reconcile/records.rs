@@ -14,7 +14,7 @@ use super::decide;
 use super::finding::{Report, Thing, Verdict};
 use super::pods::Pods;
 use super::volumes::{self, Owner};
-use crate::patience::{about_path, answered};
+use crate::patience::{about_path, answers};
 
 /// For a look at all bundles, and once more for those that hang.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,13 +30,17 @@ fn look(record: &BundleRecord) -> Option<Verdict> {
 /// Every container that ends has them looked at: one on a file system that hangs holds up no other.
 fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
     let configs = records.iter().map(|(_, record)| about_path(&record.config));
-    let verdict = |(record, answers): (&BundleRecord, bool)| {
+    let verdict = |(record, answer): (&BundleRecord, Option<_>)| {
         let hangs = || Verdict::Leave("its directory's file system doesn't answer".into());
-        if answers { look(record) } else { Some(hangs()) }
+        if answer.is_some() {
+            look(record)
+        } else {
+            Some(hangs())
+        }
     };
     let records = records.iter().map(|(_, record)| record);
-    match answered(&configs.collect::<Vec<_>>(), PATIENCE) {
-        Ok(answered) => records.zip(answered).map(verdict).collect(),
+    match answers(&configs.collect::<Vec<_>>(), PATIENCE) {
+        Ok(answers) => records.zip(answers).map(verdict).collect(),
         Err(unasked) => {
             let why = format!("whether it is there can't be told: {unasked}");
             records.map(|_| Some(Verdict::Leave(why.clone()))).collect()
