@@ -8,6 +8,7 @@ mod exec;
 pub(crate) mod growth;
 pub(crate) mod handles;
 pub(crate) mod loops;
+mod pages;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

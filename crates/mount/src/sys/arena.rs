@@ -1,9 +1,9 @@
 //! Memory for a program that starts with every container and ends, or becomes another one, a moment later.
 //!
 //! What such a program needs at first comes out of a piece of its own image: no call of the kernel's, one
-//! page to be touched or two, and nothing to be given back. Whatever is larger, or comes later, is dlmalloc's,
-//! and is freed: a walk over millions of files stays small. Musl's own is slow where much is allocated
-//! (docs/performance.md).
+//! page to be touched or two, and nothing to be given back. Whatever is larger, or comes later, is dlmalloc's
+//! or has pages of its own, and is freed: a walk over millions of files stays small. Musl's own is slow where
+//! much is allocated (docs/performance.md).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -11,6 +11,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlmalloc::GlobalDlmalloc;
+
+use super::pages;
 
 /// Several times what a command that is only handed on takes.
 const SIZE: usize = 16 * 1024;
@@ -57,6 +59,13 @@ impl Arena {
         }
     }
 
+    /// The same of what is small enough.
+    fn small(&self, layout: Layout) -> Option<*mut u8> {
+        (layout.size() <= LARGEST)
+            .then(|| self.take(layout))
+            .flatten()
+    }
+
     fn holds(&self, pointer: *mut u8) -> bool {
         let start = self.bytes.get().addr();
         (start..start + SIZE).contains(&pointer.addr())
@@ -64,44 +73,66 @@ impl Arena {
 }
 
 // SAFETY: what `take` returns is inside `bytes`, aligned, as large as was asked for, nobody else's, and stays
-// that for ever; all else is dlmalloc's, which gets back what it gave and nothing of the arena.
+// that for ever. All else is by its layout the room `pages`', or dlmalloc's, and each gets back what it gave.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let small = (layout.size() <= LARGEST)
-            .then(|| self.take(layout))
-            .flatten();
+        if let Some(small) = self.small(layout) {
+            return small;
+        }
+        if pages::are_for(layout) {
+            return pages::take(layout.size());
+        }
         // SAFETY: the caller's promises are passed on as they are.
-        small.unwrap_or_else(|| unsafe { GlobalDlmalloc.alloc(layout) })
+        unsafe { GlobalDlmalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // What is taken out of the arena has never been written to.
-        let small = (layout.size() <= LARGEST)
-            .then(|| self.take(layout))
-            .flatten();
+        if let Some(small) = self.small(layout) {
+            return small;
+        }
+        if pages::are_for(layout) {
+            return pages::take(layout.size());
+        }
         // SAFETY: as above.
-        small.unwrap_or_else(|| unsafe { GlobalDlmalloc.alloc_zeroed(layout) })
+        unsafe { GlobalDlmalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        if !self.holds(pointer) {
-            // SAFETY: it isn't the arena's, so `alloc` had it from there, for this layout.
-            unsafe { GlobalDlmalloc.dealloc(pointer, layout) }
+        if self.holds(pointer) {
+            return;
+        }
+        // SAFETY: it isn't the arena's, so `alloc` had it from there, for this layout.
+        unsafe {
+            if pages::are_for(layout) {
+                pages::give_back(pointer, layout.size());
+            } else {
+                GlobalDlmalloc.dealloc(pointer, layout);
+            }
         }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller vouches that the size, rounded up to the alignment, is no overflow.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if !self.holds(pointer) {
-            // SAFETY: as above; the caller vouches for the size.
-            return unsafe { GlobalDlmalloc.realloc(pointer, layout, size) };
+            let (before, after) = (pages::are_for(layout), pages::are_for(wanted));
+            if before && after {
+                // SAFETY: as in `dealloc`; the caller takes what this gives.
+                return unsafe { pages::resize(pointer, layout.size(), size) };
+            }
+            if !before && !after {
+                // SAFETY: as in `dealloc`.
+                return unsafe { GlobalDlmalloc.realloc(pointer, layout, size) };
+            }
         }
-        // SAFETY: the caller vouches that the size, rounded up to the alignment, is no overflow. The old
-        // bytes are valid for `layout`, the new ones for `size`, and they don't overlap: the old ones are
-        // still taken.
+        // SAFETY: the old bytes are valid for `layout`, the new ones for `wanted`, and they don't overlap: the
+        // old ones are still taken.
         unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            let new = self.alloc(wanted);
             if !new.is_null() {
                 ptr::copy_nonoverlapping(pointer, new, layout.size().min(size));
+                self.dealloc(pointer, layout);
             }
             new
         }
@@ -117,10 +148,19 @@ mod tests {
         let arena = Arena::new();
         let mut given = Vec::new();
         // Past the arena's end, and with sizes that are never its.
-        for (size, align) in [(1, 1), (7, 8), (24, 8), (1000, 64), (5000, 16)]
-            .into_iter()
-            .cycle()
-            .take(200)
+        for (size, align) in [
+            (1, 1),
+            (7, 8),
+            (24, 8),
+            (1000, 64),
+            (5000, 16),
+            // Across the border, and on its other side.
+            (100_000, 8),
+            (200_000, 4096),
+        ]
+        .into_iter()
+        .cycle()
+        .take(200)
         {
             let layout = Layout::from_size_align(size, align).unwrap();
             // SAFETY: no size is zero; what is written is inside what was given.
@@ -153,16 +193,25 @@ mod tests {
                 );
             }
         }
-        // SAFETY: the size isn't zero, and the bytes are read as far as they go.
-        unsafe {
-            let layout = Layout::from_size_align(4000, 8).unwrap();
-            let zeroed = arena.alloc_zeroed(layout);
-            assert!(
-                std::slice::from_raw_parts(zeroed, 4000)
-                    .iter()
-                    .all(|byte| *byte == 0)
-            );
-            arena.dealloc(zeroed, layout);
+        for size in [4000, 300_000] {
+            // SAFETY: the size isn't zero, and the bytes are read as far as they go.
+            unsafe {
+                let layout = Layout::from_size_align(size, 8).unwrap();
+                let zeroed = arena.alloc_zeroed(layout);
+                assert!(
+                    std::slice::from_raw_parts(zeroed, size)
+                        .iter()
+                        .all(|byte| *byte == 0)
+                );
+                // Smaller, on this side of the border or beyond it.
+                let less = arena.realloc(zeroed, layout, 3000);
+                assert!(
+                    std::slice::from_raw_parts(less, 3000)
+                        .iter()
+                        .all(|byte| *byte == 0)
+                );
+                arena.dealloc(less, Layout::from_size_align(3000, 8).unwrap());
+            }
         }
     }
 }
