@@ -2,6 +2,7 @@
 //! process, arguments, environment and descriptors, for the price of one exec.
 
 mod answers;
+mod budgets;
 mod caller;
 mod calls;
 mod errors;

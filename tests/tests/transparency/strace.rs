@@ -148,6 +148,17 @@ fn name(call: &str) -> &str {
 }
 
 impl Part {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The opens below a directory that is open.
+    pub(crate) fn below(&self, directory: &Path) -> Vec<&str> {
+        let open = format!("<{}>, \"", directory.display());
+        self.opens().filter(|call| call.contains(&open)).collect()
+    }
+
     /// The files opened, with the whole call.
     pub(crate) fn opens(&self) -> impl Iterator<Item = &str> {
         let opens = ["open", "openat", "openat2"];

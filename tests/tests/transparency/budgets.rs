@@ -1,0 +1,76 @@
+//! What runcrust may cost where it has nothing to do, counted in system calls: no clock is as steady.
+//! `make bench` has the times.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use runcrust_tests::{Bundle, Node, Run, on_each_delegate};
+
+use crate::strace::{Part, Trace};
+
+/// What a start takes: the C library's, the configuration with the way to it, the delegate and the program
+/// itself.
+const START: usize = 20;
+/// A create's own: the config, the way to the crust directory.
+const CREATE: usize = 20;
+/// Of a pod that mounts much.
+const MOUNTS: usize = 30;
+
+/// The calls up to the delegate of a create of a bundle with many mounts from one directory.
+fn create(node: &Node, sources: &Path) -> Part {
+    let mut bundle = Bundle::plain(node.dir());
+    for number in 0..MOUNTS {
+        let source = sources.join(number.to_string());
+        fs::create_dir_all(&source).unwrap();
+        bundle = bundle.bind(&source, &format!("/mounts/{number}"), &[]);
+    }
+    let container = node.container(&bundle.write());
+    let trace = Trace::in_directory(node.dir().path());
+    let _ = container
+        .create_with(trace.of(&container.create_command()))
+        .success();
+    trace.part().0
+}
+
+/// Entries of other pods' volumes; only that they are there matters.
+fn stage_others(node: &Node, volumes: usize) {
+    let root = node.handler().crust_root();
+    fs::create_dir_all(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+    for number in 0..volumes {
+        let entry = root.join(format!("{number:064x}"));
+        fs::DirBuilder::new().mode(0o700).create(entry).unwrap();
+    }
+}
+
+on_each_delegate! {
+    fn a_command_that_is_handed_on_costs_its_start(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let container = node.container(&Bundle::plain(node.dir()).write());
+        let trace = Trace::in_directory(node.dir().path());
+        let _ = Run::of(&mut trace.of(&container.command(&["state", container.id()])));
+        let (part, _) = trace.part();
+        assert!(part.count() <= START, "{part:#?}");
+    }
+
+    fn where_nothing_is_staged_nothing_is_looked_up(delegate: Delegate) {
+        let node = Node::new(delegate);
+        stage_others(&node, 0);
+        let part = create(&node, &node.dir().subdir("sources"));
+        assert_eq!(part.below(&node.handler().crust_root()), <[&str; 0]>::default());
+        assert!(part.count() <= START + CREATE + MOUNTS, "{part:#?}");
+    }
+
+    fn a_create_costs_two_calls_a_mount_however_much_is_staged(delegate: Delegate) {
+        let costs = [1, 2000].map(|volumes| {
+            let node = Node::new(delegate);
+            stage_others(&node, volumes);
+            let part = create(&node, &node.dir().subdir("sources"));
+            assert_eq!(part.below(&node.handler().crust_root()).len(), MOUNTS, "{part:#?}");
+            assert!(part.count() <= START + CREATE + 2 * MOUNTS, "{part:#?}");
+            part.count()
+        });
+        assert_eq!(costs[0], costs[1]);
+    }
+}
