@@ -113,7 +113,7 @@ impl Explanation {
             }
             self.rewritten = true;
             let state = StateDirectory::at(&job.config.state_dir)?;
-            let (_, text) = original(&state, &job.made()?, document, job.config)?;
+            let (_, text) = original(&state, &job.made(job.real_config()?)?, document, job.config)?;
             Ok(Some(text))
         })
     }
@@ -180,7 +180,7 @@ impl Explanation {
         let Some(rewrite) = rewrite else {
             return Ok(None);
         };
-        let (text, record) = rewrite.apply(document, job.made()?)?;
+        let (text, record) = rewrite.apply(document, job.made(job.real_config()?)?)?;
         self.rewrite = Some(record.into());
         Ok(Some(text))
     }

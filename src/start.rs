@@ -8,6 +8,7 @@ mod lend;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_mount::privileges::{self, Step};
@@ -19,7 +20,6 @@ use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
 use crate::invocation::{Flavour, Globals, Start};
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
-use crate::rewrite::Made;
 
 use bundle::Bundle;
 pub(crate) use bundle::original;
@@ -68,57 +68,54 @@ impl Job<'_> {
         given: &Document<'_>,
         who: &str,
     ) -> Result<Option<Lock>> {
-        in_one_reading(given, who, |document| {
-            if !self.is_rewritten(document) && self.plan(document, given, who)? == Plan::PassOn {
-                return Ok(None);
-            }
-            let state = StateDirectory::create(&self.config.state_dir)?;
-            let made = self.made()?;
-            let lock = Lock::bundle(made.directory(), self.deadline)?;
-            // Another create of the same bundle may just have let go of it.
-            if file.is_unchanged()? {
-                self.rewrite(&state, made, file, (document, given), who)?;
-                return Ok(Some(lock));
-            }
+        let config = self.real_config()?;
+        let lock = Lock::bundle(config.parent().unwrap_or(&config), self.deadline)?;
+        // Another create of the same bundle may just have let go of it.
+        let is_ours = if file.is_unchanged()? {
+            self.rewrite(file, given, config, who)?
+        } else {
             let Some(file) = self.read()? else {
                 return Ok(None);
             };
             let given = Document::parse(file.bytes()).with_context(|| who.to_owned())?;
-            in_one_reading(&given, who, |document| {
-                self.rewrite(&state, made, &file, (document, &given), who)
-            })?;
-            Ok(Some(lock))
-        })
+            self.rewrite(&file, &given, config, who)?
+        };
+        Ok(is_ours.then_some(lock))
     }
 
-    /// Under the bundle's lock; of a config as it was `given`, and the one reading of it.
+    /// Under the bundle's lock. Whether it is any of ours.
     fn rewrite(
         &self,
-        state: &StateDirectory,
-        made: Made,
         file: &ForeignFile,
-        (document, given): (&Document<'_>, &Document<'_>),
+        given: &Document<'_>,
+        config: PathBuf,
         who: &str,
-    ) -> Result<()> {
-        if !self.is_rewritten(document) {
-            let bundle = Bundle::new(state, file, made);
-            return self.carry_out(document, given, &bundle, who);
-        }
-        let bundle = Bundle::undone(state, file, made, document, self.config)?;
-        let given = Document::parse(bundle.text()).with_context(|| who.to_owned())?;
-        in_one_reading(&given, who, |document| {
-            self.carry_out(document, &given, &bundle, who)
+    ) -> Result<bool> {
+        in_one_reading(given, who, |document| {
+            if !self.is_rewritten(document) {
+                let plan = self.plan(document, given, who)?;
+                if plan == Plan::PassOn {
+                    return Ok(false);
+                }
+                let state = StateDirectory::create(&self.config.state_dir)?;
+                let bundle = Bundle::new(&state, file, self.made(config)?);
+                self.carry_out(document, &bundle, plan)?;
+                return Ok(true);
+            }
+            let state = StateDirectory::create(&self.config.state_dir)?;
+            let made = self.made(config)?;
+            let bundle = Bundle::undone(&state, file, made, document, self.config)?;
+            let given = Document::parse(bundle.text()).with_context(|| who.to_owned())?;
+            in_one_reading(&given, who, |document| {
+                let plan = self.plan(document, &given, who)?;
+                self.carry_out(document, &bundle, plan)
+            })?;
+            Ok(true)
         })
     }
 
-    fn carry_out(
-        &self,
-        document: &Document<'_>,
-        given: &Document<'_>,
-        bundle: &Bundle<'_>,
-        who: &str,
-    ) -> Result<()> {
-        match self.plan(document, given, who)? {
+    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>, plan: Plan) -> Result<()> {
+        match plan {
             Plan::PassOn => bundle.leave(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
             Plan::Container(plan) => self.container(document, bundle, &plan),

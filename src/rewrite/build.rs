@@ -31,17 +31,10 @@ pub(crate) struct Hooks {
 /// What is made of a bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
-    /// The config's real path, by which its bundle is known whatever path it is given by.
+    /// The config's real path.
     pub(crate) config: PathBuf,
     /// [`BundleRecord::containers`].
     pub(crate) containers: Vec<String>,
-}
-
-impl Made {
-    /// The config's directory: the bundle, unless the config was named by itself.
-    pub(crate) fn directory(&self) -> &Path {
-        self.config.parent().unwrap_or(&self.config)
-    }
 }
 
 /// Changes to a config, and what it takes to undo them.

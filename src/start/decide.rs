@@ -114,11 +114,15 @@ impl Job<'_> {
         Ok(plan)
     }
 
-    /// What a record says of the create.
-    pub(crate) fn made(&self) -> Result<Made> {
+    /// The config's real path, by which its bundle is known whatever path it is given by.
+    pub(crate) fn real_config(&self) -> Result<PathBuf> {
         let given = self.config_path();
         let config = given.canonicalize();
-        let config = config.with_context(|| format!("realpath {}", given.display()))?;
+        config.with_context(|| format!("realpath {}", given.display()))
+    }
+
+    /// What a record says of the create of [such a config](Self::real_config).
+    pub(crate) fn made(&self, config: PathBuf) -> Result<Made> {
         if config.to_str().is_none() {
             bail!(
                 "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \

@@ -5,7 +5,10 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, OFlags, ResolveFlags};
 use sha2::{Digest as _, Sha256};
+
+use crate::beneath;
 
 mod standing;
 mod subpath_bind;
@@ -100,6 +103,11 @@ impl TargetPath {
     ///
     /// containerd and CRI-O hand mount sources on in this form.
     pub fn resolved(&self) -> std::io::Result<Self> {
+        // Mostly there is none, which is one question instead of one for each name.
+        let straight = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        if beneath::open(CWD, self.as_path(), OFlags::PATH, straight).is_ok() {
+            return Ok(self.clone());
+        }
         let mut missing: Vec<&OsStr> = Vec::new();
         let mut existing = self.as_path();
         loop {
