@@ -118,7 +118,7 @@ pub(crate) fn plan(
 /// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the
 /// delegate reads.
 pub(crate) fn passes_on(
-    look: Look<'_>,
+    look: Look<'_, '_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<(), PlanError> {

@@ -1,6 +1,7 @@
 //! What is read from a configuration.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt::Arguments;
 
 use super::json::Json;
@@ -59,6 +60,8 @@ pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
     pub(super) all: Json<'a>,
     pub(super) top: Object<'a>,
+    /// What is below `linux`, once it was asked for: a filter of system calls makes that long.
+    linux: OnceCell<Option<Object<'a>>>,
     /// It was no UTF-8: in each reader's text the bytes that aren't are something else.
     pub(super) is_lossy: bool,
 }
@@ -84,6 +87,7 @@ impl<'a> Document<'a> {
             text,
             all,
             top,
+            linux: OnceCell::new(),
             is_lossy,
         })
     }
@@ -188,7 +192,7 @@ impl<'a> Document<'a> {
             return Ok(None);
         };
         let place = format_args!("linux.rootfsPropagation");
-        text(&linux, "rootfsPropagation", place)
+        text(linux, "rootfsPropagation", place)
     }
 
     /// `linux.mountLabel` (config-linux.md "Mount Label").
@@ -196,7 +200,7 @@ impl<'a> Document<'a> {
         let Some(linux) = self.linux()? else {
             return Ok(None);
         };
-        text(&linux, "mountLabel", format_args!("linux.mountLabel"))
+        text(linux, "mountLabel", format_args!("linux.mountLabel"))
     }
 
     fn id_mappings(&self, key: &str) -> Result<Vec<IdMapping>, DocumentError> {
@@ -228,8 +232,12 @@ impl<'a> Document<'a> {
         Ok(elements.into_iter().map(Json::text).collect())
     }
 
-    fn linux(&self) -> Result<Option<Object<'a>>, DocumentError> {
-        object(&self.top, "linux", LINUX, format_args!("linux"))
+    fn linux(&self) -> Result<Option<&Object<'a>>, DocumentError> {
+        if let Some(linux) = self.linux.get() {
+            return Ok(linux.as_ref());
+        }
+        let linux = object(&self.top, "linux", LINUX, format_args!("linux"))?;
+        Ok(self.linux.get_or_init(|| linux).as_ref())
     }
 
     fn elements(&self, array: ArrayPath) -> Result<Vec<Json<'a>>, DocumentError> {
@@ -253,7 +261,7 @@ impl<'a> Document<'a> {
             ArrayPath::DeviceRules => match self.linux()? {
                 Some(linux) => {
                     let place = format_args!("linux.resources");
-                    object(&linux, "resources", RESOURCES, place)?
+                    object(linux, "resources", RESOURCES, place)?
                         .and_then(|resources| resources.get("devices"))
                 }
                 None => None,

@@ -92,6 +92,11 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// The keys cared for.
+    pub(super) const fn keys(&self) -> Keys {
+        self.keys
+    }
+
     /// The value of `key`, which must be one of the keys cared for; `null` counts as absent, as
     /// it does in Go.
     pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {

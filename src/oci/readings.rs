@@ -7,7 +7,7 @@ use std::fmt::Arguments;
 
 use super::error::Reader;
 use super::json::Json;
-use super::object::{Keys, Likeness, Object, meant};
+use super::object::{Likeness, Object, meant};
 use super::schema::{ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, Node, SOURCE, TOP};
 use super::splice::Splices;
 use super::value::{before_nul, decoded};
@@ -68,9 +68,7 @@ impl<'a> Document<'a> {
     /// the others get names that nobody reads. `None`: it has that form.
     pub(crate) fn one_reading(&self) -> Result<Option<Vec<u8>>, DocumentError> {
         let mut splices = Splices::new(self.text);
-        each_object(self.all, &mut |object, keys, place| {
-            leave_ours(object, keys, place, &mut splices)
-        })?;
+        self.each_object(&mut |object, read, place| leave_ours(object, read, place, &mut splices))?;
         if splices.is_empty() {
             return Ok(None);
         }
@@ -83,7 +81,7 @@ impl<'a> Document<'a> {
     /// The document with the other readings that [`one_reading`](Self::one_reading) took away.
     pub(crate) fn all_readings(&self) -> Vec<u8> {
         let mut splices = Splices::new(self.text);
-        let done: Result<(), Infallible> = each_object(self.all, &mut |object, _, _| {
+        let done: Result<(), Infallible> = self.each_object(&mut |object, _, _| {
             for (key, _) in object.members() {
                 if key.quoted().is_some_and(|name| name.starts_with(UNREAD)) {
                     let start = key.span(splices.text()).start + 1;
@@ -95,6 +93,14 @@ impl<'a> Document<'a> {
         match done {
             Ok(()) => splices.apply(),
         }
+    }
+
+    /// Visits all objects in which keys are read, each with what is read of it and its place.
+    fn each_object<E>(
+        &self,
+        visit: &mut impl FnMut(Json<'a>, &Object<'a>, Arguments<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        visit_level((self.all, &self.top), &DOCUMENT, visit)
     }
 }
 
@@ -141,14 +147,14 @@ fn has_source(mount: Json<'_>) -> bool {
 /// Of keys that stand twice in an object, leaves the one whose value counts.
 fn leave_ours<'a>(
     object: Json<'a>,
-    keys: Keys,
+    read: &Object<'a>,
     place: Arguments<'_>,
     splices: &mut Splices<'a>,
 ) -> Result<(), DocumentError> {
-    let read = Object::of(object, keys);
     if !read.is_odd() {
         return Ok(());
     }
+    let keys = read.keys();
     for (key, value) in object.members() {
         let Some((at, likeness)) = meant(key, keys) else {
             continue;
@@ -179,28 +185,20 @@ fn leave_ours<'a>(
     Ok(())
 }
 
-/// Visits all objects in which keys are read, each with those keys and its place.
-fn each_object<'a, E>(
-    document: Json<'a>,
-    visit: &mut impl FnMut(Json<'a>, Keys, Arguments<'_>) -> Result<(), E>,
-) -> Result<(), E> {
-    visit_level(document, &DOCUMENT, visit)
-}
-
 fn visit_level<'a, E>(
-    object: Json<'a>,
+    (object, read): (Json<'a>, &Object<'a>),
     level: &Level,
-    visit: &mut impl FnMut(Json<'a>, Keys, Arguments<'_>) -> Result<(), E>,
+    visit: &mut impl FnMut(Json<'a>, &Object<'a>, Arguments<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    visit(object, level.keys, format_args!("{}", level.place))?;
-    let read = Object::of(object, level.keys);
+    visit(object, read, format_args!("{}", level.place))?;
     for (key, node) in level.children {
         let Some(value) = read.get(key) else {
             continue;
         };
         let (name, keys) = match node {
             Node::Object(level) => {
-                visit_level(value, level, visit)?;
+                let read = Object::of(value, level.keys);
+                visit_level((value, &read), level, visit)?;
                 continue;
             }
             Node::List(name, keys) => (*name, *keys),
@@ -210,7 +208,8 @@ fn visit_level<'a, E>(
             continue;
         }
         for (index, element) in value.elements().enumerate() {
-            visit(element, keys, format_args!("{name}[{index}]"))?;
+            let read = Object::of(element, keys);
+            visit(element, &read, format_args!("{name}[{index}]"))?;
         }
     }
     Ok(())

@@ -21,15 +21,15 @@ const REMEMBERED: usize = 1000;
 
 /// A config, and who will read it.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
-    pub(crate) document: &'a Document<'a>,
+pub(crate) struct Look<'a, 'd> {
+    pub(crate) document: &'a Document<'d>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
     /// What kind of reader the delegate is.
     pub(crate) delegate: Reader,
 }
 
-impl Look<'_> {
+impl Look<'_, '_> {
     /// Whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
     pub(crate) fn concern(self, config: &Config, records: &impl Records) -> Option<String> {
         let named = self.named_by_a_mount(config, records);

@@ -66,7 +66,7 @@ impl Job<'_> {
         Ok(look.concern(self.config, &ThisNode::new(self.config, self.crust)?))
     }
 
-    fn look<'l>(&self, document: &'l Document<'l>, bundle: &'l Path) -> Look<'l> {
+    fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> Look<'l, 'd> {
         Look {
             document,
             bundle,

@@ -233,7 +233,7 @@ impl Device {
     /// two file systems on them would destroy each other. Who has what lies on one has that one, too.
     pub fn rivals(&self) -> Result<Vec<Self>, DeviceError> {
         let own = self.aliases()?;
-        let mut loops = aliases::loops(Path::new(SYSFS))?;
+        let mut loops = aliases::loops()?;
         loops.retain(|number| !own.are_of(*number));
         let rivals = others::conflicting(&own, loops)?.into_iter();
         let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
@@ -242,7 +242,7 @@ impl Device {
 
     /// The loop devices whose file has this name, wherever it is. None of their files is asked.
     pub(crate) fn loops_named(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
-        let named = aliases::loops_named(Path::new(SYSFS), name)?.into_iter();
+        let named = aliases::named(Path::new(SYSFS), aliases::loops()?, name)?.into_iter();
         let opened = named.filter_map(|number| Self::of_number(number).transpose());
         opened.collect()
     }

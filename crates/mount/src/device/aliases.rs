@@ -138,22 +138,39 @@ impl Aliases {
 /// of the kernel).
 const LOOP: u32 = 7;
 
-/// The loop devices that show something.
-pub(super) fn loops(sysfs: &Path) -> Result<Vec<DeviceNumber>, DeviceError> {
-    let directory = sysfs.join("dev/block");
-    let listing = fs::read_dir(&directory)
-        .map_err(|error| sysfs_error(DeviceNumber::new(0, 0), &directory, error))?;
-    let names = listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let devices = names.filter_map(|name| name.parse::<DeviceNumber>().ok());
-    let devices = devices.filter(|device| device.major() == LOOP);
-    Ok(devices.filter(|device| is_loop(sysfs, *device)).collect())
+/// Of the kernel's list of disks: a node may have thousands.
+const LIST: u64 = 4 << 20;
+
+/// The loop devices that show something, by the kernel's list of disks that have a size. (sysfs would have to
+/// be asked about each that there is.)
+pub(super) fn loops() -> Result<Vec<DeviceNumber>, DeviceError> {
+    let file = Path::new("/proc/partitions");
+    let list = bounded::read(file, LIST);
+    let list = list.map_err(|error| sysfs_error(DeviceNumber::new(LOOP, 0), file, error))?;
+    Ok(loops_of(&String::from_utf8_lossy(&list)))
 }
 
-/// The loop devices whose file has this name, by what the kernel says of its path. In the path of another
+/// Of lines of `major minor #blocks name`.
+fn loops_of(list: &str) -> Vec<DeviceNumber> {
+    let device = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (major, minor) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let number = fields.nth(1)?.strip_prefix("loop")?;
+        let is_whole = number.bytes().all(|byte| byte.is_ascii_digit());
+        (major == LOOP && is_whole).then(|| DeviceNumber::new(major, minor))
+    };
+    list.lines().filter_map(device).collect()
+}
+
+/// Those of the loop devices whose file has this name, by what the kernel says of its path. In the path of another
 /// mount namespace the name is the same; ` (deleted)` may be after it.
-pub(super) fn loops_named(sysfs: &Path, name: &OsStr) -> Result<Vec<DeviceNumber>, DeviceError> {
+pub(super) fn named(
+    sysfs: &Path,
+    loops: Vec<DeviceNumber>,
+    name: &OsStr,
+) -> Result<Vec<DeviceNumber>, DeviceError> {
     let mut named = Vec::new();
-    for device in loops(sysfs)? {
+    for device in loops {
         let path = match backing_file(sysfs, device) {
             Ok(path) => path,
             // A path that is longer than the kernel tells is longer than the name's.
