@@ -16,7 +16,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::role::Role;
 
-pub(crate) use concern::Look;
+pub(crate) use concern::{CREATED_BEFORE, Look};
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;

@@ -11,7 +11,7 @@ mod undo;
 pub(crate) use build::{Hooks, Made, Rewrite};
 pub(crate) use container::{Known, container};
 pub(crate) use sandbox::sandbox;
-pub(crate) use undo::{is_rewritten, undo};
+pub(crate) use undo::{is_marked, is_rewritten, undo};
 
 #[cfg(test)]
 mod tests;

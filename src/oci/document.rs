@@ -7,7 +7,7 @@ use std::fmt::Arguments;
 use super::json::Json;
 use super::object::{Keys, Object};
 use super::schema::{
-    ANNOTATIONS, HOOKS, ID_MAPPING, LINUX, MOUNT, MOUNTS, NAMESPACE, RESOURCES, ROOT, SOURCE, TOP,
+    ANNOTATIONS, HOOKS, ID_MAPPING, LINUX, MOUNT, MOUNTS, NAMESPACE, RESOURCES, ROOT, TOP,
 };
 use super::value::{decoded, elements, id, own_string, string, wrong_type};
 use super::{ArrayPath, DocumentError};
@@ -92,13 +92,13 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Whether a mount has this source and this destination, as far as it has them.
-    pub(crate) fn has_mount(&self, is_it: impl Fn(Option<&str>, Option<&str>) -> bool) -> bool {
+    /// Whether a mount has such a text under the key.
+    pub(crate) fn has_mount(&self, key: &str, is_it: impl Fn(&str) -> bool) -> bool {
         let mounts = self.top.get(MOUNTS).into_iter().flat_map(Json::elements);
-        let mut mounts = mounts.map(|mount| Object::of(mount, MOUNT));
-        mounts.any(|mount| {
-            let text = |key| decoded(mount.get(key)?.quoted()?).ok();
-            is_it(text(SOURCE).as_deref(), text("destination").as_deref())
+        let mut values = mounts.filter_map(|mount| Object::of(mount, MOUNT).get(key));
+        values.any(|value| {
+            let text = value.quoted().and_then(|quoted| decoded(quoted).ok());
+            text.is_some_and(|text| is_it(&text))
         })
     }
 

@@ -25,4 +25,4 @@ pub(crate) use edit::Edit;
 pub(crate) use error::{DocumentError, Reader};
 pub(crate) use pretty::pretty;
 pub(crate) use readings::Source;
-pub(crate) use schema::ArrayPath;
+pub(crate) use schema::{ArrayPath, DESTINATION, SOURCE};

@@ -6,11 +6,12 @@ use super::object::Keys;
 
 pub(super) const MOUNTS: &str = "mounts";
 pub(super) const ANNOTATIONS: &str = "annotations";
-pub(super) const SOURCE: &str = "source";
+pub(crate) const SOURCE: &str = "source";
+pub(crate) const DESTINATION: &str = "destination";
 
 pub(super) const TOP: Keys = &[MOUNTS, "hooks", "linux", ANNOTATIONS, "root"];
 pub(super) const MOUNT: Keys = &[
-    "destination",
+    DESTINATION,
     SOURCE,
     "type",
     "options",

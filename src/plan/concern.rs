@@ -19,6 +19,9 @@ use crate::role::Role;
 /// an ordinary config has.
 const REMEMBERED: usize = 1000;
 
+/// Whom the config of an earlier create concerns.
+pub(crate) const CREATED_BEFORE: &str = "a bundle that was created before";
+
 /// A config, and who will read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a, 'd> {
@@ -71,7 +74,7 @@ impl Look<'_, '_> {
         };
         let path = bound(self.bundle, text, source.may_bind);
         if path.starts_with(attached) {
-            return Some("a volume of an earlier create".to_owned());
+            return Some(CREATED_BEFORE.to_owned());
         }
         match match_source(&path, config, records) {
             Ok(None) => None,

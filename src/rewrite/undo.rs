@@ -10,18 +10,22 @@ use crust_state::bundle::{BundleRecord, RemovedMount, ReplacedSource};
 use oci_spec::runtime::Hook;
 
 use super::build::PROGRAM;
-use crate::oci::{ArrayPath, Document, Edit};
+use crate::oci::{ArrayPath, DESTINATION, Document, Edit, SOURCE};
 
 /// Whether a config was rewritten before: its bundle is created again. What isn't well-formed isn't
 /// of ours.
 pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &Config) -> bool {
     let attach = config.attach_directory();
-    let by_mount = document.has_mount(|source, destination| {
-        source.is_some_and(|source| Path::new(source).starts_with(&attach))
-            || (is_sandbox && destination == Some(CRUST))
-    });
+    let is_attached = |source: &str| Path::new(source).starts_with(&attach);
+    document.has_mount(SOURCE, is_attached) || is_marked(document, is_sandbox)
+}
+
+/// Whether it shows elsewhere than in its mounts' sources that a config was rewritten.
+pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
     let hooks = document.array(ArrayPath::CreateContainerHooks);
-    by_mount || hooks.unwrap_or_default().into_iter().any(mounts_volumes)
+    let hooks = hooks.unwrap_or_default();
+    hooks.into_iter().any(mounts_volumes)
+        || (is_sandbox && document.has_mount(DESTINATION, |destination| destination == CRUST))
 }
 
 /// Whether a hook is the one that mounts volumes in the container.

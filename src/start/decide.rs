@@ -15,7 +15,9 @@ use super::Job;
 use crate::invocation::{Flavour, Verb};
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
-use crate::plan::{ContainerPlan, Facts, Look, Plan, Pod, SandboxPlan, passes_on, plan};
+use crate::plan::{
+    CREATED_BEFORE, ContainerPlan, Facts, Look, Plan, Pod, SandboxPlan, passes_on, plan,
+};
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
 use crate::role::Role;
@@ -58,8 +60,8 @@ impl Job<'_> {
     /// Whom of ours the config concerns; `None`: the delegate gets it as it is, whatever else is in
     /// it.
     pub(crate) fn concern(&self, document: &Document<'_>) -> Result<Option<String>> {
-        if self.is_rewritten(document) {
-            return Ok(Some("a bundle that was created before".to_owned()));
+        if rewrite::is_marked(document, is_sandbox(document)) {
+            return Ok(Some(CREATED_BEFORE.to_owned()));
         }
         let bundle = self.bundle()?;
         let look = self.look(document, &bundle);
@@ -83,9 +85,7 @@ impl Job<'_> {
     }
 
     pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> bool {
-        let role = Role::of(|key| document.annotation(key));
-        let is_sandbox = matches!(role, Ok(Role::Sandbox { .. }));
-        rewrite::is_rewritten(document, is_sandbox, self.config)
+        rewrite::is_rewritten(document, is_sandbox(document), self.config)
     }
 
     /// Plans a create [`in_one_reading`] of a config that was `given` with others; `who` is concerned.
@@ -207,6 +207,11 @@ impl Job<'_> {
             config: self.config.source.clone(),
         })
     }
+}
+
+fn is_sandbox(document: &Document<'_>) -> bool {
+    let role = Role::of(|key| document.annotation(key));
+    matches!(role, Ok(Role::Sandbox { .. }))
 }
 
 /// The sandbox that a container's volumes are mounted in.
