@@ -41,6 +41,6 @@ pub use plan::{Need, needs};
 pub use reconcile::{Finding, Mode, Report, SweepError, Thing, reconcile, sweep};
 pub use release::{release, release_sandbox};
 pub use resize::resize;
-pub use stage::{stage, unstage};
+pub use stage::{stage, stage_at_once, unstage};
 pub use stats::{Stats, stats};
 pub use users::{NewContainer, begin, has_device, publish, take_back, withdraw};

@@ -1,8 +1,9 @@
-//! What is staged on this node, and the work on it, which waits for locks and disks: on threads of
-//! its own.
+//! What is staged on this node, and the work on it: on threads of its own where it waits for locks and
+//! disks, and where its call is when it waits for nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crust_mount::device::Device;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     looks: Arc<Semaphore>,
     /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
     reconciling: Arc<Semaphore>,
+    /// Whether the directories were in memory when a thread looked last: until then even to look may take long.
+    in_memory: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -54,6 +57,7 @@ impl Node {
             threads: Arc::new(Semaphore::new(THREADS)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             reconciling: Arc::new(Semaphore::new(1)),
+            in_memory: Arc::default(),
         }
     }
 
@@ -61,6 +65,7 @@ impl Node {
     pub(crate) fn with(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
+            in_memory: Arc::default(),
             ..self.clone()
         }
     }
@@ -71,11 +76,26 @@ impl Node {
         target: TargetPath,
         info: MountInfo,
     ) -> Result<(), Refusal> {
+        if let Some(staged) = self.stage_at_once(&target, &info) {
+            return staged;
+        }
         self.work(&self.threads, STAGE, move |context| {
             let _turn = turn;
             Ok(volume::stage(context, &target, &info)?)
         })
         .await
+    }
+
+    /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
+    fn stage_at_once(&self, target: &TargetPath, info: &MountInfo) -> Option<Result<(), Refusal>> {
+        if !self.in_memory.load(Ordering::Relaxed) {
+            return None;
+        }
+        let staged = with_context(&self.config, STAGE, |context| {
+            Ok(volume::stage_at_once(context, target, info))
+        });
+        let staged = staged.transpose()?;
+        Some(staged.and_then(|staged| Ok(staged?)))
     }
 
     /// Waits for the device no longer than `limit`.
@@ -159,23 +179,35 @@ impl Node {
     ) -> Result<T, Refusal> {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
         let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
-        let config = Arc::clone(&self.config);
+        let (config, in_memory) = (Arc::clone(&self.config), Arc::clone(&self.in_memory));
         let worked = tokio::task::spawn_blocking(move || {
             // It goes on when nobody waits for it any more, and counts as long as that.
             let _thread = thread;
-            let crust = CrustDirectory::new(&config);
-            let state = StateDirectory::create(&config.state_dir).map_err(NodeError::from)?;
-            work(&Context {
-                config: &config,
-                crust: &crust,
-                state: &state,
-                deadline: Deadline::after(limit),
+            with_context(&config, limit, |context| {
+                let are = context.crust.is_in_memory() && context.state.is_in_memory();
+                in_memory.store(are, Ordering::Relaxed);
+                work(context)
             })
         });
         let worked = tokio::time::timeout(limit + GRACE, worked).await;
         let worked = worked.map_err(|_| Refusal::Hangs { after: limit })?;
         worked.map_err(NodeError::from)?
     }
+}
+
+fn with_context<T>(
+    config: &Config,
+    limit: Duration,
+    work: impl FnOnce(&Context<'_>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let crust = CrustDirectory::new(config);
+    let state = StateDirectory::create(&config.state_dir).map_err(NodeError::from)?;
+    work(&Context {
+        config,
+        crust: &crust,
+        state: &state,
+        deadline: Deadline::after(limit),
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -47,5 +47,29 @@ pub(crate) fn open_or_create(
             }
             other => return other,
         }
+    }
+}
+
+/// Whether the kernel can say at once what is at a path, or that nothing is: it remembers the whole way. One that
+/// leads over a server that is gone, or a disk that hangs, would be waited for. (Not before Linux 5.12, which can't be
+/// asked.)
+#[must_use]
+pub fn is_at_hand(path: impl Arg) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
+    matches!(found, Ok(_) | Err(Errno::NOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_just_looked_up_is_at_hand() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("missing");
+        assert!(!missing.exists());
+        assert!(is_at_hand(directory.path()) && is_at_hand(&missing));
+        assert!(!is_at_hand(&missing.join("\0")), "no path");
     }
 }

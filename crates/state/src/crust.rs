@@ -132,6 +132,12 @@ impl CrustDirectory {
         Ok(self.root.may_hold_directories()? || kata)
     }
 
+    /// Whether it is there and in memory, and is all that is looked into: then no disk is waited for.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.kata.is_none() && self.root.is_in_memory()
+    }
+
     /// The volume that `path` is the target path of, or the resolved form of the target path of;
     /// `None` where none is staged.
     ///
@@ -248,7 +254,7 @@ impl CrustDirectory {
     /// Removes every entry of a volume, whoever staged it; that there is none is fine.
     pub fn unstage(&self, target: &TargetPath) -> Result<(), FileError> {
         // The given path's first: what is left by a crash is a half that isn't staged.
-        for path in spellings(target) {
+        for path in target.look().spellings() {
             self.root.remove_directory(&path.digest().to_string())?;
         }
         self.kata
@@ -285,13 +291,6 @@ impl CrustDirectory {
             layout: Layout::Crust,
         }))
     }
-}
-
-/// The target path as it was given and, where it differs, with its links resolved.
-fn spellings(target: &TargetPath) -> Vec<TargetPath> {
-    let mut paths = vec![target.clone()];
-    paths.extend(target.resolved().ok().filter(|resolved| resolved != target));
-    paths
 }
 
 #[cfg(test)]

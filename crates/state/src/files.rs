@@ -9,7 +9,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::trust::{self, Flaw, Kind};
-use crate::{beneath, bounded};
+use crate::{beneath, bounded, memory};
 
 mod late;
 mod leftovers;
@@ -157,6 +157,14 @@ impl Directory {
 
     /// Opens the directory `name` in this one, made with mode 0700 where it is missing.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
+        // Most are made once and asked for often.
+        match self.open_directory(name)? {
+            Some(there) => Ok(there),
+            None => self.make_directory(name),
+        }
+    }
+
+    fn make_directory(&self, name: &str) -> Result<Self, FileError> {
         let path = self.path.join(name);
         let made = match fs::mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => true,
@@ -196,6 +204,11 @@ impl Directory {
     pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
         Ok(stat.st_nlink != 2)
+    }
+
+    /// Whether what is written here waits for no disk.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        memory::holds(&self.fd)
     }
 
     /// Where it was opened.
@@ -276,7 +289,10 @@ impl Directory {
             return Err(FileError::TooLarge { path });
         }
         let temporary = temporary::name(name);
-        let written = self.write_new(&temporary, bytes).and_then(|_held| {
+        let written = self.create_new(&temporary).and_then(|mut file| {
+            // A file system without locks has only the name to tell who is at it.
+            let _ = temporary::hold(&file);
+            self.fill(&mut file, &temporary, bytes)?;
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
         });
@@ -288,31 +304,31 @@ impl Directory {
         self.sync()
     }
 
-    /// The file, which is held as long as it is open.
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<File, FileError> {
-        let path = self.path.join(name);
+    fn create_new(&self, name: &str) -> Result<File, FileError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
-            .map_err(|error| failed("openat2", &path, error))?;
-        let mut file = File::from(fd);
-        // A file system without locks has only the name to tell who is at it.
-        let _ = temporary::hold(&file);
-        file.write_all(bytes)
-            .map_err(|error| failed("write", &path, error))?;
-        file.sync_all()
-            .map_err(|error| failed("fsync", &path, error))?;
-        Ok(file)
+        let made = beneath::open_or_create(&self.fd, name, flags, mode, BELOW);
+        made.map(File::from)
+            .map_err(|error| failed("openat2", &self.path.join(name), error))
+    }
+
+    /// Writes a new file, to the disk.
+    fn fill(&self, file: &mut File, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let failed = |call| move |error: io::Error| failed(call, &self.path.join(name), error);
+        file.write_all(bytes).map_err(failed("write"))?;
+        file.sync_all().map_err(failed("fsync"))
     }
 
     /// Adds the directory `name` with these files, whole: nobody sees it half made.
     /// An entry that is there already stays as it is, and is an error (`EEXIST`).
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
-        let added = self.create_directory(&temporary).and_then(|directory| {
+        let added = self.make_directory(&temporary).and_then(|directory| {
+            // And with it all that is in it.
             let _ = temporary::hold(&directory.fd);
-            for (file, bytes) in files {
-                directory.write_new(file, bytes)?;
+            for (name, bytes) in files {
+                let mut file = directory.create_new(name)?;
+                directory.fill(&mut file, name, bytes)?;
             }
             directory.sync()?;
             fs::renameat_with(&self.fd, &temporary, &self.fd, name, RenameFlags::NOREPLACE)

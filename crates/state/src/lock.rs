@@ -2,7 +2,8 @@
 //! volume, by whoever holds it, and who waited for it then takes the one that is there.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,17 +80,19 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
-        let mut file = loop {
+        let (file, length) = loop {
             let file = locks.open_lock(&file_name)?;
             let file = wait_for(file, path.clone(), holder, deadline)?;
-            if !is_retired(&file, &path)? {
-                break file;
+            if let Some(length) = length_unless_retired(&file, &path)? {
+                break (file, length);
             }
         };
         // For the message of whoever waits; the lock holds without it.
-        let _ = file.set_len(0);
-        let _ = file.rewind();
-        let _ = file.write_all(format!("process {}", own_pid()).as_bytes());
+        let own = format!("process {}", own_pid());
+        if length > own.len() as u64 {
+            let _ = file.set_len(0);
+        }
+        let _ = file.write_all_at(own.as_bytes(), 0);
         Ok(Self(file))
     }
 
@@ -103,7 +106,8 @@ impl Lock {
         };
         let now = Deadline::after(Duration::ZERO);
         let file = wait_for(file, path.clone(), holder, now)?;
-        Ok((!is_retired(&file, &path)?).then_some(Self(file)))
+        let length = length_unless_retired(&file, &path)?;
+        Ok(length.map(|_| Self(file)))
     }
 
     /// Lets the lock of something go that is no more, with its file: one for each volume that ever
@@ -129,10 +133,10 @@ pub(crate) fn volume(file_name: &str) -> Option<Digest> {
     file_name.strip_suffix(".lock")?.parse().ok()
 }
 
-/// Whether it was retired while it was waited for, and keeps nobody out.
-fn is_retired(file: &File, path: &Path) -> Result<bool, FileError> {
+/// How many bytes a lock file has; `None` where it was retired while it was waited for, and keeps nobody out.
+fn length_unless_retired(file: &File, path: &Path) -> Result<Option<u64>, FileError> {
     let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
-    Ok(stat.st_nlink == 0)
+    Ok((stat.st_nlink != 0).then_some(stat.st_size.cast_unsigned()))
 }
 
 /// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.

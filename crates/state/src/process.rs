@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::fs::stat;
 use rustix::io::Errno;
@@ -142,9 +143,18 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The calling process's pid as `/proc` has it: in a container's own hook the pid namespace is the
 /// container's, but `/proc` is the host's still.
 pub(crate) fn own_pid() -> u32 {
-    let own = std::fs::read_link("/proc/self").ok();
-    let own = own.and_then(|pid| pid.to_str()?.parse().ok());
-    own.unwrap_or_else(std::process::id)
+    /// With the pid that the kernel tells: a child has another.
+    static KNOWN: OnceLock<(u32, u32)> = OnceLock::new();
+    let own = std::process::id();
+    let of_proc = || {
+        let link = std::fs::read_link("/proc/self").ok();
+        let pid = link.and_then(|pid| pid.to_str()?.parse().ok());
+        pid.unwrap_or(own)
+    };
+    match KNOWN.get_or_init(|| (own, of_proc())) {
+        (of, pid) if *of == own => *pid,
+        _ => of_proc(),
+    }
 }
 
 fn pid_namespace() -> Option<u64> {
@@ -174,9 +184,14 @@ fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
 
 /// Which boot of the node this is.
 pub(crate) fn boot_id() -> io::Result<String> {
+    /// No process outlives it.
+    static KNOWN: OnceLock<String> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known.clone());
+    }
     let mut text = bounded::read_to_string(Path::new(BOOT_ID), KERNELS_WORD)?;
     text.truncate(text.trim_end().len());
-    Ok(text)
+    Ok(KNOWN.get_or_init(|| text).clone())
 }
 
 /// What matters of a `/proc/<pid>/stat`.

@@ -104,6 +104,12 @@ impl StateDirectory {
         Ok(Self(directory))
     }
 
+    /// Whether it is there and in memory: then no disk is waited for.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.0.is_in_memory()
+    }
+
     /// Takes a lock.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
         let locks = self.0.create()?.create_directory(LOCKS)?;

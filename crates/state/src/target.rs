@@ -2,17 +2,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, OFlags, ResolveFlags};
 use sha2::{Digest as _, Sha256};
 
-use crate::beneath;
-
+mod look;
 mod standing;
 mod subpath_bind;
 
+pub(crate) use look::Look;
 pub(crate) use standing::TARGET;
 pub use standing::{Standing, StandingError};
 pub use subpath_bind::SubpathBind;
@@ -96,41 +95,6 @@ impl TargetPath {
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest(Sha256::digest(&self.0).into())
-    }
-
-    /// Where the path leads when the symbolic links that exist on the way are resolved; what
-    /// doesn't exist yet is kept as it is.
-    ///
-    /// containerd and CRI-O hand mount sources on in this form.
-    pub fn resolved(&self) -> std::io::Result<Self> {
-        // Mostly there is none, which is one question instead of one for each name.
-        let straight = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        if beneath::open(CWD, self.as_path(), OFlags::PATH, straight).is_ok() {
-            return Ok(self.clone());
-        }
-        let mut missing: Vec<&OsStr> = Vec::new();
-        let mut existing = self.as_path();
-        loop {
-            match std::fs::canonicalize(existing) {
-                Ok(mut real) => {
-                    real.extend(missing.iter().rev());
-                    return Ok(Self(real.into_os_string().into_vec()));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    // A dangling link would resolve elsewhere once its target exists.
-                    if existing.is_symlink() {
-                        return Err(error);
-                    }
-                    let (Some(parent), Some(name)) = (existing.parent(), existing.file_name())
-                    else {
-                        return Err(error);
-                    };
-                    missing.push(name);
-                    existing = parent;
-                }
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// The part of the path that names a CSI volume, if it does:

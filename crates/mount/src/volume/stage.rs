@@ -1,10 +1,12 @@
 //! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
 //! "Runtime API").
 
+use std::time::Duration;
+
 use crust_state::crust::{EntryError, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
-use crust_state::{DeviceNumber, MountInfo, Process, TargetPath};
+use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, beneath};
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
@@ -22,7 +24,38 @@ pub fn stage(
     target: &TargetPath,
     info: &MountInfo,
 ) -> Result<(), VolumeError> {
-    let target = &context.as_given(target);
+    stage_as_given(context, &context.as_given(target), info)
+}
+
+/// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
+/// whoever has a lock. `None` where it might; then nothing was done.
+pub fn stage_at_once(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Option<Result<(), VolumeError>> {
+    let is_at_hand = context.crust.is_in_memory()
+        && context.state.is_in_memory()
+        && beneath::is_at_hand(target.as_path())
+        && beneath::is_at_hand(&*info.device)
+        && matches!(context.crust.volume(target), Ok(None));
+    if !is_at_hand {
+        return None;
+    }
+    let deadline = Deadline::after(Duration::ZERO);
+    let at_once = Context {
+        deadline,
+        ..*context
+    };
+    let staged = stage_as_given(&at_once, target, info);
+    Some(staged).filter(|staged| !staged.as_ref().is_err_and(VolumeError::is_of_a_held_lock))
+}
+
+fn stage_as_given(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Result<(), VolumeError> {
     let staged = || -> Result<_, Cause> {
         let info = checked(context, target, info)?;
         let _lock = context
@@ -59,14 +92,17 @@ pub(super) fn try_stage<'a>(
     target: &TargetPath,
     info: &MountInfo,
 ) -> Result<Staging<'a>, Cause> {
+    let there = context.crust.volume(target);
+    let is_new = matches!(there, Ok(None));
     // An entry that can't be read has no content that a user could rely on.
     // Nor is what a driver staged for Kata the same: users of that have their record there.
-    let there = context.crust.volume(target).ok().flatten();
+    let there = there.ok().flatten();
     let there = there.filter(|there| !there.is_katas() && there.info().is_again(info));
     let info = match &there {
         // Its users have the disk that it was staged on; without any, it is the one that is named now.
         Some(there) if has_users(there) => there.info(),
         Some(_) => info,
+        None if is_new => info,
         None => {
             if let Some(record) = context.crust.record(target)? {
                 in_use(record)?;

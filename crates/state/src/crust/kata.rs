@@ -10,7 +10,7 @@ use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
 use super::entry::{Entry, Layout, Place};
 use super::survey::Found;
-use super::{EntryError, Volume, spellings};
+use super::{EntryError, Volume};
 use crate::files::{Directory, FileError, LateDirectory};
 use crate::info::MountInfo;
 use crate::target::TargetPath;
@@ -80,7 +80,7 @@ impl KataDirectory {
         };
         let names = root.names()?;
         let targets = names.iter().filter_map(|name| target(name));
-        Ok(targets.flat_map(|target| spellings(&target)).collect())
+        Ok(targets.flat_map(|target| target.look().spellings()).collect())
     }
 
     /// What stands at a place of such a survey's by now.
@@ -111,7 +111,7 @@ impl KataDirectory {
 
     /// Removes a volume's entry, as Kata's own `direct-volume remove` does.
     pub(super) fn remove(&self, target: &TargetPath) -> Result<(), FileError> {
-        let paths = spellings(target).into_iter().chain(self.unresolved(target));
+        let paths = target.look().spellings().into_iter().chain(self.unresolved(target));
         for name in paths.filter_map(|path| name(&path)) {
             self.root.remove_directory(&name)?;
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{resize, spellings, standing};
+use super::{resize, standing};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::target::{TARGET, TargetPath};
@@ -37,13 +37,14 @@ impl<'a> Staging<'a> {
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();
-        let standing = standing::now(target);
+        let look = target.look();
+        let standing = standing::now(&look);
         let mut staging = Self {
             root,
             device: info.device.clone(),
             entries: Vec::new(),
         };
-        for path in spellings(target).into_iter().rev() {
+        for path in look.spellings().into_iter().rev() {
             if let Err(error) =
                 staging.write_entry(path.digest().to_string(), &content, standing.as_deref())
             {
@@ -83,7 +84,8 @@ impl<'a> Staging<'a> {
     /// It stays. Growth that was asked for the device that was here before goes now and not earlier:
     /// a crash must not lose it while that one is still staged.
     pub fn keep(self) -> Result<(), FileError> {
-        for (name, _) in &self.entries {
+        let is_old = |before: &Before| !matches!(before, Before::Missing);
+        for (name, _) in self.entries.iter().filter(|(_, before)| is_old(before)) {
             if let Some(there) = self.root.open_directory(name)? {
                 resize::forget_of_others(&there, &self.device)?;
             }

@@ -39,6 +39,11 @@ impl LateDirectory {
             .map_or(Ok(false), |directory| directory.may_hold_directories())
     }
 
+    /// Whether it is there, and in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.get(), Ok(Some(directory)) if directory.is_in_memory())
+    }
+
     /// Made where it is missing.
     pub(crate) fn create(&self) -> Result<&Directory, FileError> {
         if let Some(opened) = self.opened.get() {

@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{FileType, major, minor};
 use serde::{Deserialize, Serialize};
 
-use super::TargetPath;
+use super::{Look, TargetPath};
 use crate::device::DeviceNumber;
 use crate::process::boot_id;
 use crate::record::Version;
@@ -59,31 +59,56 @@ pub struct StandingError {
 impl TargetPath {
     /// How much of it is there now.
     pub fn standing(&self) -> Result<Standing, StandingError> {
-        for path in self.as_path().ancestors() {
-            match fs::symlink_metadata(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed("lstat", path, error)),
-                Ok(_) => return directory(path),
-            }
-        }
-        let nothing = io::Error::from(io::ErrorKind::NotFound);
-        Err(failed("lstat", Path::new("/"), nothing))
+        self.look().standing()
     }
+}
+
+impl Look<'_> {
+    /// See [`TargetPath::standing`].
+    pub(crate) fn standing(&self) -> Result<Standing, StandingError> {
+        let Some(plain) = &self.plain else {
+            return walked(self.path);
+        };
+        if !FileType::from_raw_mode(plain.stat.st_mode).is_dir() {
+            return Err(no_directory(plain.part));
+        }
+        Ok(standing(plain.part.to_owned(), plain.stat.st_dev))
+    }
+}
+
+fn walked(path: &TargetPath) -> Result<Standing, StandingError> {
+    for path in path.as_path().ancestors() {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("lstat", path, error)),
+            Ok(_) => return directory(path),
+        }
+    }
+    let nothing = io::Error::from(io::ErrorKind::NotFound);
+    Err(failed("lstat", Path::new("/"), nothing))
 }
 
 /// A link that leads nowhere isn't nothing, and no directory either.
 fn directory(path: &Path) -> Result<Standing, StandingError> {
     let found = fs::metadata(path).map_err(|error| failed("stat", path, error))?;
     if !found.is_dir() {
-        return Err(failed("stat", path, io::ErrorKind::NotADirectory.into()));
+        return Err(no_directory(path));
     }
     let real = fs::canonicalize(path).map_err(|error| failed("realpath", path, error))?;
-    Ok(Standing {
+    Ok(standing(real, found.dev()))
+}
+
+fn standing(directory: PathBuf, device: u64) -> Standing {
+    Standing {
         version: Version,
-        directory: real,
-        device: DeviceNumber::new(major(found.dev()), minor(found.dev())),
+        directory,
+        device: DeviceNumber::new(major(device), minor(device)),
         boot_id: boot_id().ok(),
-    })
+    }
+}
+
+fn no_directory(path: &Path) -> StandingError {
+    failed("stat", path, io::ErrorKind::NotADirectory.into())
 }
 
 fn failed(call: &'static str, path: &Path, source: io::Error) -> StandingError {

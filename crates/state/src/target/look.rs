@@ -1,0 +1,104 @@
+//! One look at how much of a target path is there, for all that is asked of it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, OFlags, ResolveFlags, Stat, fstat};
+use rustix::io::Errno;
+
+use super::TargetPath;
+use crate::beneath;
+
+/// What was seen of a path.
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    pub(super) path: &'a TargetPath,
+    pub(super) plain: Option<Plain<'a>>,
+}
+
+/// The deepest part of a path that is there, with no link on the way to it: so it is what it leads to, and one
+/// call has said so. (`realpath(3)` is one for each name.)
+#[derive(Debug)]
+pub(super) struct Plain<'a> {
+    pub(super) part: &'a Path,
+    pub(super) stat: Stat,
+}
+
+impl TargetPath {
+    /// Looks.
+    pub(crate) fn look(&self) -> Look<'_> {
+        Look {
+            path: self,
+            plain: self.plain(),
+        }
+    }
+
+    /// Where the path leads when the symbolic links that exist on the way are resolved; what
+    /// doesn't exist yet is kept as it is.
+    ///
+    /// containerd and CRI-O hand mount sources on in this form.
+    pub fn resolved(&self) -> io::Result<Self> {
+        self.look().resolved()
+    }
+
+    /// `None` where there is a link, or anything else to be said: who walks the path says it.
+    fn plain(&self) -> Option<Plain<'_>> {
+        for part in self.as_path().ancestors() {
+            match beneath::open(CWD, part, OFlags::PATH, ResolveFlags::NO_SYMLINKS) {
+                Ok(there) => {
+                    let stat = fstat(there).ok()?;
+                    return Some(Plain { part, stat });
+                }
+                Err(Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+}
+
+impl Look<'_> {
+    /// See [`TargetPath::resolved`].
+    pub(crate) fn resolved(&self) -> io::Result<TargetPath> {
+        match self.plain {
+            Some(_) => Ok(self.path.clone()),
+            None => walked(self.path),
+        }
+    }
+
+    /// The path as it was given and, where it differs, with its links resolved.
+    pub(crate) fn spellings(&self) -> Vec<TargetPath> {
+        let mut paths = vec![self.path.clone()];
+        let resolved = self.resolved().ok();
+        paths.extend(resolved.filter(|resolved| resolved != self.path));
+        paths
+    }
+}
+
+fn walked(path: &TargetPath) -> io::Result<TargetPath> {
+    let mut missing: Vec<&OsStr> = Vec::new();
+    let mut existing = path.as_path();
+    loop {
+        match fs::canonicalize(existing) {
+            Ok(mut real) => {
+                real.extend(missing.iter().rev());
+                return Ok(TargetPath(real.into_os_string().into_vec()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A dangling link would resolve elsewhere once its target exists.
+                if existing.is_symlink() {
+                    return Err(error);
+                }
+                let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+                    return Err(error);
+                };
+                missing.push(name);
+                existing = parent;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
