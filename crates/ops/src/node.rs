@@ -2,8 +2,7 @@
 //! disks, and where its call is when it waits for nothing.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crust_mount::device::Device;
@@ -46,8 +45,37 @@ pub(crate) struct Node {
     looks: Arc<Semaphore>,
     /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
     reconciling: Arc<Semaphore>,
-    /// Whether the directories were in memory when a thread looked last: until then even to look may take long.
-    in_memory: Arc<AtomicBool>,
+    /// As a thread has opened them, who may have waited for that.
+    places: Arc<Mutex<Option<Arc<Places>>>>,
+}
+
+/// The directories, for as long as they are where they were: the way to them is looked at once.
+#[derive(Debug)]
+struct Places {
+    crust: CrustDirectory,
+    state: StateDirectory,
+}
+
+impl Places {
+    fn open(config: &Config) -> Result<Self, Refusal> {
+        Ok(Self {
+            crust: CrustDirectory::new(config),
+            state: StateDirectory::create(&config.state_dir).map_err(NodeError::from)?,
+        })
+    }
+
+    fn are_still_there(&self) -> bool {
+        self.crust.is_still_there() && self.state.is_still_there()
+    }
+
+    fn context<'a>(&'a self, config: &'a Config, limit: Duration) -> Context<'a> {
+        Context {
+            config,
+            crust: &self.crust,
+            state: &self.state,
+            deadline: Deadline::after(limit),
+        }
+    }
 }
 
 impl Node {
@@ -57,7 +85,7 @@ impl Node {
             threads: Arc::new(Semaphore::new(THREADS)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             reconciling: Arc::new(Semaphore::new(1)),
-            in_memory: Arc::default(),
+            places: Arc::default(),
         }
     }
 
@@ -65,7 +93,7 @@ impl Node {
     pub(crate) fn with(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
-            in_memory: Arc::default(),
+            places: Arc::default(),
             ..self.clone()
         }
     }
@@ -88,14 +116,10 @@ impl Node {
 
     /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
     fn stage_at_once(&self, target: &TargetPath, info: &MountInfo) -> Option<Result<(), Refusal>> {
-        if !self.in_memory.load(Ordering::Relaxed) {
-            return None;
-        }
-        let staged = with_context(&self.config, STAGE, |context| {
-            Ok(volume::stage_at_once(context, target, info))
-        });
-        let staged = staged.transpose()?;
-        Some(staged.and_then(|staged| Ok(staged?)))
+        let places = held(&self.places)?;
+        let context = places.context(&self.config, STAGE);
+        let staged = volume::stage_at_once(&context, target, info)?;
+        Some(staged.map_err(Refusal::from))
     }
 
     /// Waits for the device no longer than `limit`.
@@ -179,15 +203,17 @@ impl Node {
     ) -> Result<T, Refusal> {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
         let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
-        let (config, in_memory) = (Arc::clone(&self.config), Arc::clone(&self.in_memory));
+        let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.places));
         let worked = tokio::task::spawn_blocking(move || {
             // It goes on when nobody waits for it any more, and counts as long as that.
             let _thread = thread;
-            with_context(&config, limit, |context| {
-                let are = context.crust.is_in_memory() && context.state.is_in_memory();
-                in_memory.store(are, Ordering::Relaxed);
-                work(context)
-            })
+            let places = match held(&known) {
+                Some(places) => places,
+                None => Arc::new(Places::open(&config)?),
+            };
+            let worked = work(&places.context(&config, limit));
+            *lock(&known) = Some(places);
+            worked
         });
         let worked = tokio::time::timeout(limit + GRACE, worked).await;
         let worked = worked.map_err(|_| Refusal::Hangs { after: limit })?;
@@ -195,19 +221,15 @@ impl Node {
     }
 }
 
-fn with_context<T>(
-    config: &Config,
-    limit: Duration,
-    work: impl FnOnce(&Context<'_>) -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
-    let crust = CrustDirectory::new(config);
-    let state = StateDirectory::create(&config.state_dir).map_err(NodeError::from)?;
-    work(&Context {
-        config,
-        crust: &crust,
-        state: &state,
-        deadline: Deadline::after(limit),
-    })
+/// Those that were opened, unless they have moved.
+fn held(places: &Mutex<Option<Arc<Places>>>) -> Option<Arc<Places>> {
+    let known = lock(places).clone();
+    known.filter(|places| places.are_still_there())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

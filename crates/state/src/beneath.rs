@@ -50,14 +50,13 @@ pub(crate) fn open_or_create(
     }
 }
 
-/// Whether the kernel can say at once what is at a path, or that nothing is: it remembers the whole way. One that
-/// leads over a server that is gone, or a disk that hangs, would be waited for. (Not before Linux 5.12, which can't be
-/// asked.)
-#[must_use]
-pub fn is_at_hand(path: impl Arg) -> bool {
+/// Opens an absolute path with `O_PATH` where nothing is to be waited for: the kernel remembers the whole way.
+/// Where it doesn't, the way may lead over a disk that hangs, or a server that is gone: EAGAIN. (EINVAL before
+/// Linux 5.12.)
+pub fn open_at_once(path: impl Arg, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let found = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
-    matches!(found, Ok(_) | Err(Errno::NOENT))
+    let resolve = resolve | ResolveFlags::CACHED;
+    openat2(CWD, path, flags, Mode::empty(), resolve)
 }
 
 #[cfg(test)]
@@ -65,11 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_just_looked_up_is_at_hand() {
+    fn what_was_just_looked_up_is_remembered() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");
         assert!(!missing.exists());
-        assert!(is_at_hand(directory.path()) && is_at_hand(&missing));
-        assert!(!is_at_hand(&missing.join("\0")), "no path");
+        let open = |path| open_at_once(path, ResolveFlags::empty()).map(drop);
+        assert_eq!(open(directory.path()), Ok(()));
+        assert_eq!(open(&missing), Err(Errno::NOENT));
     }
 }

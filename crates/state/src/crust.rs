@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::files::{FileError, LateDirectory};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::target::{Digest, TargetPath};
+use crate::target::{Digest, Look, TargetPath};
 
 mod entry;
 mod index;
@@ -132,7 +132,13 @@ impl CrustDirectory {
         Ok(self.root.may_hold_directories()? || kata)
     }
 
-    /// Whether it is there and in memory, and is all that is looked into: then no disk is waited for.
+    /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
+    #[must_use]
+    pub fn is_still_there(&self) -> bool {
+        self.kata.is_none() && self.root.is_still_there()
+    }
+
+    /// Whether it was opened and is in memory, and is all that is looked into: then no disk is waited for.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.kata.is_none() && self.root.is_in_memory()
@@ -217,6 +223,16 @@ impl CrustDirectory {
         target: &TargetPath,
         info: &MountInfo,
     ) -> Result<Staging<'_>, EntryError> {
+        self.try_stage_seen(&target.look(), info)
+    }
+
+    /// The same of a target path that was looked at.
+    pub fn try_stage_seen(
+        &self,
+        look: &Look<'_>,
+        info: &MountInfo,
+    ) -> Result<Staging<'_>, EntryError> {
+        let target = look.path();
         if let Some(kata) = &self.kata
             && let Some(staged) = kata.volume(target)?
             && !info.agrees_with(&staged.info)
@@ -227,7 +243,7 @@ impl CrustDirectory {
                 kata: staged.info_path(),
             });
         }
-        Ok(Staging::write(self.root.create()?, target, info)?)
+        Ok(Staging::write(self.root.create()?, look, info)?)
     }
 
     /// The records of all entries in the crust directory, and their volumes' names; fails where one

@@ -9,14 +9,16 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::trust::{self, Flaw, Kind};
-use crate::{beneath, bounded, memory};
+use crate::{beneath, bounded};
 
 mod late;
 mod leftovers;
 mod next_step;
+mod seen;
 mod temporary;
 
 pub(crate) use late::LateDirectory;
+use seen::Seen;
 pub use leftovers::{Finder, Leftover, Making};
 
 /// The largest file of somebody else's that is read.
@@ -96,6 +98,7 @@ impl FileError {
 pub struct Directory {
     fd: OwnedFd,
     path: PathBuf,
+    seen: Seen,
 }
 
 impl Directory {
@@ -143,7 +146,7 @@ impl Directory {
 
     /// Whatever the caller's umask took from a directory that was just made.
     fn made(self, made: bool) -> Result<Self, FileError> {
-        if made {
+        if made && !self.seen.has_mode(Mode::RWXU) {
             let set = fs::fchmod(&self.fd, Mode::RWXU);
             set.map_err(|error| failed("fchmod", &self.path, error))?;
         }
@@ -196,6 +199,7 @@ impl Directory {
         Ok(Some(Self {
             fd,
             path: path.to_owned(),
+            seen: Seen::new(&stat),
         }))
     }
 
@@ -204,11 +208,6 @@ impl Directory {
     pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
         Ok(stat.st_nlink != 2)
-    }
-
-    /// Whether what is written here waits for no disk.
-    pub(crate) fn is_in_memory(&self) -> bool {
-        memory::holds(&self.fd)
     }
 
     /// Where it was opened.

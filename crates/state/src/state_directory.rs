@@ -104,7 +104,13 @@ impl StateDirectory {
         Ok(Self(directory))
     }
 
-    /// Whether it is there and in memory: then no disk is waited for.
+    /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
+    #[must_use]
+    pub fn is_still_there(&self) -> bool {
+        self.0.is_still_there()
+    }
+
+    /// Whether it was opened and is in memory: then no disk is waited for.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.0.is_in_memory()

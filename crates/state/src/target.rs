@@ -11,7 +11,7 @@ mod look;
 mod standing;
 mod subpath_bind;
 
-pub(crate) use look::Look;
+pub use look::Look;
 pub(crate) use standing::TARGET;
 pub use standing::{Standing, StandingError};
 pub use subpath_bind::SubpathBind;

@@ -74,11 +74,6 @@ impl VolumeError {
         }
     }
 
-    /// Whether somebody else has a lock, and it could be waited for.
-    pub(super) fn is_of_a_held_lock(&self) -> bool {
-        matches!(*self.cause, Cause::Lock(LockError::Held { .. }))
-    }
-
     /// What a caller of the CLI is told.
     #[must_use]
     pub fn code(&self) -> Code {

@@ -7,6 +7,7 @@ use crust_state::crust::{EntryError, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
 use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, beneath};
+use rustix::fs::ResolveFlags;
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
@@ -24,38 +25,7 @@ pub fn stage(
     target: &TargetPath,
     info: &MountInfo,
 ) -> Result<(), VolumeError> {
-    stage_as_given(context, &context.as_given(target), info)
-}
-
-/// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
-/// whoever has a lock. `None` where it might; then nothing was done.
-pub fn stage_at_once(
-    context: &Context<'_>,
-    target: &TargetPath,
-    info: &MountInfo,
-) -> Option<Result<(), VolumeError>> {
-    let is_at_hand = context.crust.is_in_memory()
-        && context.state.is_in_memory()
-        && beneath::is_at_hand(target.as_path())
-        && beneath::is_at_hand(&*info.device)
-        && matches!(context.crust.volume(target), Ok(None));
-    if !is_at_hand {
-        return None;
-    }
-    let deadline = Deadline::after(Duration::ZERO);
-    let at_once = Context {
-        deadline,
-        ..*context
-    };
-    let staged = stage_as_given(&at_once, target, info);
-    Some(staged).filter(|staged| !staged.as_ref().is_err_and(VolumeError::is_of_a_held_lock))
-}
-
-fn stage_as_given(
-    context: &Context<'_>,
-    target: &TargetPath,
-    info: &MountInfo,
-) -> Result<(), VolumeError> {
+    let target = &context.as_given(target);
     let staged = || -> Result<_, Cause> {
         let info = checked(context, target, info)?;
         let _lock = context
@@ -64,6 +34,37 @@ fn stage_as_given(
         Ok(try_stage(context, target, &info)?.keep()?)
     };
     staged().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
+/// whoever has the lock. `None` where it might; then nothing was done.
+pub fn stage_at_once(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+) -> Option<Result<(), VolumeError>> {
+    if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
+        return None;
+    }
+    beneath::open_at_once(&*info.device, ResolveFlags::empty()).ok()?;
+    let look = target.look_at_once()?;
+    let staged = || -> Result<_, Cause> {
+        let info = checked(context, target, info)?;
+        let name = LockName::Volume(target.digest());
+        let _lock = context
+            .state
+            .lock(name, Deadline::after(Duration::ZERO))?;
+        if context.crust.has_entry(target)? {
+            return Ok(None);
+        }
+        let staging = context.crust.try_stage_seen(&look, &info)?;
+        Ok(Some(staging.keep()?))
+    };
+    match staged() {
+        Ok(staged) => staged.map(Ok),
+        Err(Cause::Lock(LockError::Held { .. })) => None,
+        Err(cause) => Some(Err(VolumeError::new(target, cause))),
+    }
 }
 
 /// What is to be staged, with everything about it checked that can be without mounting, and which disk

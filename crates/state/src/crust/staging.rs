@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{resize, standing};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::target::{TARGET, TargetPath};
+use crate::target::{Look, TARGET};
 
 /// What was staged, and what that replaced.
 #[derive(Debug)]
@@ -33,12 +33,11 @@ impl<'a> Staging<'a> {
     /// between leaves what was staged before, or what isn't staged; and so does an error.
     pub(super) fn write(
         root: &'a Directory,
-        target: &TargetPath,
+        look: &Look<'_>,
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();
-        let look = target.look();
-        let standing = standing::now(&look);
+        let standing = standing::now(look);
         let mut staging = Self {
             root,
             device: info.device.clone(),

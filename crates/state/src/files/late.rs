@@ -39,9 +39,18 @@ impl LateDirectory {
             .map_or(Ok(false), |directory| directory.may_hold_directories())
     }
 
-    /// Whether it is there, and in memory.
+    /// Whether it has been opened, and what was is still there. Nothing is opened for that.
+    pub(crate) fn is_still_there(&self) -> bool {
+        self.opened
+            .get()
+            .is_some_and(|directory| directory.is_still_there())
+    }
+
+    /// Whether it has been opened, and is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(self.get(), Ok(Some(directory)) if directory.is_in_memory())
+        self.opened
+            .get()
+            .is_some_and(|directory| directory.is_in_memory())
     }
 
     /// Made where it is missing.

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -12,9 +13,12 @@ use rustix::io::Errno;
 use super::TargetPath;
 use crate::beneath;
 
+/// Over no link.
+const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
+
 /// What was seen of a path.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub struct Look<'a> {
     pub(super) path: &'a TargetPath,
     pub(super) plain: Option<Plain<'a>>,
 }
@@ -29,11 +33,21 @@ pub(super) struct Plain<'a> {
 
 impl TargetPath {
     /// Looks.
-    pub(crate) fn look(&self) -> Look<'_> {
-        Look {
+    #[must_use]
+    pub fn look(&self) -> Look<'_> {
+        let plain = self.plain(|part| beneath::open(CWD, part, OFlags::PATH, PLAINLY));
+        Look { path: self, plain }
+    }
+
+    /// The same where nothing is to be waited for, neither a disk nor a file server: the kernel remembers the whole
+    /// way. `None` where it doesn't, or there is a link.
+    #[must_use]
+    pub fn look_at_once(&self) -> Option<Look<'_>> {
+        let plain = self.plain(|part| beneath::open_at_once(part, PLAINLY))?;
+        Some(Look {
             path: self,
-            plain: self.plain(),
-        }
+            plain: Some(plain),
+        })
     }
 
     /// Where the path leads when the symbolic links that exist on the way are resolved; what
@@ -45,9 +59,9 @@ impl TargetPath {
     }
 
     /// `None` where there is a link, or anything else to be said: who walks the path says it.
-    fn plain(&self) -> Option<Plain<'_>> {
+    fn plain(&self, open: impl Fn(&Path) -> Result<OwnedFd, Errno>) -> Option<Plain<'_>> {
         for part in self.as_path().ancestors() {
-            match beneath::open(CWD, part, OFlags::PATH, ResolveFlags::NO_SYMLINKS) {
+            match open(part) {
                 Ok(there) => {
                     let stat = fstat(there).ok()?;
                     return Some(Plain { part, stat });
@@ -61,6 +75,12 @@ impl TargetPath {
 }
 
 impl Look<'_> {
+    /// Of which path.
+    #[must_use]
+    pub fn path(&self) -> &TargetPath {
+        self.path
+    }
+
     /// See [`TargetPath::resolved`].
     pub(crate) fn resolved(&self) -> io::Result<TargetPath> {
         match self.plain {
