@@ -1,5 +1,6 @@
 //! `crust_ops`, by its sockets: a generated client against the built daemon.
 
+mod budgets;
 mod check;
 mod cli;
 mod conflicts;
