@@ -141,7 +141,13 @@ pub(crate) fn command() -> clap::Command {
 /// Runs the verb after the word `crust`, which is at `at` in argv.
 pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigError>) -> u8 {
     let name = OsString::from("runcrust crust");
-    let parsed = Arguments::try_parse_from(std::iter::once(&name).chain(&argv[at + 1..]));
+    let words = &argv[at + 1..];
+    let parsed = match alone(words) {
+        Some(verb) => Ok(Arguments {
+            asked: Asked::Verb(verb),
+        }),
+        None => Arguments::try_parse_from(std::iter::once(&name).chain(words)),
+    };
     let outcome = match parsed {
         Err(asked) if !asked.use_stderr() => {
             // --help and --version.
@@ -163,6 +169,21 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
         },
         Err(failure) => failed(&failure),
     }
+}
+
+/// A driver stages each volume of a node, and to tell clap of every verb takes as long as to stage one: it is told of
+/// this one. `None` where there is another, or anything to be said, which is said by all of them.
+fn alone(words: &[OsString]) -> Option<Verb> {
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        stage: stage::Arguments,
+    }
+    if words.first()? != "stage" {
+        return None;
+    }
+    let parsed = Alone::try_parse_from(words).ok()?;
+    Some(Verb::Stage(parsed.stage))
 }
 
 fn failed(Failure { code, message }: &Failure) -> u8 {
@@ -238,4 +259,40 @@ fn shown(path: impl AsRef<Path>) -> Value {
 
 fn target(path: OsString) -> Result<TargetPath, Failure> {
     TargetPath::new(path).map_err(Failure::invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_alone_is_understood_as_among_the_others() {
+        let lines = [
+            "stage /k --device /dev/a --fstype ext4",
+            "stage /k --device=/dev/a --fstype xfs --option a --option=b --fs-group 7 --read-only",
+            "stage --fstype ext4 --device /dev/a --device-node -- /k",
+            "stage /k --device /dev/a --fstype ext4 --access-mode SINGLE_NODE_SINGLE_WRITER",
+            "stage /k --device /dev/a",
+            "stage /k --device /dev/a --fstype ext4 --fs-group-change-policy Always",
+            "stage --help",
+            "stage --version",
+            "stage",
+            "--version stage",
+            "list",
+        ];
+        let mut alone_too = 0;
+        for line in lines {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let name = OsString::from("crust");
+            let among = Arguments::try_parse_from(std::iter::once(&name).chain(&words));
+            let among = among.ok().map(|it| format!("{:?}", it.asked));
+            if let Some(verb) = alone(&words) {
+                assert_eq!(Some(format!("{:?}", Asked::Verb(verb))), among, "{line}");
+                alone_too += 1;
+            } else if line.starts_with("stage") {
+                assert_eq!(among, None, "{line}");
+            }
+        }
+        assert_eq!(alone_too, 4);
+    }
 }

@@ -5,9 +5,11 @@ mod others;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
+use crust_state::beneath;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
 pub use aliases::{Aliases, Identity};
@@ -118,7 +120,16 @@ impl Device {
                 errno,
             }
         };
-        let node = match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        // Most are named plainly, and then the name is where it leads.
+        let plain = is_normal(path)
+            .then(|| beneath::open(CWD, path, OFlags::PATH, ResolveFlags::NO_SYMLINKS))
+            .and_then(Result::ok);
+        let is_plain = plain.is_some();
+        let opened = plain.map_or_else(
+            || open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
+            Ok,
+        );
+        let node = match opened {
             Ok(node) => node,
             Err(Errno::NOENT) => return Err(DeviceError::Missing { path: path.into() }),
             Err(errno @ (Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => {
@@ -135,8 +146,12 @@ impl Device {
                 kind: kind_name(kind),
             });
         }
-        let resolved = std::fs::read_link(own_fd_path(&node))
-            .map_err(|error| call("readlink")(errno::of(&error)))?;
+        let resolved = if is_plain {
+            path.to_owned()
+        } else {
+            std::fs::read_link(own_fd_path(&node))
+                .map_err(|error| call("readlink")(errno::of(&error)))?
+        };
         Ok(Self {
             path: path.into(),
             resolved,
@@ -300,6 +315,13 @@ fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
         }
         Err(_) => Ok(None),
     }
+}
+
+/// Whether an absolute path has no other spelling without its links.
+fn is_normal(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let mut names = bytes.split(|byte| *byte == b'/').skip(1);
+    names.all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 /// What is wrong with a path, and what to do.

@@ -218,6 +218,10 @@ impl MountInfo {
     /// The file's content.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
+        text(&self.document())
+    }
+
+    fn document(&self) -> Value {
         let mut metadata = Map::new();
         let mut set = |key: &str, value: Option<Value>| {
             value.map(|value| metadata.insert(key.to_owned(), value));
@@ -254,9 +258,7 @@ impl MountInfo {
             document["options"] = json!(self.options);
         }
         document["metadata"] = Value::Object(metadata);
-        let mut bytes = document.to_string().into_bytes();
-        bytes.push(b'\n');
-        bytes
+        document
     }
 
     /// Checks what a caller put together, by the same rules as what is read.
@@ -273,11 +275,12 @@ impl MountInfo {
                 });
             }
         }
-        let json = self.to_json();
-        if json.len() as u64 > MAX_FILE_SIZE {
-            return Err(InfoError::TooLarge(json.len()));
+        let document = self.document();
+        let length = text(&document).len();
+        if length as u64 > MAX_FILE_SIZE {
+            return Err(InfoError::TooLarge(length));
         }
-        Self::parse(&json).map(drop)
+        decode::decode(document).map(drop)
     }
 
     /// Whether a second pod may have the volume.
@@ -301,6 +304,12 @@ impl MountInfo {
     fn target(&self) -> Option<&Path> {
         self.target_path.as_ref().map(TargetPath::as_path)
     }
+}
+
+fn text(document: &Value) -> Vec<u8> {
+    let mut bytes = document.to_string().into_bytes();
+    bytes.push(b'\n');
+    bytes
 }
 
 impl From<TargetPathError> for InfoError {
