@@ -18,8 +18,8 @@ mod seen;
 mod temporary;
 
 pub(crate) use late::LateDirectory;
-use seen::Seen;
 pub use leftovers::{Finder, Leftover, Making};
+use seen::Seen;
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -306,8 +306,8 @@ impl Directory {
     fn create_new(&self, name: &str) -> Result<File, FileError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let made = beneath::open_or_create(&self.fd, name, flags, mode, BELOW);
-        made.map(File::from)
+        beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
+            .map(File::from)
             .map_err(|error| failed("openat2", &self.path.join(name), error))
     }
 

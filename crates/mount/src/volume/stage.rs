@@ -51,9 +51,7 @@ pub fn stage_at_once(
     let staged = || -> Result<_, Cause> {
         let info = checked(context, target, info)?;
         let name = LockName::Volume(target.digest());
-        let _lock = context
-            .state
-            .lock(name, Deadline::after(Duration::ZERO))?;
+        let _lock = context.state.lock(name, Deadline::after(Duration::ZERO))?;
         if context.crust.has_entry(target)? {
             return Ok(None);
         }

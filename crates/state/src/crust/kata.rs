@@ -80,7 +80,9 @@ impl KataDirectory {
         };
         let names = root.names()?;
         let targets = names.iter().filter_map(|name| target(name));
-        Ok(targets.flat_map(|target| target.look().spellings()).collect())
+        Ok(targets
+            .flat_map(|target| target.look().spellings())
+            .collect())
     }
 
     /// What stands at a place of such a survey's by now.
@@ -111,7 +113,11 @@ impl KataDirectory {
 
     /// Removes a volume's entry, as Kata's own `direct-volume remove` does.
     pub(super) fn remove(&self, target: &TargetPath) -> Result<(), FileError> {
-        let paths = target.look().spellings().into_iter().chain(self.unresolved(target));
+        let paths = target
+            .look()
+            .spellings()
+            .into_iter()
+            .chain(self.unresolved(target));
         for name in paths.filter_map(|path| name(&path)) {
             self.root.remove_directory(&name)?;
         }
