@@ -1,6 +1,10 @@
 //! Texts line by line.
 
-use similar::{DiffOp, TextDiff};
+use std::fmt::Write as _;
+
+use similar::algorithms::{Capture, Compact, Replace, myers};
+use similar::udiff::UnifiedHunkHeader;
+use similar::{DiffOp, group_diff_ops};
 
 /// What every comment of ours begins with.
 pub(crate) const OURS: &str = "# Added by runcrust install";
@@ -24,19 +28,18 @@ pub(crate) fn carried(original: &str, edited: &str) -> String {
     let (original, edited) = (without_bom(original), without_bom(edited));
     let (plain, edited) = (original.replace("\r\n", "\n"), edited.replace("\r\n", "\n"));
     let is_crlf = original.contains("\r\n");
-    let diff = TextDiff::from_lines(plain.as_str(), edited.as_str());
-    let lines: Vec<&str> = original.split_inclusive('\n').collect();
-    let new: Vec<&str> = edited.split_inclusive('\n').collect();
+    let (lines, new) = (of(original), of(&edited));
+    let ops = operations(&of(&plain), &new);
     let mut text = String::with_capacity(original.len().max(edited.len()));
     text.push_str(mark);
     let mut early = 0;
-    for (at, op) in diff.ops().iter().enumerate() {
+    for (at, op) in ops.iter().enumerate() {
         let (old, new) = (&lines[op.old_range()], &new[op.new_range()]);
         match op {
             DiffOp::Equal { .. } => text.extend(old[std::mem::take(&mut early)..].iter().copied()),
             DiffOp::Delete { .. } => text.extend(comments_above(old).iter().copied()),
             DiffOp::Insert { .. } => {
-                let next = diff.ops().get(at + 1);
+                let next = ops.get(at + 1);
                 if let Some(next @ DiffOp::Equal { .. }) = next.filter(|_| is_table(new)) {
                     let end = end_of_table(&text, &lines[next.old_range()]);
                     text.extend(end.iter().copied());
@@ -50,6 +53,19 @@ pub(crate) fn carried(original: &str, edited: &str) -> String {
         }
     }
     text
+}
+
+/// With their ends.
+fn of(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
+/// What makes the new lines of the old. By the one algorithm that is named here: who passes it to the library as
+/// a value, as `TextDiff` does, has all of them in the program.
+fn operations(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
+    let mut found = Compact::new(Replace::new(Capture::new()), old, new);
+    let Ok(()) = myers::diff(&mut found, old, 0..old.len(), new, 0..new.len());
+    found.into_inner().into_inner().into_ops()
 }
 
 fn ended(line: &str, is_crlf: bool) -> String {
@@ -111,14 +127,27 @@ fn comments_above<'a, 'b>(lines: &'b [&'a str]) -> &'b [&'a str] {
 /// The difference as `diff -u` shows it; a file that isn't there is `/dev/null`.
 #[must_use]
 pub fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
-    let name = |text: Option<&str>| text.map_or("/dev/null", |_| path).to_owned();
     let (old, new) = (before.unwrap_or_default(), after.unwrap_or_default());
-    let diff = TextDiff::from_lines(old, new);
-    let mut unified = diff.unified_diff();
-    unified
-        .context_radius(3)
-        .header(&name(before), &name(after))
-        .to_string()
+    if old == new {
+        return String::new();
+    }
+    let name = |text: Option<&str>| text.map_or("/dev/null", |_| path);
+    let mut text = format!("--- {}\n+++ {}\n", name(before), name(after));
+    let (old, new) = (of(old), of(new));
+    for hunk in group_diff_ops(operations(&old, &new), 3) {
+        let _ = writeln!(text, "{}", UnifiedHunkHeader::new(&hunk));
+        for (tag, lines) in hunk.iter().flat_map(|op| op.iter_slices(&*old, &*new)) {
+            for line in lines {
+                let end = if line.ends_with('\n') {
+                    ""
+                } else {
+                    "\n\\ No newline at end of file\n"
+                };
+                let _ = write!(text, "{tag}{line}{end}");
+            }
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -184,5 +213,28 @@ mod tests {
             "--- /dev/null\n+++ /etc/x\n@@ -0,0 +1 @@\n+a\n"
         );
         assert_eq!(unified("/etc/x", Some("a\n"), Some("a\n")), "");
+    }
+
+    #[test]
+    fn a_difference_is_shown_as_the_library_shows_one() {
+        let texts = [
+            "",
+            "a\n",
+            "a",
+            "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n",
+            "a\nb\nC\nd\ne\nf\ng\nh\ni\nj\n",
+            "x\na\nb\nc\nd\ne\nf\ng\nh\nj\nk",
+            "j\ni\nh\ng\n\nf\n\ne\nd\n",
+        ];
+        for (old, new) in texts.iter().flat_map(|old| texts.map(|new| (*old, new))) {
+            let diff = similar::TextDiff::from_lines(old, new);
+            let shown = diff.unified_diff().header("/etc/x", "/etc/x").to_string();
+            assert_eq!(unified("/etc/x", Some(old), Some(new)), shown);
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_alone_ends_no_line() {
+        assert_eq!(carried("a\rb\r\nc\n", "a\rb\nx\nc\n"), "a\rb\r\nx\r\nc\n");
     }
 }
