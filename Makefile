@@ -75,8 +75,9 @@ RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
 
 # runcrust and its hook run at fixed addresses: a program that is to be moved first writes to all of its tables
 # of pointers, which is most of what a call that is only handed on would cost (docs/performance.md). And what
-# such a call runs lies together.
-RUSTFLAGS_LEAN = $(RUSTFLAGS_RELEASE) -C relocation-model=static -C link-arg=-Wl,-T,$(CURDIR)/src/front.ld
+# such a call runs lies together. What only a debugger would read isn't there.
+RUSTFLAGS_LEAN = $(RUSTFLAGS_RELEASE) -C relocation-model=static \
+	-C link-arg=-Wl,-T,$(CURDIR)/src/front.ld -C link-arg=-Wl,-T,$(CURDIR)/src/frames.ld
 
 # Mounts in a namespace of its own, as a systemd host has them.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh

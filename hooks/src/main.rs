@@ -4,13 +4,6 @@
 //! ended.
 
 #![cfg_attr(not(test), no_main)]
-#![cfg_attr(
-    not(test),
-    expect(
-        unsafe_code,
-        reason = "the symbol that C's start-up calls; what it gets is `crust_mount::sys::entry`'s"
-    )
-)]
 
 mod arguments;
 mod mount;
@@ -20,8 +13,6 @@ mod sandbox;
 mod state;
 
 use std::ffi::OsString;
-#[cfg(not(test))]
-use std::ffi::{c_char, c_int};
 use std::io::Write;
 use std::time::Duration;
 
@@ -38,13 +29,8 @@ use state::ContainerState;
 #[global_allocator]
 static ALLOCATOR: Arena = Arena::new();
 
-// SAFETY: no other `main` is in this program: without `no_main` there would be Rust's.
 #[cfg(not(test))]
-#[unsafe(no_mangle)]
-extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
-    // SAFETY: they are `main`'s own.
-    unsafe { sys::entry::run(count, arguments, hook) }
-}
+crust_mount::program!(hook);
 
 #[cfg_attr(test, allow(dead_code, reason = "tests have another main"))]
 fn hook(argv: &[OsString]) -> u8 {

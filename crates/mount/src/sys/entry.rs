@@ -5,6 +5,60 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
+/// The symbols of a program that has `#![no_main]`, in its root: the `main` that C's start-up calls, which [`run`]s
+/// the program, and, where a panic aborts, a stack without frames.
+///
+/// Rust's own report of a panic can print a backtrace, and what puts names to its frames (DWARF, zlib) would be a
+/// tenth of `crust-mount-hook`: for nothing, since a release has neither names nor the tables that frames are found
+/// by. Here the compiler sees that there is no frame, and leaves all of it out.
+#[macro_export]
+macro_rules! program {
+    ($main:path) => {
+        // SAFETY: no other `main` is in this program: without `no_main` there would be Rust's.
+        #[unsafe(no_mangle)]
+        extern "C" fn main(
+            count: ::std::ffi::c_int,
+            arguments: *const *const ::std::ffi::c_char,
+        ) -> ::std::ffi::c_int {
+            // SAFETY: they are `main`'s own.
+            unsafe { $crate::sys::entry::run(count, arguments, $main) }
+        }
+
+        #[cfg(all(panic = "abort", target_env = "musl"))]
+        mod unwinding {
+            use ::std::ffi::{c_int, c_void};
+
+            /// Calls nobody, and says `_URC_END_OF_STACK`.
+            // SAFETY: the arguments and the result are those of libunwind's (`unwind.h`), which the linker would
+            // refuse beside this one.
+            #[unsafe(no_mangle)]
+            extern "C" fn _Unwind_Backtrace(_each: *const c_void, _its: *mut c_void) -> c_int {
+                5
+            }
+
+            // What else Rust refers to, and nobody calls, of the file that libunwind has it in: for one of these
+            // the linker would take the file, and find two of the above.
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            extern "C" fn _Unwind_GetIPInfo(_frame: *mut c_void, _before: *mut c_int) -> usize {
+                0
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            extern "C" fn _Unwind_GetDataRelBase(_frame: *mut c_void) -> usize {
+                0
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            extern "C" fn _Unwind_GetTextRelBase(_frame: *mut c_void) -> usize {
+                0
+            }
+        }
+    };
+}
+
 /// Runs a program that has `#![no_main]`, and returns what its `main` has to.
 ///
 /// `std::env::args_os` knows nothing of the arguments there, not with every C library.
