@@ -19,8 +19,9 @@ const SIZE: usize = 16 * 1024;
 /// What is larger isn't one of the many small things at the start.
 const LARGEST: usize = 1024;
 
-/// To be a program's global allocator.
+/// To be a program's global allocator. In this order the counter and the first pieces are one page to be touched.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Arena {
     used: AtomicUsize,
     bytes: UnsafeCell<[u8; SIZE]>,
