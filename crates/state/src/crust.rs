@@ -129,7 +129,7 @@ impl CrustDirectory {
     pub fn may_hold_volumes(&self) -> Result<bool, FileError> {
         let katas = self.kata.as_ref();
         let kata = katas.map_or(Ok(false), KataDirectory::may_hold_volumes)?;
-        Ok(self.root.may_hold_directories()? || kata)
+        Ok(self.root.may_hold_anything()? || kata)
     }
 
     /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.

@@ -203,11 +203,11 @@ impl Directory {
         }))
     }
 
-    /// Whether there may be directories in it: each is one more link to this one. A file system that doesn't
-    /// count them (btrfs, overlayfs) has one link to all.
-    pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
+    /// Whether there may be anything in it. Each directory is one more link to this one, and a file system that doesn't
+    /// count them (btrfs, overlayfs) has one link to all; others are seen in the list, which is short without them.
+    pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
-        Ok(stat.st_nlink != 2)
+        Ok(stat.st_nlink != 2 || !self.names()?.is_empty())
     }
 
     /// Where it was opened.

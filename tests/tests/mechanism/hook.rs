@@ -74,7 +74,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
         let container = node.container(&with_mountpoint(bundle, "/data"));
-        let trace = create_traced(&container, "write");
+        let trace = create_traced(&container, "pwrite64");
         let said = trace.lines().filter_map(|line| {
             let (pid, call) = line.split_once(' ')?;
             Some((pid, call.split_once("\"process ")?.1.split_once('"')?.0))

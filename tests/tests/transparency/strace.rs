@@ -153,6 +153,11 @@ impl Part {
         self.calls.len()
     }
 
+    /// Those that have such a text.
+    pub(crate) fn that_name(&self, text: &str) -> impl Iterator<Item = &String> {
+        self.calls.iter().filter(move |call| call.contains(text))
+    }
+
     /// The opens below a directory that is open.
     pub(crate) fn below(&self, directory: &Path) -> Vec<&str> {
         let open = format!("<{}>, \"", directory.display());

@@ -44,7 +44,7 @@ impl KataDirectory {
 
     /// Whether a driver may have staged a volume for Kata.
     pub(super) fn may_hold_volumes(&self) -> Result<bool, FileError> {
-        self.root.may_hold_directories()
+        self.root.may_hold_anything()
     }
 
     /// The volume that `path` is the target path of, or the resolved form of the target path of.

@@ -274,6 +274,23 @@ fn a_directory_that_comes_later_is_found_by_whoever_looked_before() {
     assert!(node.crust.volume(&target).unwrap().is_some());
 }
 
+/// In the place of an entry there is an error, and not nothing.
+#[test]
+fn what_is_no_directory_is_looked_at_as_well() {
+    let node = Node::new();
+    let target = node.target("data/pods/a");
+    node.stage("data/pods/a");
+    node.crust.unstage(&target).unwrap();
+    assert!(!node.crust.may_hold_volumes().unwrap());
+    let entry = node.root.join("crust").join(target.digest().to_string());
+    std::fs::write(&entry, "").unwrap();
+    assert!(node.crust.may_hold_volumes().unwrap());
+    std::fs::remove_file(&entry).unwrap();
+    symlink("elsewhere", &entry).unwrap();
+    assert!(node.crust.may_hold_volumes().unwrap());
+    assert!(node.crust.volume(&target).is_err());
+}
+
 #[test]
 fn a_resize_waits_in_both_entries_until_it_is_done() {
     let node = Node::new();

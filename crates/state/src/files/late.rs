@@ -33,10 +33,10 @@ impl LateDirectory {
         Ok(opened.map(|directory| self.opened.get_or_init(|| Arc::new(directory))))
     }
 
-    /// Whether there may be directories in it.
-    pub(crate) fn may_hold_directories(&self) -> Result<bool, FileError> {
+    /// Whether there may be anything in it.
+    pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
         self.get()?
-            .map_or(Ok(false), |directory| directory.may_hold_directories())
+            .map_or(Ok(false), |directory| directory.may_hold_anything())
     }
 
     /// Whether it has been opened, and what was is still there. Nothing is opened for that.
