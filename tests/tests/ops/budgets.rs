@@ -10,9 +10,9 @@ use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run};
 
 /// Of a volume whose target path is there, over no link: the entry, its lock, the device.
-const CALL: usize = 46;
+const CALL: usize = 60;
 /// And of the command line, which starts first: the configuration, the way to the directories.
-const COMMAND: usize = 90;
+const COMMAND: usize = 100;
 
 /// strace, which writes to a file.
 fn strace(file: &Path) -> Command {

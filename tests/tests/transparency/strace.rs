@@ -161,7 +161,9 @@ impl Part {
     /// The opens below a directory that is open.
     pub(crate) fn below(&self, directory: &Path) -> Vec<&str> {
         let open = format!("<{}>, \"", directory.display());
-        self.opens().filter(|call| call.contains(&open)).collect()
+        let itself = format!("{open}.\"");
+        let below = self.opens().filter(|call| call.contains(&open));
+        below.filter(|call| !call.contains(&itself)).collect()
     }
 
     /// The files opened, with the whole call.
