@@ -85,13 +85,17 @@ impl Hung {
     pub fn fall_silent(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
     }
+
+    /// All that waits fails, with the server's end; it stays mounted.
+    pub fn fail(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let _ = self.server.take().map(JoinHandle::join);
+    }
 }
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // All that waits fails with the server's end.
-        self.is_over.store(true, Ordering::SeqCst);
-        let _ = self.server.take().map(JoinHandle::join);
+        self.fail();
         let _ = umount2(&self.place, MntFlags::MNT_DETACH);
     }
 }

@@ -31,7 +31,7 @@ on_each_delegate! {
     fn the_file_of_somebody_elses_loop_device(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
-        let hung = Hung::awake_over(&directory);
+        let mut hung = Hung::awake_over(&directory);
         let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
         let (device, late) = (node.ext4(), node.ext4());
         hung.fall_silent();
@@ -49,8 +49,8 @@ on_each_delegate! {
         for target in [&pod.target, &target] {
             let _ = node.unstage(target).success();
         }
-        // Detached, they ask it for nothing.
+        // Who asks the devices has them open until there is an answer.
+        hung.fail();
         drop(silent);
-        drop(hung);
     }
 }
