@@ -1,0 +1,56 @@
+//! What a walk may cost for each file, in system calls: no clock is as steady. `make bench` has the times.
+
+use std::fs;
+use std::process::Command;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::tree::many;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node};
+
+use crate::scene::ALWAYS;
+
+/// To look at it, and to give it group and mode.
+const CHANGE: usize = 6;
+/// To look at it.
+const NO_OP: usize = 2;
+
+/// In one directory.
+const FEW: usize = 500;
+const MANY: usize = 1500;
+
+/// So many calls the creates of a container on a volume of so many files take: the first changes each of them, the
+/// second none.
+fn creates(files: usize) -> [usize; 2] {
+    let node = Node::new(Delegate::Crun);
+    let device = LoopDevice::made(node.dir(), "ext4", 64);
+    with_mounted(device.path(), |root| many(root, 1, files, files));
+    ["one", "another"].map(|pod| {
+        let target = node.stage(pod, "pv-1", &device, &ALWAYS);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let container = node.container(&bundle.write());
+        let file = node.dir().join("strace");
+        let create = container.create_command();
+        let mut traced = Command::new("/usr/bin/strace");
+        // With its threads, and without the delegate that it becomes.
+        traced.args(["-f", "-b", "execve", "-qq", "-o", utf8(&file), "--"]);
+        traced.arg(create.get_program()).args(create.get_args());
+        let _ = container.create_with(traced).success();
+        let _ = container.delete_force().success();
+        let _ = node.unstage(&target).success();
+        let trace = fs::read(&file).expect("strace has written");
+        let trace = String::from_utf8_lossy(&trace).into_owned();
+        // A call during which another thread made one has a second line.
+        let calls = trace.lines().filter(|line| !line.contains(" resumed>"));
+        calls.count()
+    })
+}
+
+#[test]
+fn a_file_costs_a_few_calls_and_one_that_is_right_a_look() {
+    let [few, many] = [FEW, MANY].map(creates);
+    for (at, budget) in [CHANGE, NO_OP].into_iter().enumerate() {
+        let each = many[at].saturating_sub(few[at]).div_ceil(MANY - FEW);
+        assert!(each <= budget, "{each} calls a file: {few:?} {many:?}");
+    }
+}
