@@ -141,10 +141,10 @@ fn an_image_that_cannot_be_removed_does_not_keep_the_driver_from_starting() {
 #[test]
 fn on_a_full_disk_everything_can_be_given_back() {
     let node = Node::guarded(Delegate::Runc, "");
-    let data = node.dir().subdir("small");
+    let small = node.dir().subdir("small");
     let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 96);
-    mounts::mount(disk.path(), &data, "ext4");
-    let data = data.join("csi");
+    mounts::mount(disk.path(), &small, "ext4");
+    let data = small.join("csi");
     let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);
     let volumes = [
         csi.volume("raw", block()),
@@ -187,4 +187,5 @@ fn on_a_full_disk_everything_can_be_given_back() {
     }
     csi.kill();
     drop(filler);
+    mounts::take_off(&small);
 }

@@ -37,7 +37,8 @@ on_each_delegate! {
 
     fn a_pod_from_its_sandbox_to_its_second_container(delegate: Delegate) {
         let node = Node::new(delegate);
-        let device = node.ext4();
+        // The sandbox has both to its end.
+        let (device, late) = (node.ext4(), node.ext4());
         let staged = ["--fs-group", "2000", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let target = node.stage(POD, "pv-1", &device, &staged);
 
@@ -86,7 +87,6 @@ on_each_delegate! {
         assert_eq!(app.sh("touch /data/file && ls /sub && cat /proc/mounts | grep -c ' /sub ext4 ro'"), "1");
 
         // What isn't mounted in it yet is, by the create.
-        let late = node.ext4();
         let late = node.stage(POD, "pv-2", &late, &["--read-only"]);
         let bundle = node.app_bundle(&sandbox).bind(&late, "/late", &[]).write();
         let (told, _app) = assert_created(&node, &bundle);

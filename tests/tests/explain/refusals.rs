@@ -78,6 +78,7 @@ on_each_delegate! {
         mounts::mount(staged.device.path(), &at, "ext4");
         let told = staged.refuses(staged.plain(), "is in use by somebody that runcrust has no record of");
         assert_ne!(told["diff"], "", "what would become of the config otherwise");
+        mounts::take_off(&at);
     }
 
     fn configs_that_no_volume_goes_into(delegate: Delegate) {
