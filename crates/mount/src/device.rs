@@ -99,6 +99,16 @@ pub enum DeviceError {
         /// Why; `InvalidData` when it has other contents than expected.
         source: std::io::Error,
     },
+    /// The kernel's list of disks can't be read.
+    #[error(
+        "loop devices can't be listed: read {file:?}: {source}; hint: is proc mounted at /proc?"
+    )]
+    Unlisted {
+        /// The list.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// It can't be told what loop devices show.
     #[error("loop devices that may show the same can't be looked at: {0}")]
     Unasked(Unasked),

@@ -145,8 +145,10 @@ const LIST: u64 = 4 << 20;
 /// be asked about each that there is.)
 pub(super) fn loops() -> Result<Vec<DeviceNumber>, DeviceError> {
     let file = Path::new("/proc/partitions");
-    let list = bounded::read(file, LIST);
-    let list = list.map_err(|error| sysfs_error(DeviceNumber::new(LOOP, 0), file, error))?;
+    let list = bounded::read(file, LIST).map_err(|source| {
+        let file = file.to_owned();
+        DeviceError::Unlisted { file, source }
+    })?;
     Ok(loops_of(&String::from_utf8_lossy(&list)))
 }
 
