@@ -1,28 +1,35 @@
-//! `fsgroup-walk GROUP DIRECTORY`: fsGroup as a create applies it, in a program of its own. It prints
-//! the nanoseconds, and the most memory that the program ever had, in kilobytes.
+//! `fsgroup-walk GROUP DIRECTORY [DEVICE]`: fsGroup as a create applies it, in a program of its own; without
+//! the volume's device by the walk alone. It prints the nanoseconds, and the most memory that the program ever had, in kilobytes.
 
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::time::Instant;
 
-use crust_mount::fsgroup;
+use crust_mount::device::Device;
+use crust_mount::fsgroup::{self, Order};
 use crust_state::{Deadline, FsGroupChangePolicy};
 
-const USAGE: &str = "usage: fsgroup-walk GROUP DIRECTORY";
+const USAGE: &str = "usage: fsgroup-walk GROUP DIRECTORY [DEVICE]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let (Some(group), Some(directory), None) =
-        (arguments.next(), arguments.next(), arguments.next())
-    else {
+    let (Some(group), Some(directory)) = (arguments.next(), arguments.next()) else {
         return Err(USAGE.into());
     };
-    let group = group.to_str().ok_or(USAGE)?.parse()?;
+    let device = arguments.next();
+    let device = device
+        .map(|path| Device::open(Path::new(&path)))
+        .transpose()?;
     let root = File::open(directory)?;
-    let (policy, never) = (FsGroupChangePolicy::Always, Deadline::never());
+    let order = Order {
+        group: group.to_str().ok_or(USAGE)?.parse()?,
+        policy: FsGroupChangePolicy::Always,
+        device: device.as_ref(),
+    };
     let start = Instant::now();
-    fsgroup::apply(&root, group, policy, never, &mut |_| {})?;
+    fsgroup::apply(&root, &order, Deadline::never(), &mut |_| {})?;
     let took = start.elapsed().as_nanos();
     println!("{took} {}", peak()?);
     Ok(())

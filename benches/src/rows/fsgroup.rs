@@ -30,6 +30,8 @@ struct Case {
     name: &'static str,
     starts: Starts,
     cold: bool,
+    /// Whether it may ask the file system's tables.
+    tables: bool,
     reach: Option<f64>,
 }
 
@@ -44,7 +46,7 @@ enum Starts {
     Right,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 7] = [
     case("change, warm", Starts::Made, false, Some(3.5)),
     case(
         "change of the group alone, warm",
@@ -55,6 +57,8 @@ const CASES: [Case; 5] = [
     case("change, cold", Starts::Made, true, Some(4.0)),
     case("no-op, cold", Starts::Right, true, Some(6.0)),
     case("no-op, warm", Starts::Right, false, Some(15.0)),
+    walk("no-op, cold, by the walk", true),
+    walk("no-op, warm, by the walk", false),
 ];
 
 /// Whatever the shape is, it is to be no slower.
@@ -68,7 +72,16 @@ const fn case(name: &'static str, starts: Starts, cold: bool, reach: Option<f64>
         name,
         starts,
         cold,
+        tables: true,
         reach,
+    }
+}
+
+/// Where a file system has no tables that can be asked, or something else isn't right.
+const fn walk(name: &'static str, cold: bool) -> Case {
+    Case {
+        tables: false,
+        ..case(name, Starts::Right, cold, None)
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crust_mount::device::Device;
 use crust_mount::errno::{self, Name};
 use crust_mount::filesystem::{self, Request};
-use crust_mount::fsgroup::{self, FsGroupError};
+use crust_mount::fsgroup::{self, FsGroupError, Order};
 use crust_mount::loops::{self, LoopError};
 use crust_mount::mountinfo::{self, Mount as Mounted, MountInfoError};
 use crust_mount::options::{self, FsOption, MountOptions, OptionsError};
@@ -104,11 +104,19 @@ pub(crate) fn mount(
     let detached = instantiate(device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
     if let Some(group) = mount.group.filter(|_| is_written) {
-        let policy = mount.change_policy.unwrap_or_default();
-        let deadline = Deadline::after(FSGROUP);
-        fsgroup::apply(&detached, group, policy, deadline, &mut |progress| {
-            tracing::info!("fsGroup {group}: {progress}");
-        })?;
+        let order = Order {
+            group,
+            policy: mount.change_policy.unwrap_or_default(),
+            device: Some(device),
+        };
+        fsgroup::apply(
+            &detached,
+            &order,
+            Deadline::after(FSGROUP),
+            &mut |progress| {
+                tracing::info!("fsGroup {group}: {progress}");
+            },
+        )?;
     }
     if publication.read_only {
         // A second pod of the node may write: the superblock is read-only for nobody.

@@ -6,6 +6,7 @@ mod change;
 mod crew;
 mod directory;
 mod error;
+mod inodes;
 mod names;
 mod pace;
 mod queue;
@@ -25,6 +26,8 @@ pub use error::FsGroupError;
 use pace::{Looks, Pace};
 use touch::Touched;
 use walk::{Observe, Walk};
+
+use crate::device::Device;
 
 /// How often the caller hears of a long walk (kubelet logs at this pace too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
@@ -121,6 +124,13 @@ impl AddAssign for Counts {
 pub enum Outcome {
     /// `OnRootMismatch`, and the root matches: nothing else was looked at.
     RootMatches,
+    /// The file system's tables say that each of its `inodes` is right: no entry was looked at.
+    AllRight {
+        /// Those in use.
+        inodes: u64,
+        /// Since it began.
+        elapsed: Duration,
+    },
     /// Every entry was looked at.
     Applied(Progress),
 }
@@ -129,12 +139,28 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RootMatches => f.write_str("the root matches, and nothing else was looked at"),
+            Self::AllRight { inodes, elapsed } => {
+                let elapsed = elapsed.as_secs();
+                write!(f, "all {inodes} inodes are right already, in {elapsed} s")
+            }
             Self::Applied(progress) => progress.fmt(f),
         }
     }
 }
 
-/// Gives everything below `root`, and at last `root` itself, to `group`: lchown(-1, group), files
+/// Whose a volume's files are to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The pod's `fsGroup`.
+    pub group: u32,
+    /// When the root's standing is enough to know.
+    pub policy: FsGroupChangePolicy,
+    /// What the file system is on, where it may be asked for all its inodes before any entry is
+    /// looked at. That finds out sooner that there is nothing to do.
+    pub device: Option<&'a Device>,
+}
+
+/// Gives everything below `root`, and at last `root` itself, to the group: lchown(-1, group), files
 /// mode | 0660, directories mode | 02770, from the mode before the chown. What is right already
 /// isn't written to.
 ///
@@ -147,8 +173,7 @@ impl fmt::Display for Outcome {
 /// `OnRootMismatch`, does the rest.
 pub fn apply(
     root: impl AsFd,
-    group: u32,
-    policy: FsGroupChangePolicy,
+    order: &Order<'_>,
     deadline: Deadline,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, FsGroupError> {
@@ -170,32 +195,50 @@ pub fn apply(
             ControlFlow::Continue(())
         }
     };
-    let counts = run(root.as_fd(), group, policy, &mut observe)?;
-    Ok(counts.map_or(Outcome::RootMatches, |counts| {
-        let elapsed = start.elapsed();
-        Outcome::Applied(Progress { counts, elapsed })
-    }))
+    let found = run(root.as_fd(), order, &mut observe)?;
+    let elapsed = start.elapsed();
+    Ok(match found {
+        Found::RootMatches => Outcome::RootMatches,
+        Found::AllRight(inodes) => Outcome::AllRight { inodes, elapsed },
+        Found::Walked(counts) => Outcome::Applied(Progress { counts, elapsed }),
+    })
+}
+
+/// [`Outcome`] without the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    RootMatches,
+    AllRight(u64),
+    Walked(Counts),
 }
 
 /// [`apply`] without clocks: `observe` is asked whether to go on before each entry that is the
-/// caller's own thread's, and now and then while it waits for others. `None` when the policy leaves
-/// nothing to do.
+/// caller's own thread's, and now and then while it waits for others.
 fn run(
     root: BorrowedFd<'_>,
-    group: u32,
-    policy: FsGroupChangePolicy,
+    order: &Order<'_>,
     observe: Observe<'_>,
-) -> Result<Option<Counts>, FsGroupError> {
+) -> Result<Found, FsGroupError> {
+    let group = order.group;
     // chown(2) takes it for "leave the group alone".
     if group == u32::MAX {
         return Err(FsGroupError::NotAGroup { group });
     }
     let walk = Walk::new(root, group)?;
     let standing = walk.root_standing()?;
-    if policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group) {
-        return Ok(None);
+    if order.policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group)
+    {
+        return Ok(Found::RootMatches);
     }
-    walk.run(observe).map(Some)
+    // The root is changed last: where it isn't right, others aren't.
+    let device = order
+        .device
+        .filter(|_| change::needed(&standing, group).is_none());
+    let right = device.and_then(|device| walk.all_right(device, observe));
+    match right {
+        Some(inodes) => Ok(Found::AllRight(inodes)),
+        None => walk.run(observe).map(Found::Walked),
+    }
 }
 
 #[cfg(test)]

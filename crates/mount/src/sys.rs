@@ -3,6 +3,7 @@
 
 pub mod arena;
 pub(crate) mod asking;
+pub(crate) mod bulkstat;
 pub mod entry;
 mod exec;
 pub(crate) mod growth;

@@ -7,3 +7,4 @@ mod large;
 mod others;
 mod rules;
 mod scene;
+mod tables;

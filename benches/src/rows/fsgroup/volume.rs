@@ -32,6 +32,10 @@ impl Volume {
         &self.root
     }
 
+    pub(super) fn device(&self) -> &Path {
+        self.device.as_ref().expect("a device").path()
+    }
+
     /// What was written is on the disk.
     pub(super) fn sync(&self) {
         let _ = Run::of(Command::new("sync").arg("--file-system").arg(&self.root)).success();
@@ -49,14 +53,13 @@ impl Volume {
     }
 
     fn mount(&self) {
-        let device = self.device.as_ref().expect("a device");
         let mut mount = Command::new("mount");
         mount.args(["-t", self.fstype]);
         if self.fstype == "ext4" {
             // Or the kernel writes inode tables for minutes beside what is measured.
             mount.args(["-o", "noinit_itable"]);
         }
-        let _ = Run::of(mount.arg(device.path()).arg(&self.root)).success();
+        let _ = Run::of(mount.arg(self.device()).arg(&self.root)).success();
     }
 }
 

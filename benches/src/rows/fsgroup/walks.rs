@@ -33,7 +33,7 @@ impl Walks {
             group: 2000,
         };
         // So that the first case may be any.
-        walks.walk_ours();
+        walks.walk_ours(false);
         walks
     }
 
@@ -47,12 +47,15 @@ impl Walks {
 
     pub(super) fn ours(&mut self, case: &Case) -> Ours {
         self.prepare(case);
-        self.walk_ours()
+        self.walk_ours(case.tables)
     }
 
-    fn walk_ours(&mut self) -> Ours {
+    fn walk_ours(&mut self, tables: bool) -> Ours {
         let mut walk = Command::new(binary("fsgroup-walk"));
         walk.arg(self.group.to_string()).arg(self.volume.root());
+        if tables {
+            walk.arg(self.volume.device());
+        }
         let run = Run::of(&mut walk).success();
         let numbers = run.stdout.split_whitespace();
         let numbers: Vec<f64> = numbers.map(|it| it.parse().expect("a number")).collect();

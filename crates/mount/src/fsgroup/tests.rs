@@ -19,6 +19,25 @@ fn tree() -> tempfile::TempDir {
     root
 }
 
+/// What a walk counts; `None` where there is none, as the root matches.
+fn walked(
+    root: &File,
+    group: u32,
+    policy: FsGroupChangePolicy,
+    observe: Observe<'_>,
+) -> Result<Option<Counts>, FsGroupError> {
+    let order = Order {
+        group,
+        policy,
+        device: None,
+    };
+    match run(root.as_fd(), &order, observe)? {
+        Found::RootMatches => Ok(None),
+        Found::Walked(counts) => Ok(Some(counts)),
+        Found::AllRight(_) => panic!("no device was asked"),
+    }
+}
+
 /// Stops before entry number `last + 1`.
 fn run_until(
     root: &tempfile::TempDir,
@@ -26,7 +45,7 @@ fn run_until(
     last: u64,
 ) -> Result<Option<Counts>, FsGroupError> {
     let fd = File::open(root.path()).expect("the root opens");
-    run(fd.as_fd(), GROUP, policy, &mut |counts| {
+    walked(&fd, GROUP, policy, &mut |counts| {
         if counts.entries < last {
             ControlFlow::Continue(())
         } else {
@@ -137,7 +156,7 @@ fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     let fd = File::open(&root).expect("the root opens");
     let policy = FsGroupChangePolicy::Always;
 
-    let moved = run(fd.as_fd(), GROUP, policy, &mut |_| {
+    let moved = walked(&fd, GROUP, policy, &mut |_| {
         if fs::metadata(&innermost).is_ok_and(|file| file.gid() == GROUP) {
             fs::rename(&from, &to).expect("it is moved");
         }
@@ -148,7 +167,7 @@ fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
     assert!(matches!(error, FsGroupError::Moved { .. }), "{error}");
     assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
     let go_on = &mut |_: &Counts| ControlFlow::Continue(());
-    let rest = run(fd.as_fd(), GROUP, policy, go_on);
+    let rest = walked(&fd, GROUP, policy, go_on);
     let rest = rest
         .expect("nothing moves any more")
         .expect("the policy is Always");
@@ -178,18 +197,20 @@ fn progress_is_a_line_for_the_log() {
          3 in read-only subvolumes and left as they were, 1 other mounts left out, in 31 s"
     );
     assert_eq!(Outcome::Applied(progress).to_string(), progress.to_string());
+    let inodes = 1200;
+    let right = Outcome::AllRight { inodes, elapsed };
+    assert_eq!(
+        right.to_string(),
+        "all 1200 inodes are right already, in 31 s"
+    );
 }
 
 #[test]
 fn the_group_id_that_means_no_change_is_refused() {
     let root = tree();
     let fd = File::open(root.path()).expect("the root opens");
-    let result = run(
-        fd.as_fd(),
-        u32::MAX,
-        FsGroupChangePolicy::Always,
-        &mut |_| ControlFlow::Continue(()),
-    );
+    let policy = FsGroupChangePolicy::Always;
+    let result = walked(&fd, u32::MAX, policy, &mut |_| ControlFlow::Continue(()));
     assert!(
         matches!(result, Err(FsGroupError::NotAGroup { .. })),
         "{result:?}"

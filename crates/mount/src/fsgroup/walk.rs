@@ -15,7 +15,8 @@ use super::crew::{Crew, Halt};
 use super::directory::{Directory, Open};
 use super::touch::{self, Failure, Look, Modes, Touched};
 use super::worker::Worker;
-use super::{Counts, FsGroupError};
+use super::{Counts, FsGroupError, inodes};
+use crate::device::Device;
 
 /// So many of the entries that can't be changed are named in the log.
 const NAMED: u64 = 10;
@@ -67,6 +68,14 @@ impl Walk {
     /// How the root stands.
     pub(super) fn root_standing(&self) -> Result<Standing, FsGroupError> {
         Ok(self.look_at_root()?.standing)
+    }
+
+    /// How many inodes there are, where the file system knows each of them to be right. Who says meanwhile
+    /// that it isn't to go on says it to [`Walk::run`] again.
+    pub(super) fn all_right(&self, device: &Device, observe: Observe<'_>) -> Option<u64> {
+        let root = self.root.descriptor.as_fd();
+        let goes_on = || observe(&Counts::default()).is_continue();
+        inodes::all_right(root, device, self.group, goes_on)
     }
 
     /// Everything below the root, by as many workers as there is work for, and then the root. All

@@ -28,7 +28,9 @@ pub(crate) fn ext4_resize(file: impl AsFd, mut blocks: u64) -> Result<(), Errno>
 pub(crate) struct XfsGeometry {
     /// In bytes.
     pub(crate) block_size: u32,
-    _counts: [u32; 6],
+    _extent_and_group: [u32; 2],
+    pub(crate) allocation_groups: u32,
+    _log_to_inode: [u32; 3],
     /// The most of the space that inodes may take, in percent.
     pub(crate) inode_max_percent: u32,
     /// The whole file system, in blocks.
@@ -40,7 +42,9 @@ pub(crate) struct XfsGeometry {
 pub(crate) fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
     let mut geometry = XfsGeometry {
         block_size: 0,
-        _counts: [0; 6],
+        _extent_and_group: [0; 2],
+        allocation_groups: 0,
+        _log_to_inode: [0; 3],
         inode_max_percent: 0,
         data_blocks: 0,
         _rest: [0; 27],

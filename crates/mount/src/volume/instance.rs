@@ -14,7 +14,7 @@ use super::plan::MountPlan;
 use super::resize;
 use crate::device::Device;
 use crate::filesystem::{self, Request};
-use crate::fsgroup;
+use crate::fsgroup::{self, Order};
 
 /// What an instance is made of, and for whom.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,12 @@ pub(super) fn make(
     let prepared = record.mark_prepared(wanted.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
         let name = wanted.volume.target().volume_name();
-        let outcome = fsgroup::apply(&mount, group, policy, context.deadline, &mut |progress| {
+        let order = Order {
+            group,
+            policy,
+            device: Some(&plan.device),
+        };
+        let outcome = fsgroup::apply(&mount, &order, context.deadline, &mut |progress| {
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
         tracing::info!(volume = name, group, %outcome, "fsGroup was applied");

@@ -1,7 +1,6 @@
 //! Trees that change under the walk, or that no file system would make.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +14,7 @@ use crust_state::{Deadline, FsGroupChangePolicy};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::support::{Image, Tree, group_and_mode, run, set_mode};
-use crate::{GROUP, try_apply};
+use crate::{GROUP, order, try_apply};
 
 /// Does `work` while two names change places all the time.
 fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
@@ -96,8 +95,7 @@ fn directories_of_two_names_each_end_with_the_deadline() {
     })
     .expect("it is mounted");
     let deadline = Deadline::after(Duration::from_millis(500));
-    let policy = FsGroupChangePolicy::Always;
-    let error =
-        apply(volume.as_fd(), GROUP, policy, deadline, &mut |_| {}).expect_err("it is endless");
+    let order = order(GROUP, FsGroupChangePolicy::Always);
+    let error = apply(&volume, &order, deadline, &mut |_| {}).expect_err("it is endless");
     assert!(matches!(error, FsGroupError::Stopped { .. }), "{error}");
 }

@@ -5,6 +5,7 @@
 )]
 
 mod hostile;
+mod inodes;
 mod large;
 mod subvolumes;
 #[path = "../support/mod.rs"]
@@ -20,7 +21,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crust_mount::filesystem::{Request, instantiate};
-use crust_mount::fsgroup::{Counts, FsGroupError, Outcome, apply};
+use crust_mount::fsgroup::{Counts, FsGroupError, Order, Outcome, apply};
 use crust_mount::options;
 use crust_state::{Deadline, FsGroupChangePolicy};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat};
@@ -29,27 +30,29 @@ use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, run,
 
 const GROUP: u32 = 2000;
 
+fn order(group: u32, policy: FsGroupChangePolicy) -> Order<'static> {
+    Order {
+        group,
+        policy,
+        device: None,
+    }
+}
+
 fn try_apply(root: impl AsFd, group: u32) -> Result<Outcome, FsGroupError> {
-    let policy = FsGroupChangePolicy::Always;
-    apply(root.as_fd(), group, policy, Deadline::never(), &mut |_| {})
+    let order = order(group, FsGroupChangePolicy::Always);
+    apply(root.as_fd(), &order, Deadline::never(), &mut |_| {})
 }
 
 fn applied(root: impl AsFd, group: u32) -> Counts {
     match try_apply(root, group).expect("fsGroup is applied") {
         Outcome::Applied(progress) => progress.counts,
-        Outcome::RootMatches => panic!("the policy is Always"),
+        outcome => panic!("the policy is Always: {outcome}"),
     }
 }
 
 fn on_root_mismatch(tree: &Tree) -> Outcome {
-    let policy = FsGroupChangePolicy::OnRootMismatch;
-    let result = apply(
-        tree.open().as_fd(),
-        GROUP,
-        policy,
-        Deadline::never(),
-        &mut |_| {},
-    );
+    let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
+    let result = apply(tree.open(), &order, Deadline::never(), &mut |_| {});
     result.expect("fsGroup is applied")
 }
 
@@ -276,9 +279,9 @@ fn five_thousand_levels_need_no_five_thousand_descriptors() {
 fn an_expired_deadline_leaves_the_root_and_a_second_call_finishes() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
-    let policy = FsGroupChangePolicy::OnRootMismatch;
+    let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
     let expired = Deadline::after(Duration::ZERO);
-    let result = apply(tree.open().as_fd(), GROUP, policy, expired, &mut |_| {});
+    let result = apply(tree.open(), &order, expired, &mut |_| {});
     let error = result.expect_err("the deadline has passed");
     assert!(
         matches!(error, FsGroupError::Stopped { group: GROUP, .. }),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crust_mount::fsgroup;
+use crust_mount::fsgroup::{self, Order};
 use crust_state::{Deadline, FsGroupChangePolicy};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -74,7 +74,12 @@ pub(super) async fn apply(
                 message,
             );
         };
-        fsgroup::apply(&root, gid, policy, Deadline::after(LIMIT), &mut told)?;
+        let order = Order {
+            group: gid,
+            policy,
+            device: None,
+        };
+        fsgroup::apply(&root, &order, Deadline::after(LIMIT), &mut told)?;
         Ok(())
     })
     .await

@@ -1,0 +1,39 @@
+//! Every inode of a file system, as its tables have them: whether a walk from name to name would find
+//! anything to change, in a small part of its time.
+//!
+//! It is a proof or it is nothing. Inodes count whether a name leads to them or not, and what isn't
+//! understood, or can't be read, is left to the walk.
+
+mod ext4;
+mod xfs;
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FsWord, fstatfs};
+
+use super::change;
+use crate::device::Device;
+
+/// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
+const EXT: FsWord = 0xef53;
+const XFS: FsWord = 0x5846_5342;
+
+/// How many inodes the file system has, where each is as it should be. `None` says nothing: one isn't, or
+/// can't be asked, or `goes_on` says no.
+///
+/// `root` is any directory of the file system, open for reading, and `device` the one it is on.
+pub(super) fn all_right(
+    root: BorrowedFd<'_>,
+    device: &Device,
+    group: u32,
+    goes_on: impl FnMut() -> bool,
+) -> Option<u64> {
+    let is_right = |standing| change::needed(&standing, group).is_none();
+    let inodes = match fstatfs(root).ok()?.f_type {
+        EXT => ext4::all(root, device, is_right, goes_on),
+        XFS => xfs::all(root, is_right, goes_on),
+        _ => None,
+    };
+    // The root is one.
+    inodes.filter(|&inodes| inodes > 0)
+}

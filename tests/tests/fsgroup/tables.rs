@@ -1,0 +1,71 @@
+//! A pod whose volume's files are right already starts without a walk.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::tree::many;
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Node, on_each_delegate};
+
+use crate::scene::{ALWAYS, GROUP, OTHER_POD, POD};
+
+const DIRECTORIES: usize = 20;
+const FILES: usize = 50;
+const THIRD_POD: &str = "77777777-8888-7777-6666-555555555555";
+
+/// What the log says at last.
+fn outcome(node: &Node) -> String {
+    let log = node.log();
+    let mut lines = log
+        .lines()
+        .filter(|line| line.contains("fsGroup was applied"));
+    let last = lines.next_back().expect("a line");
+    last.split_once("outcome=")
+        .expect("an outcome")
+        .1
+        .to_owned()
+}
+
+on_each_delegate! {
+    fn a_pod_finds_all_files_right_by_the_inodes_or_changes_the_one_that_is_not(delegate: Delegate) {
+        for (fstype, own) in [("ext4", 2), ("xfs", 1)] {
+            let node = Node::logging(delegate);
+            let device = node.made(fstype);
+            with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES, FILES));
+            let start = |pod| {
+                let target = node.stage(pod, "pv-1", &device, &ALWAYS);
+                let sandbox = node.sandbox(pod);
+                let app = node.app(&sandbox, &target, "/data");
+                let file = app.sh("stat -c '%g %a' /data/7/7");
+                end([app, sandbox]);
+                device.wait_until_free(PATIENCE);
+                let _ = node.unstage(&target).success();
+                (outcome(&node), file)
+            };
+            // The root, and where there is one lost+found.
+            let entries = DIRECTORIES * (1 + FILES) + own;
+            let right = format!("{GROUP} 664");
+
+            let (outcome, file) = start(POD);
+            let walked = format!("{entries} entries looked at, {entries} changed, in ");
+            assert!(outcome.starts_with(&walked), "{fstype}: {outcome}");
+            assert_eq!(file, right);
+
+            let (outcome, file) = start(OTHER_POD);
+            let told = format!("all {entries} inodes are right already, in ");
+            assert!(outcome.starts_with(&told), "{fstype}: {outcome}");
+            assert_eq!(file, right);
+
+            with_mounted(device.path(), |root| {
+                let mode = Permissions::from_mode(0o600);
+                fs::set_permissions(root.join("7/7"), mode).expect("chmod");
+            });
+            let (outcome, file) = start(THIRD_POD);
+            let walked = format!("{entries} entries looked at, 1 changed, in ");
+            assert!(outcome.starts_with(&walked), "{fstype}: {outcome}");
+            assert_eq!(file, format!("{GROUP} 660"));
+        }
+    }
+}
