@@ -233,7 +233,13 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     });
     let run = last.expect("tried at least once");
     assert!(attached, "no loop device: {run}");
-    PathBuf::from(run.stdout.trim())
+    let device = PathBuf::from(run.stdout.trim());
+    if arguments.is_empty() {
+        // It is a number that blockdev(8) makes read-only, and stays so for the next image, where another
+        // test's volume that isn't written to has just let go of it.
+        let _ = Run::of(Command::new("blockdev").arg("--setrw").arg(&device)).success();
+    }
+    device
 }
 
 /// Detaches a device, as an administrator does by hand. One that is in use goes with its last user.
