@@ -194,6 +194,20 @@ fn unescape(field: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
+/// The running kernel's version.
+///
+/// # Panics
+///
+/// When its release doesn't begin with one.
+pub fn kernel() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split(['.', '-']).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => panic!("{release:?} is no version"),
+    }
+}
+
 /// Whether this kernel mounts a file system of a type, perhaps with a module that it loads for it.
 pub fn kernel_mounts(fstype: &str) -> bool {
     let known = || {

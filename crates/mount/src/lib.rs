@@ -41,6 +41,7 @@ pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;
 pub mod ids;
+mod linux;
 pub mod loops;
 pub mod mountinfo;
 pub mod namespace;

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crust_state::bounded::{self, KERNELS_WORD};
 
+use crate::linux::{self, Version};
+
 /// Whether the host enforces a policy (selinuxfs; `getenforce(8)` reads the same).
 #[must_use]
 pub fn enforces() -> bool {
@@ -16,14 +18,10 @@ pub fn enforces() -> bool {
 /// takes the option, whatever the file system; but btrfs before Linux 6.8 gives its new superblock the
 /// module's defaults itself, which the mount's own option then contradicts.
 pub(crate) fn takes_label(fstype: &str) -> bool {
-    let release = rustix::system::uname();
-    takes_label_on(fstype, &release.release().to_string_lossy())
+    takes_label_on(fstype, linux::version())
 }
 
-fn takes_label_on(fstype: &str, release: &str) -> bool {
-    let numbers = release.split(|letter: char| !letter.is_ascii_digit());
-    let mut numbers = numbers.map(|number| number.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+fn takes_label_on(fstype: &str, version: Version) -> bool {
     fstype != "btrfs" || version >= (6, 8)
 }
 
@@ -33,18 +31,16 @@ mod tests {
 
     #[test]
     fn btrfs_takes_a_label_from_linux_6_8_on() {
-        for (release, btrfs) in [
-            ("6.1.0-13-amd64", false),
-            ("6.7.12", false),
-            ("6.8.0-31-generic", true),
-            ("6.18.44", true),
-            ("7.0-rc1", true),
-            ("5.15.0", false),
-            ("", false),
+        for (version, btrfs) in [
+            ((6, 7), false),
+            ((6, 8), true),
+            ((7, 0), true),
+            ((5, 15), false),
+            ((0, 0), false),
         ] {
-            assert_eq!(takes_label_on("btrfs", release), btrfs, "{release}");
+            assert_eq!(takes_label_on("btrfs", version), btrfs, "{version:?}");
             for fstype in ["ext4", "ext3", "xfs", "vfat"] {
-                assert!(takes_label_on(fstype, release), "{fstype} {release}");
+                assert!(takes_label_on(fstype, version), "{fstype} {version:?}");
             }
         }
     }

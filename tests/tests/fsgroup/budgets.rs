@@ -14,8 +14,8 @@ use crate::scene::ALWAYS;
 const CHANGE: usize = 6;
 /// To look at it.
 const NO_OP: usize = 2;
-/// Tables have thousands.
-const IN_TABLES: usize = 1;
+/// Of tables, in one read.
+const PIECES: usize = 100;
 
 /// In one directory.
 const FEW: usize = 500;
@@ -48,18 +48,22 @@ fn creates(fstype: &'static str, files: usize) -> [usize; 2] {
     })
 }
 
+/// How many more the creates take with many files than with few.
+fn more(fstype: &'static str) -> [usize; 2] {
+    let [few, many] = [FEW, MANY].map(|files| creates(fstype, files));
+    [0, 1].map(|at| many[at].saturating_sub(few[at]))
+}
+
 #[test]
-fn a_file_costs_a_few_calls_and_one_that_is_right_a_look_or_less() {
+fn a_file_costs_a_few_calls_and_one_that_is_right_a_look() {
     // Of an ext3 the tables aren't asked.
-    for (fstype, budgets) in [("ext4", [CHANGE, IN_TABLES]), ("ext3", [CHANGE, NO_OP])] {
-        let [few, many] = [FEW, MANY].map(|files| creates(fstype, files));
-        for (at, budget) in budgets.into_iter().enumerate() {
-            let more = many[at].saturating_sub(few[at]);
-            let each = more.div_ceil(MANY - FEW);
-            assert!(
-                each <= budget,
-                "{fstype}: {each} calls a file: {few:?} {many:?}"
-            );
-        }
-    }
+    let each = more("ext3").map(|more| more.div_ceil(MANY - FEW));
+    assert!(each[0] <= CHANGE && each[1] <= NO_OP, "{each:?}");
+}
+
+#[test]
+fn where_tables_are_asked_a_file_that_is_right_costs_nothing() {
+    let [change, no_op] = more("ext4");
+    assert!(change.div_ceil(MANY - FEW) <= CHANGE, "{change}");
+    assert!(no_op < PIECES, "{no_op}");
 }

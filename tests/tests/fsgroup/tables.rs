@@ -7,7 +7,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, on_each_delegate};
+use runcrust_tests::{Node, host, on_each_delegate};
 
 use crate::scene::{ALWAYS, GROUP, OTHER_POD, POD};
 
@@ -54,7 +54,12 @@ on_each_delegate! {
             assert_eq!(file, right);
 
             let (outcome, file) = start(OTHER_POD);
-            let told = format!("all {entries} inodes are right already, in ");
+            let told = if fstype == "xfs" && host::kernel() < (6, 6) {
+                // It isn't asked there.
+                format!("{entries} entries looked at, 0 changed, in ")
+            } else {
+                format!("all {entries} inodes are right already, in ")
+            };
             assert!(outcome.starts_with(&told), "{fstype}: {outcome}");
             assert_eq!(file, right);
 

@@ -8,10 +8,11 @@ mod ext4;
 mod xfs;
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FsWord, fstatfs};
+use rustix::fs::{FsWord, fstat, fstatfs};
 
-use super::change;
+use super::change::{self, Standing};
 use crate::device::Device;
 
 /// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
@@ -26,14 +27,24 @@ pub(super) fn all_right(
     root: BorrowedFd<'_>,
     device: &Device,
     group: u32,
-    goes_on: impl FnMut() -> bool,
+    mut goes_on: impl FnMut() -> bool,
 ) -> Option<u64> {
-    let is_right = |standing| change::needed(&standing, group).is_none();
-    let inodes = match fstatfs(root).ok()?.f_type {
-        EXT => ext4::all(root, device, is_right, goes_on),
+    let (stat, whole) = (fstat(root).ok()?, fstatfs(root).ok()?);
+    // That what was looked at is the file system that it was to be.
+    let met_root = AtomicBool::new(false);
+    let is_right = |number: u64, standing: Standing| {
+        if number == stat.st_ino {
+            met_root.store(true, Ordering::Relaxed);
+        }
+        change::needed(&standing, group).is_none()
+    };
+    if !goes_on() {
+        return None;
+    }
+    let inodes = match whole.f_type {
+        EXT => ext4::all(root, &whole, device, is_right, goes_on),
         XFS => xfs::all(root, is_right, goes_on),
         _ => None,
     };
-    // The root is one.
-    inodes.filter(|&inodes| inodes > 0)
+    inodes.filter(|_| met_root.into_inner())
 }

@@ -1,4 +1,4 @@
-//! `XFS_IOC_BULKSTAT` (Linux 5.5, `fs/xfs/libxfs/xfs_fs.h`): the inodes of an XFS by their numbers,
+//! `XFS_IOC_BULKSTAT` (`fs/xfs/libxfs/xfs_fs.h`): the inodes of an XFS by their numbers,
 //! many with one call.
 
 use std::os::fd::AsFd;
@@ -30,7 +30,9 @@ struct Head {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Inode {
-    _number_to_times: [u64; 8],
+    /// As `st_ino`.
+    pub(crate) number: u64,
+    _size_to_times: [u64; 7],
     _generation: u32,
     _user: u32,
     pub(crate) group: u32,
@@ -101,6 +103,7 @@ mod tests {
     fn the_kernel_and_we_agree_on_the_sizes() {
         // The size in the number of the kernel's header, and what xfs_check_ondisk_structs() says.
         assert_eq!((size_of::<Head>(), size_of::<Inode>()), (64, 192));
+        assert_eq!(std::mem::offset_of!(Inode, number), 0);
         assert_eq!(std::mem::offset_of!(Inode, mode), 132);
         assert_eq!(std::mem::offset_of!(Inode, group), 72);
         assert_eq!(std::mem::offset_of!(Batch, inodes), 64);

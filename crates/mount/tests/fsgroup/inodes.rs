@@ -6,33 +6,38 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crust_mount::fsgroup::{Order, Outcome, apply};
+use crust_mount::fsgroup::{FsGroupError, Order, Outcome, apply};
 use crust_state::Deadline;
 use fastrand::Rng;
 
 use crate::support::{
-    Image, Loop, Mounted, in_own_mount_namespace, run, set_mode, wait_until_free,
+    Image, Loop, Mounted, in_own_mount_namespace, kernel, run, set_mode, wait_until_free,
 };
 use crate::{GROUP, order};
 
 /// A file system that is mounted, unmounted and mounted again.
 struct Volume {
     fstype: &'static str,
+    options: &'static str,
     on: Loop,
     place: tempfile::TempDir,
     mounted: Option<Mounted>,
-    _image: Image,
+    image: Image,
 }
 
 impl Volume {
     fn new(fstype: &'static str, arguments: &[&str]) -> Self {
-        let image = Image::made(fstype, arguments);
+        Self::of(fstype, Image::made(fstype, arguments))
+    }
+
+    fn of(fstype: &'static str, image: Image) -> Self {
         let mut volume = Self {
             fstype,
+            options: "rw",
             on: image.attach(),
             place: tempfile::tempdir().expect("a temporary directory"),
             mounted: None,
-            _image: image,
+            image,
         };
         volume.mount_again();
         volume
@@ -42,10 +47,14 @@ impl Volume {
         self.place.path()
     }
 
-    fn mount_again(&mut self) {
+    fn unmount(&mut self) {
         drop(self.mounted.take());
         wait_until_free(&self.on.device());
-        let mounted = Mounted::device(self.on.path(), self.place.path(), self.fstype, "rw");
+    }
+
+    fn mount_again(&mut self) {
+        self.unmount();
+        let mounted = Mounted::device(self.on.path(), self.place.path(), self.fstype, self.options);
         self.mounted = Some(mounted.expect("it is mounted"));
     }
 
@@ -54,13 +63,18 @@ impl Volume {
     }
 
     fn apply_asking(&self, on: &Loop) -> Outcome {
+        let outcome = self.try_apply(on, Deadline::never());
+        outcome.expect("fsGroup is applied")
+    }
+
+    fn try_apply(&self, on: &Loop, deadline: Deadline) -> Result<Outcome, FsGroupError> {
         let device = on.device();
         let order = Order {
             device: Some(&device),
             ..order(GROUP, crust_state::FsGroupChangePolicy::Always)
         };
         let root = fs::File::open(self.root()).expect("the root opens");
-        apply(root.as_fd(), &order, Deadline::never(), &mut |_| {}).expect("fsGroup is applied")
+        apply(root.as_fd(), &order, deadline, &mut |_| {})
     }
 
     /// Every entry, the root first.
@@ -201,13 +215,18 @@ fn ext4_with_inodes_of_other_kinds() {
             &["-I", "1024", "-O", "inline_data,large_dir,ea_inode"],
             ROUNDS,
         );
-        agrees("ext4", &["-O", "bigalloc,^has_journal"], ROUNDS);
+        agrees("ext4", &["-b", "1024", "-O", "bigalloc"], ROUNDS);
+        agrees("ext4", &["-O", "mmp,sparse_super2"], ROUNDS);
     });
 }
 
 #[test]
 fn xfs() {
     in_own_mount_namespace("inodes::xfs", || {
+        if kernel() < XFS_IS_ASKED {
+            is_walked(&Volume::new("xfs", &[]), "xfs");
+            return;
+        }
         agrees("xfs", &[], ROUNDS);
         agrees(
             "xfs",
@@ -217,7 +236,29 @@ fn xfs() {
     });
 }
 
-/// By a walk: nothing is known of their tables.
+/// Older kernels change something when they are asked.
+const XFS_IS_ASKED: (u32, u32) = (6, 6);
+
+/// Those whose tables are asked here.
+fn asked() -> &'static [&'static str] {
+    if kernel() < XFS_IS_ASKED {
+        &["ext4"]
+    } else {
+        &["ext4", "xfs"]
+    }
+}
+
+/// Where all is right, too.
+fn is_walked(volume: &Volume, what: &str) {
+    let _ = volume.apply();
+    let outcome = volume.apply();
+    let Outcome::Applied(progress) = outcome else {
+        panic!("{what}: {outcome}");
+    };
+    assert_eq!(progress.counts.changed, 0, "{what}");
+}
+
+/// Nothing is known of their tables, or these may not be what the driver goes by.
 #[test]
 fn other_file_systems_are_walked() {
     in_own_mount_namespace("inodes::other_file_systems_are_walked", || {
@@ -225,17 +266,56 @@ fn other_file_systems_are_walked() {
             ("ext3", vec![]),
             ("ext2", vec![]),
             ("ext4", vec!["-O", "meta_bg,^resize_inode"]),
+            // Nothing restores its tables after a crash.
+            ("ext4", vec!["-O", "^has_journal"]),
             ("btrfs", vec![]),
         ] {
             let volume = Volume::new(fstype, &arguments);
             fs::create_dir(volume.root().join("directory")).expect("a directory");
-            assert!(matches!(volume.apply(), Outcome::Applied(_)), "{fstype}");
-            let outcome = volume.apply();
-            let Outcome::Applied(progress) = outcome else {
-                panic!("{fstype}: {outcome}");
-            };
-            assert_eq!(progress.counts.changed, 0, "{fstype}");
+            is_walked(&volume, &format!("{fstype} {arguments:?}"));
         }
+    });
+}
+
+/// What debugfs(8) or a flipped bit makes of one that was all right.
+#[test]
+fn an_ext4_that_contradicts_itself_is_walked() {
+    in_own_mount_namespace("inodes::an_ext4_that_contradicts_itself_is_walked", || {
+        for request in [
+            "set_super_value state 3",
+            "freei <14>",
+            "seti <20>",
+            "set_block_group 0 free_inodes_count 7",
+        ] {
+            // Without checksums, which the driver would find wrong.
+            let mut volume = Volume::new("ext4", &["-O", "^metadata_csum,^uninit_bg"]);
+            for file in 0..5 {
+                fs::write(volume.root().join(file.to_string()), "").expect("a file");
+            }
+            let _ = volume.apply();
+            assert!(matches!(volume.apply(), Outcome::AllRight { .. }));
+            volume.unmount();
+            let mut debugfs = Command::new("debugfs");
+            run(debugfs.args(["-w", "-R", request]).arg(volume.on.path()));
+            volume.mount_again();
+            is_walked(&volume, request);
+        }
+    });
+}
+
+/// Its driver reads and writes other descriptors than the first, which say then that groups are unused.
+#[test]
+fn an_ext4_with_another_superblock_is_walked() {
+    in_own_mount_namespace("inodes::an_ext4_with_another_superblock_is_walked", || {
+        let mut volume = Volume::new("ext4", &["-b", "1024", "-g", "1024"]);
+        volume.options = "sb=1025";
+        volume.mount_again();
+        for directory in 0..20 {
+            let directory = volume.root().join(directory.to_string());
+            fs::create_dir(&directory).expect("a directory");
+            fs::write(directory.join("file"), "").expect("a file");
+        }
+        is_walked(&volume, volume.options);
     });
 }
 
@@ -257,7 +337,7 @@ fn another_device_is_not_asked() {
 #[test]
 fn an_open_file_without_a_name_counts() {
     in_own_mount_namespace("inodes::an_open_file_without_a_name_counts", || {
-        for fstype in ["ext4", "xfs"] {
+        for fstype in asked() {
             let volume = Volume::new(fstype, &[]);
             let path = volume.root().join("file");
             let file = fs::File::create(&path).expect("a file");
@@ -276,4 +356,78 @@ fn an_open_file_without_a_name_counts() {
             );
         }
     });
+}
+
+#[test]
+#[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+fn an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it() {
+    in_own_mount_namespace(
+        "inodes::an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it",
+        || {
+            let volume = Volume::new("ext4", &["-b", "1024", "-g", "1024"]);
+            let before = fs::File::options().write(true).open(volume.image.path());
+            before
+                .expect("the image")
+                .set_len(96 << 20)
+                .expect("it grows");
+            run(Command::new("losetup")
+                .arg("--set-capacity")
+                .arg(volume.on.path()));
+            run(Command::new("resize2fs").arg(volume.on.path()));
+            for directory in 0..100 {
+                fs::create_dir(volume.root().join(directory.to_string())).expect("a directory");
+            }
+            let _ = volume.apply();
+            let outcome = volume.apply();
+            assert!(
+                matches!(outcome, Outcome::AllRight { inodes: 102, .. }),
+                "{outcome}"
+            );
+            let last = volume.root().join("99");
+            set_mode(&last, 0o700);
+            let outcome = volume.apply();
+            assert!(matches!(outcome, Outcome::Applied(_)), "{outcome}");
+        },
+    );
+}
+
+/// As after a crash: what its journal has was brought to the tables by the mount.
+#[test]
+fn an_ext4_whose_journal_was_replayed_is_asked_as_any_other() {
+    in_own_mount_namespace(
+        "inodes::an_ext4_whose_journal_was_replayed_is_asked_as_any_other",
+        || {
+            let first = Volume::new("ext4", &[]);
+            for file in 0..100 {
+                fs::write(first.root().join(file.to_string()), "").expect("a file");
+            }
+            let _ = first.apply();
+            run(Command::new("sync").arg("--file-system").arg(first.root()));
+            let crashed = Volume::of("ext4", Image::clone_of(&first.image));
+            let outcome = crashed.apply();
+            assert!(
+                matches!(outcome, Outcome::AllRight { inodes: 102, .. }),
+                "{outcome}"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_deadline_that_has_passed_stops_those_who_ask_too() {
+    in_own_mount_namespace(
+        "inodes::a_deadline_that_has_passed_stops_those_who_ask_too",
+        || {
+            for fstype in ["ext4", "xfs"] {
+                let volume = Volume::new(fstype, &[]);
+                let _ = volume.apply();
+                let past = Deadline::after(std::time::Duration::ZERO);
+                let outcome = volume.try_apply(&volume.on, past);
+                assert!(
+                    matches!(outcome, Err(FsGroupError::Stopped { .. })),
+                    "{fstype}: {outcome:?}"
+                );
+            }
+        },
+    );
 }

@@ -5,7 +5,7 @@ mod layout;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::{OFlags, StatFs, fstat};
 use rustix::io::Errno;
 
 use self::layout::{Bitmap, Group, Layout, SUPERBLOCK, SUPERBLOCK_AT};
@@ -16,23 +16,34 @@ use crate::probe;
 /// Of a table that is read at once, in bytes.
 const PIECE: usize = 256 << 10;
 
-/// So many inodes at a time, before it is asked whether to go on.
-const AT_ONCE: u64 = 4096;
+/// So many bitmaps are read in any case, and one more for so many inodes: where there are few in a large
+/// volume, without word of the groups that have none, a walk is done sooner.
+const BITMAPS: u64 = 256;
+const INODES_A_BITMAP: u64 = 16;
 
-/// How many inodes there are, if all of them are right.
+/// How many inodes there are, if all of them are right. `whole` is what the file system says of itself.
 pub(super) fn all(
     root: BorrowedFd<'_>,
+    whole: &StatFs,
     device: &Device,
-    is_right: impl Fn(Standing) -> bool,
+    is_right: impl Fn(u64, Standing) -> bool,
     mut goes_on: impl FnMut() -> bool,
 ) -> Option<u64> {
     let tables = device.open_for_reading(OFlags::empty()).ok()?;
     let mut tables = Tables::new(tables).filter(|tables| is_of(root, &tables.device))?;
+    let layout = &tables.layout;
+    // Tables that lie on each other, or on a device's holes, would be long to read.
+    let has_room = layout.table_bytes() <= device.size().ok()?;
+    if !has_room || layout.inodes() != whole.f_files {
+        return None;
+    }
+    let used = whole.f_files.checked_sub(whole.f_ffree)?;
     let mut inodes = 0;
-    tables.all(&mut |standing| {
+    let visit = &mut |number, standing| {
         inodes += 1;
-        is_right(standing) && (inodes % AT_ONCE != 0 || goes_on())
-    })?;
+        is_right(number, standing)
+    };
+    tables.all(used, visit, &mut goes_on)?;
     Some(inodes)
 }
 
@@ -43,8 +54,10 @@ fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
     on.is_ok() && on == device
 }
 
-/// Is told of one inode after the other, until it has heard enough.
-type Visit<'a> = &'a mut dyn FnMut(Standing) -> bool;
+/// Is told of one inode after the other, by number, until it has heard enough.
+type Visit<'a> = &'a mut dyn FnMut(u64, Standing) -> bool;
+/// Is asked before each read.
+type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
 struct Tables {
     device: OwnedFd,
@@ -63,21 +76,26 @@ impl Tables {
         })
     }
 
-    /// `None` where one couldn't be, or was the last that was wanted.
-    fn all(&mut self, visit: Visit<'_>) -> Option<()> {
+    /// `None` where one couldn't be told of, or was the last that was wanted, and where there are more or fewer
+    /// than `used`, with the file system's own: then its bitmaps or descriptors aren't what its driver goes by.
+    fn all(&mut self, used: u64, visit: Visit<'_>, goes_on: GoesOn<'_>) -> Option<()> {
         let mut descriptors = vec![0; self.layout.block_size];
         let mut bitmap = Bitmap::new(&self.layout);
+        let (mut left, mut bitmaps) = (used, BITMAPS + used / INODES_A_BITMAP);
         for index in 0..self.layout.groups {
+            goes_on().then_some(())?;
             let (block, at) = self.layout.descriptor(index);
             if at == 0 {
                 read(&self.device, &mut descriptors, block)?;
             }
             let group = self.layout.group(&descriptors[at..])?;
             let Some(place) = group.bitmap else { continue };
+            bitmaps = bitmaps.checked_sub(1)?;
             read(&self.device, bitmap.bytes(), place)?;
-            self.group(index, &group, &bitmap, visit)?;
+            left = left.checked_sub(bitmap.used())?;
+            self.group(index, &group, &bitmap, visit, goes_on)?;
         }
-        Some(())
+        (left == 0).then_some(())
     }
 
     fn group(
@@ -86,15 +104,18 @@ impl Tables {
         group: &Group,
         bitmap: &Bitmap,
         visit: Visit<'_>,
+        goes_on: GoesOn<'_>,
     ) -> Option<()> {
         let size = self.layout.inode_size;
         let mut from = 0;
         while let Some(run) = bitmap.run(from, PIECE / size) {
+            goes_on().then_some(())?;
             let piece = &mut self.piece[..run.len() * size];
             read(&self.device, piece, self.layout.inode_at(group, run.start)?)?;
             for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
-                let counts = bitmap.has(place) && self.layout.counts(index, place);
-                if counts && !visit(layout::standing(inode)) {
+                let number = self.layout.number(index, place);
+                let counts = bitmap.has(place) && self.layout.counts(number);
+                if counts && !visit(number, layout::standing(inode)) {
                     return None;
                 }
             }
@@ -138,35 +159,119 @@ mod tests {
         fs::read(path).expect("the image")
     }
 
-    fn inodes(image: &[u8]) -> Option<usize> {
-        let mut inodes = 0;
-        let visit = &mut |_| {
-            inodes += 1;
+    /// Where so many are used.
+    fn inodes(image: &[u8], used: u64) -> Option<Vec<u64>> {
+        let mut inodes = vec![];
+        let visit = &mut |number, _| {
+            inodes.push(number);
             true
         };
-        Tables::new(opened(image))?.all(visit)?;
+        Tables::new(opened(image))?.all(used, visit, &mut || true)?;
         Some(inodes)
+    }
+
+    /// The file system's own, up to the first that it hasn't, and lost+found.
+    const USED: u64 = 11;
+    const BLOCK: usize = 1024;
+
+    /// Where the block is that a field of the first descriptor names.
+    fn named_by(image: &[u8], field: usize) -> usize {
+        let at = 2 * BLOCK + field;
+        let number = [0, 1, 2, 3].map(|byte| image[at + byte]);
+        u32::from_le_bytes(number) as usize * BLOCK
     }
 
     #[test]
     fn a_new_file_system_has_its_root_and_lost_and_found() {
-        assert_eq!(inodes(&image()), Some(2));
+        assert_eq!(inodes(&image(), USED), Some(vec![2, 11]));
+    }
+
+    #[test]
+    fn what_the_bitmaps_have_is_what_the_file_system_says_is_used() {
+        let mut image = image();
+        assert_eq!(inodes(&image, USED - 1), None);
+        assert_eq!(inodes(&image, USED + 1), None);
+        let bitmap = named_by(&image, 0x4);
+        // That of lost+found.
+        assert_eq!(image[bitmap + 1], 0b0000_0111);
+        image[bitmap + 1] = 0b0000_0011;
+        assert_eq!(inodes(&image, USED), None);
+    }
+
+    #[test]
+    fn it_ends_where_it_is_told_to() {
+        let image = image();
+        for (visits, asks) in [(0, 9), (1, 9), (9, 0), (9, 1)] {
+            let (mut visited, mut asked) = (0, 0);
+            let mut tables = Tables::new(opened(&image)).expect("they are understood");
+            let visit = &mut |_, _| {
+                visited += 1;
+                visited <= visits
+            };
+            let goes_on = &mut || {
+                asked += 1;
+                asked <= asks
+            };
+            assert_eq!(tables.all(USED, visit, goes_on), None, "{visits}, {asks}");
+        }
+    }
+
+    #[test]
+    fn many_bitmaps_are_read_only_for_many_inodes() {
+        const GROUPS: u32 = 0x1000;
+        let mut image = image();
+        image[BLOCK..][..4].copy_from_slice(&(GROUPS * 64).to_le_bytes());
+        let layout = Tables::new(opened(&image))
+            .expect("it is understood")
+            .layout;
+        // Each has the one behind all, where nothing is used.
+        let bitmap = u32::try_from(image.len() / BLOCK).expect("a block");
+        image.resize(image.len() + BLOCK, 0);
+        let mut descriptor = vec![0; layout.descriptor_size];
+        descriptor[0x4..0x8].copy_from_slice(&bitmap.to_le_bytes());
+        for place in image[2 * BLOCK..]
+            .chunks_exact_mut(descriptor.len())
+            .take(GROUPS as usize)
+        {
+            place.copy_from_slice(&descriptor);
+        }
+        for (used, groups) in [(0, 257), (1600, 357), (100_000, 4096)] {
+            let mut asked = 0;
+            let goes_on = &mut || {
+                asked += 1;
+                true
+            };
+            let mut tables = Tables::new(opened(&image)).expect("it is understood");
+            let all = tables.all(used, &mut |_, _| true, goes_on);
+            assert_eq!((all, asked), (None, groups), "{used}");
+        }
     }
 
     #[test]
     fn whatever_the_bytes_are_it_comes_to_an_end() {
         let image = image();
-        // The superblock and the descriptors.
-        let bytes = prop::collection::vec((1024..4096_usize, any::<u8>()), 1..8);
+        let bitmap = named_by(&image, 0x4);
+        // Of the superblock, but for what says that it is understood; of the descriptors; of the bitmap.
+        let superblock = (1024..2048_usize).prop_filter("understood", |at| {
+            !matches!(at - 1024, 0x38..0x40 | 0x48..0x50 | 0x54..0x5a | 0x60..0x68 | 0xfe..0x100)
+        });
+        let place = prop_oneof![superblock, 2048..4096_usize, bitmap..bitmap + 16];
+        let bytes = prop::collection::vec((place, any::<u8>()), 1..8);
         let mut runner = proptest::test_runner::TestRunner::default();
-        let run = runner.run(&bytes, |bytes| {
+        let understood = std::cell::Cell::new(0);
+        let run = runner.run(&(bytes, 0..100_u64), |(bytes, used)| {
             let mut image = image.clone();
             for (at, byte) in bytes {
                 image[at] = byte;
             }
-            prop_assert!(inodes(&image).is_none_or(|inodes| inodes <= image.len()));
+            understood.update(|before| before + u32::from(Tables::new(opened(&image)).is_some()));
+            if let Some(inodes) = inodes(&image, used) {
+                prop_assert!(inodes.len() as u64 <= used);
+                prop_assert!(inodes.is_sorted_by(|one, other| one < other));
+            }
             Ok(())
         });
         run.expect("no panic");
+        assert!(understood.get() > 100, "{understood:?}");
     }
 }

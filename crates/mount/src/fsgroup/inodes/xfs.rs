@@ -8,7 +8,8 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use crate::fsgroup::change::Standing;
-use crate::sys::bulkstat::Inodes;
+use crate::linux;
+use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{growth, handles};
 
 /// Those that ask wait for the disk, and for each other in the kernel.
@@ -17,12 +18,20 @@ const MOST: usize = 8;
 /// How often it is asked whether to go on.
 const TICK: Duration = Duration::from_millis(100);
 
+/// The first Linux where to ask changes nothing. Before it an inode that was left unlinked by an earlier mount
+/// was freed by who asked, and the file system shut down if that failed ("xfs: reload entire unlinked bucket
+/// lists"); before 5.15 an index that leads to itself held who asked for ever.
+const SAFE: linux::Version = (6, 6);
+
 /// How many inodes there are, if all of them are right.
 pub(super) fn all(
     root: BorrowedFd<'_>,
-    is_right: impl Fn(Standing) -> bool + Sync,
+    is_right: impl Fn(u64, Standing) -> bool + Sync,
     mut goes_on: impl FnMut() -> bool,
 ) -> Option<u64> {
+    if linux::version() < SAFE {
+        return None;
+    }
     let groups = growth::xfs_geometry(root).ok()?.allocation_groups;
     let survey = Survey {
         root,
@@ -42,7 +51,8 @@ pub(super) fn all(
                 let _at_work = at_work;
                 survey.ask(is_right);
             };
-            let started = Builder::new().spawn_scoped(scope, asker);
+            let name = "fsgroup".to_owned();
+            let started = Builder::new().name(name).spawn_scoped(scope, asker);
             survey.give_up_if(started.is_err());
         }
         drop(at_work);
@@ -66,7 +76,7 @@ struct Survey<'a> {
 
 impl Survey<'_> {
     /// One group after the other, as long as there are any and all is right.
-    fn ask(&self, is_right: &impl Fn(Standing) -> bool) {
+    fn ask(&self, is_right: &impl Fn(u64, Standing) -> bool) {
         // Or the caller couldn't enter a sandbox when all is done.
         self.give_up_if(handles::unshare_place().is_err());
         while !self.failed.load(Ordering::Relaxed) {
@@ -78,7 +88,7 @@ impl Survey<'_> {
         }
     }
 
-    fn group(&self, group: u32, is_right: &impl Fn(Standing) -> bool) -> bool {
+    fn group(&self, group: u32, is_right: &impl Fn(u64, Standing) -> bool) -> bool {
         let mut inodes = Inodes::new(group);
         while !self.failed.load(Ordering::Relaxed) {
             let Ok(some) = inodes.next(self.root) else {
@@ -88,10 +98,11 @@ impl Survey<'_> {
                 return true;
             }
             self.inodes.fetch_add(some.len() as u64, Ordering::Relaxed);
-            let mut standings = some
-                .iter()
-                .map(|inode| Standing::new(u32::from(inode.mode), inode.group));
-            if !standings.all(is_right) {
+            let is_right = |inode: &Inode| {
+                let standing = Standing::new(u32::from(inode.mode), inode.group);
+                is_right(inode.number, standing)
+            };
+            if !some.iter().all(is_right) {
                 return false;
             }
         }

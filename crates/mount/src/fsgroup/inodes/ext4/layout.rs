@@ -10,9 +10,9 @@ pub(super) const SUPERBLOCK: usize = 1024;
 
 const MAGIC: u16 = 0xef53;
 const LINUX: u32 = 0;
-const ROOT: u32 = 2;
+const ROOT: u64 = 2;
 /// Those before it are the file system's own, but for the root.
-const FIRST: u32 = 11;
+const FIRST: u64 = 11;
 
 /// Features that another driver than ext4's doesn't mount, such as ext2's, which has changed inodes
 /// in memory of its own.
@@ -27,6 +27,13 @@ const PROJECTS: u32 = 0x2000;
 const ORPHAN_FILE: u32 = 0x1000;
 /// Groups tell of themselves that they have never been written to: `uninit_bg`, `metadata_csum`.
 const GROUPS_TELL: u32 = 0x10 | 0x400;
+/// What a driver that doesn't know it may only read, of the same kind: backups of the superblock, large files,
+/// many links, times, quotas, `bigalloc`, checksums, verity, and that the file of orphans is in use.
+const UNDERSTOOD_BY_WRITERS: u32 =
+    GROUPS_TELL | 0x1 | 0x2 | 0x8 | 0x20 | 0x40 | 0x100 | 0x200 | PROJECTS | 0x1_8000;
+/// Of the superblock's state: it was unmounted, or has a journal, and no error was found.
+const SOUND: u16 = 0x1;
+const STATES: u16 = 0x1 | 0x2;
 const INODES_UNUSED: u16 = 1;
 
 /// Of a file system.
@@ -37,7 +44,7 @@ pub(super) struct Layout {
     pub(super) groups: u32,
     inodes_in_group: u32,
     descriptors_at: u64,
-    descriptor_size: usize,
+    pub(super) descriptor_size: usize,
     groups_tell: bool,
     /// Files of its own that have no place among the first, and 0 where it has none.
     hidden: [u32; 2],
@@ -59,9 +66,11 @@ impl Layout {
         let understood = u16_at(superblock, 0x38) == MAGIC
             && word(0x48) == LINUX
             && word(0x4c) == 1
-            && word(0x54) == FIRST
+            && u64::from(word(0x54)) == FIRST
             && incompatible & EXTENTS != 0
-            && incompatible & !UNDERSTOOD == 0;
+            && incompatible & !UNDERSTOOD == 0
+            && read_only & !UNDERSTOOD_BY_WRITERS == 0
+            && u16_at(superblock, 0x3a) & STATES == SOUND;
         let block_size = 1024_usize.checked_shl(word(0x18)).filter(|_| understood)?;
         let inode_size = usize::from(u16_at(superblock, 0x58));
         let descriptor_size = match incompatible & WIDE {
@@ -133,13 +142,25 @@ impl Layout {
         group.table.checked_add((place * self.inode_size) as u64)
     }
 
-    /// Whether one of a group's inodes can be something that a name leads to.
-    pub(super) fn counts(&self, group: u32, place: usize) -> bool {
-        let number = u64::from(group) * u64::from(self.inodes_in_group) + place as u64 + 1;
-        let Ok(number) = u32::try_from(number) else {
-            return true;
-        };
-        number == ROOT || number >= FIRST && !self.hidden.contains(&number)
+    /// The number of one of a group's inodes.
+    pub(super) fn number(&self, group: u32, place: usize) -> u64 {
+        u64::from(group) * u64::from(self.inodes_in_group) + place as u64 + 1
+    }
+
+    /// Whether an inode can be something that a name leads to.
+    pub(super) fn counts(&self, number: u64) -> bool {
+        let is_hidden = || self.hidden.map(u64::from).contains(&number);
+        number == ROOT || number >= FIRST && !is_hidden()
+    }
+
+    /// How many there can be.
+    pub(super) fn inodes(&self) -> u64 {
+        u64::from(self.groups) * u64::from(self.inodes_in_group)
+    }
+
+    /// How long the tables of all groups are together.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.inodes() * self.inode_size as u64
     }
 }
 
@@ -164,6 +185,21 @@ impl Bitmap {
 
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bits
+    }
+
+    /// How many are.
+    pub(super) fn used(&self) -> u64 {
+        let ones = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| u64::from(byte.count_ones()))
+                .sum::<u64>()
+        };
+        let (whole, rest) = self.bits.split_at(self.inodes / 8);
+        let rest = rest
+            .first()
+            .map(|byte| byte & !(u8::MAX << (self.inodes % 8)));
+        ones(whole) + ones(rest.as_slice())
     }
 
     pub(super) fn has(&self, place: usize) -> bool {
@@ -215,9 +251,10 @@ mod tests {
             (0x0, 16 * 8192),
             (0x18, 2),
             (0x28, 8192),
-            (0x38, u32::from(MAGIC)),
+            // And that it is sound.
+            (0x38, 1 << 16 | u32::from(MAGIC)),
             (0x4c, 1),
-            (0x54, FIRST),
+            (0x54, 11),
             (0x58, 256),
             (0x60, 0x2c2),
             (0x64, GROUPS_TELL),
@@ -252,6 +289,8 @@ mod tests {
         }
         let layout = layout(&[]);
         assert_eq!((layout.groups, layout.block_size), (16, 4096));
+        assert_eq!(layout.inodes(), 16 * 8192);
+        assert_eq!(layout.table_bytes(), 16 * 8192 * 256);
         assert_eq!(layout.descriptor(63), (4096, 63 * 64));
         assert_eq!(layout.descriptor(64), (8192, 0));
     }
@@ -259,7 +298,9 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_not_read() {
         for (what, at, word) in [
-            ("no ext4", 0x38, 0xef52),
+            ("no ext4", 0x38, 1 << 16 | 0xef52),
+            ("neither unmounted nor with a journal", 0x38, 0xef53),
+            ("an error was found", 0x38, 3 << 16 | 0xef53),
             ("the Hurd's", 0x48, 1),
             ("of 1993", 0x4c, 0),
             ("other first inodes", 0x54, 12),
@@ -267,6 +308,8 @@ mod tests {
             ("meta_bg", 0x60, 0x2d2),
             ("a journal for others", 0x60, 0x2ca),
             ("of the future", 0x60, 0x8000_02c2),
+            ("of the future, for writers", 0x64, 0x8000_0410),
+            ("blocks shared by files", 0x64, 0x4410),
             ("blocks too large", 0x18, 7),
             ("blocks out of all range", 0x18, u32::MAX),
             ("no inodes in a group", 0x28, 0),
@@ -297,9 +340,10 @@ mod tests {
             (0, 11, 12, false),
             (1, 0, 8193, false),
         ] {
-            assert_eq!(without.counts(group, place), !is_own, "{number}");
+            assert_eq!(without.number(group, place), number);
+            assert_eq!(without.counts(number), !is_own, "{number}");
             let is_own = is_own || number == 12 || number == 8193;
-            assert_eq!(with.counts(group, place), !is_own, "{number}");
+            assert_eq!(with.counts(number), !is_own, "{number}");
         }
     }
 
@@ -343,12 +387,14 @@ mod tests {
         // What is beyond the group's inodes is always set.
         bitmap.bytes()[12] = 0xf0;
         assert!(runs(&bitmap, 64).is_empty());
+        assert_eq!(bitmap.used(), 0);
         for place in [17, 32, 48, 99] {
             bitmap.bytes()[place / 8] |= 1 << (place % 8);
         }
         assert_eq!(runs(&bitmap, 64), [16..64, 96..100]);
         assert_eq!(runs(&bitmap, 32), [16..48, 48..64, 96..100]);
         assert!(bitmap.has(17) && !bitmap.has(18));
+        assert_eq!(bitmap.used(), 4);
     }
 
     #[test]

@@ -1,0 +1,37 @@
+//! Which Linux runs, where what it does isn't told by a call that it refuses.
+
+/// Of major and minor number.
+pub(crate) type Version = (u32, u32);
+
+/// The running kernel's.
+pub(crate) fn version() -> Version {
+    let name = rustix::system::uname();
+    parse(&name.release().to_string_lossy())
+}
+
+/// Of a release as uname(2) has it; 0 for what is no number.
+fn parse(release: &str) -> Version {
+    let numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_begins_with_its_version() {
+        for (release, version) in [
+            ("6.1.0-13-amd64", (6, 1)),
+            ("6.8.0-31-generic", (6, 8)),
+            ("6.18.44", (6, 18)),
+            ("7.0-rc1", (7, 0)),
+            ("7", (7, 0)),
+            ("", (0, 0)),
+            ("unknown", (0, 0)),
+        ] {
+            assert_eq!(parse(release), version, "{release}");
+        }
+    }
+}
