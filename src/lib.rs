@@ -91,6 +91,7 @@ fn act(
 
 #[cold]
 fn told(flavour: Flavour, invocation: &Invocation, error: &anyhow::Error) -> u8 {
+    sys::ignore_sigpipe();
     report(flavour, invocation).fatal(error);
     FAILURE
 }

@@ -24,8 +24,6 @@ use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use crate::matching::{Node, PodError};
 use crate::plan::{PlanError, Records};
 
-use links::Links;
-
 /// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
 /// thousands of mounts, and sources of thousands of names: from there on it is a list of what is
 /// staged that knows, made once, and no longer the kernel, name by name.
@@ -37,7 +35,6 @@ pub(crate) struct ThisNode<'a> {
     config: &'a Config,
     /// None where nothing is staged.
     crust: Option<&'a CrustDirectory>,
-    links: Links,
     /// So many names have the paths that were asked about.
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
@@ -60,7 +57,6 @@ impl<'a> ThisNode<'a> {
         Ok(Self {
             config,
             crust,
-            links: Links::default(),
             names: Cell::new(0),
             index: OnceCell::new(),
         })
@@ -87,7 +83,7 @@ impl Node for ThisNode<'_> {
 
     fn resolved(&self, path: &Path) -> Option<TargetPath> {
         // containerd and CRI-O resolve them before.
-        if self.links.has_none(path) {
+        if links::has_none(path) {
             return None;
         }
         // Opening for the path alone touches no device and waits for none. What doesn't exist

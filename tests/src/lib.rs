@@ -51,6 +51,7 @@ mod run;
 mod runtime;
 pub mod steps;
 mod testbed;
+pub mod trace;
 pub mod tree;
 pub mod volume;
 mod wait;

@@ -5,6 +5,7 @@
 //! nothing of what comes after it has begun. No program is built for it in any way.
 
 mod calls;
+mod instructions;
 mod tracer;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::mpsc;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+pub use self::instructions::instructions;
 use self::tracer::{Tracer, gated};
 
 /// A system call of one of our programs that worked and that changes something but the program

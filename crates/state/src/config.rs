@@ -294,8 +294,11 @@ pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    // Most nodes have no such file: one call says so, where the way to it is several.
-    if matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+    // Many nodes have no directory for it: one call says so, where the way to the file is several. (One that is
+    // there has to be root's, or another could take the file away.)
+    let directory = path.parent().unwrap_or(path);
+    if matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    {
         return Ok(None);
     }
     let real = match trust::way(path, Kind::File) {
@@ -484,6 +487,20 @@ mod tests {
             let expected = format!("{} can be written by others", directory.display());
             assert!(error.to_string().contains(&expected), "{error}");
         }
+    }
+
+    /// Or they could take the file away, and have the defaults.
+    #[test]
+    fn no_file_in_a_directory_that_others_can_write_is_not_no_file() {
+        let lab = tempfile::tempdir().unwrap();
+        let directory = lab.path().join("d");
+        let file = directory.join("x.toml");
+        assert_eq!(read(&file).unwrap(), None, "no directory either");
+        std::fs::create_dir(&directory).unwrap();
+        assert_eq!(read(&file).unwrap(), None);
+        std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
+        let error = read(&file).unwrap_err();
+        assert!(matches!(error, ConfigError::Untrusted(_)), "{error}");
     }
 
     #[test]

@@ -207,7 +207,10 @@ impl Directory {
     /// count them (btrfs, overlayfs) has one link to all; others are seen in the list, which is short without them.
     pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
-        Ok(stat.st_nlink != 2 || !self.names()?.is_empty())
+        if stat.st_nlink != 2 {
+            return Ok(true);
+        }
+        Ok(self.listed()?.next().transpose()?.is_some())
     }
 
     /// Where it was opened.
@@ -409,19 +412,28 @@ impl Directory {
 
     /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
     pub fn names(&self) -> Result<Vec<String>, FileError> {
-        let listed = |error| failed("getdents64", &self.path, error);
         let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&self.fd).map_err(listed)? {
-            let entry = entry.map_err(listed)?;
-            match entry.file_name().to_str() {
-                Ok("." | "..") | Err(_) => {}
-                Ok(_) if names.len() == MAX_NAMES => {
-                    return Err(untrusted(&self.path, "has more than 100,000 entries"));
-                }
-                Ok(name) => names.push(name.to_owned()),
+        for name in self.listed()? {
+            if names.len() == MAX_NAMES {
+                return Err(untrusted(&self.path, "has more than 100,000 entries"));
             }
+            names.push(name?);
         }
         Ok(names)
+    }
+
+    /// One name after the other; those that aren't UTF-8 are nobody's here.
+    fn listed(&self) -> Result<impl Iterator<Item = Result<String, FileError>>, FileError> {
+        let listed = |error| failed("getdents64", &self.path, error);
+        let entries = fs::Dir::read_from(&self.fd).map_err(listed)?;
+        let name = move |entry: Result<fs::DirEntry, Errno>| match entry {
+            Ok(entry) => match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => None,
+                Ok(name) => Some(Ok(name.to_owned())),
+            },
+            Err(error) => Some(Err(listed(error))),
+        };
+        Ok(entries.filter_map(name))
     }
 
     fn sync(&self) -> Result<(), FileError> {

@@ -1,9 +1,6 @@
 //! What a walk may cost for each file, in system calls: no clock is as steady. `make bench` has the times.
 
-use std::fs;
-use std::process::Command;
-
-use runcrust_tests::node::utf8;
+use runcrust_tests::trace::{calls, traced};
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node};
@@ -32,19 +29,12 @@ fn creates(fstype: &'static str, files: usize) -> [usize; 2] {
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
         let container = node.container(&bundle.write());
         let file = node.dir().join("strace");
-        let create = container.create_command();
-        let mut traced = Command::new("/usr/bin/strace");
         // With its threads, and without the delegate that it becomes.
-        traced.args(["-f", "-b", "execve", "-qq", "-o", utf8(&file), "--"]);
-        traced.arg(create.get_program()).args(create.get_args());
+        let traced = traced(&container.create_command(), &["-b", "execve"], &file);
         let _ = container.create_with(traced).success();
         let _ = container.delete_force().success();
         let _ = node.unstage(&target).success();
-        let trace = fs::read(&file).expect("strace has written");
-        let trace = String::from_utf8_lossy(&trace).into_owned();
-        // A call during which another thread made one has a second line.
-        let calls = trace.lines().filter(|line| !line.contains(" resumed>"));
-        calls.count()
+        calls(&file).len()
     })
 }
 

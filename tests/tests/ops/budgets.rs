@@ -7,27 +7,13 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
+use runcrust_tests::trace::{calls, traced};
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run};
 
 /// Of a volume whose target path is there, over no link: the entry, its lock, the device.
 const CALL: usize = 60;
 /// And of the command line, which starts first: the configuration, the way to the directories.
 const COMMAND: usize = 100;
-
-/// strace, which writes to a file.
-fn strace(file: &Path) -> Command {
-    let mut strace = Command::new("/usr/bin/strace");
-    strace.args(["-f", "-qq", "-o"]).arg(file).arg("--");
-    strace
-}
-
-fn lines(file: &Path) -> Vec<String> {
-    let text = fs::read(file).expect("strace has written");
-    let text = String::from_utf8_lossy(&text).into_owned();
-    // A call during which another thread made one has a second line.
-    let calls = text.lines().filter(|line| !line.contains(" resumed>"));
-    calls.map(str::to_owned).collect()
-}
 
 /// What ends a stage's changes.
 fn names_an_entry(line: &str) -> bool {
@@ -58,26 +44,23 @@ fn a_call_of_a_volume_in_memory_costs_its_files() {
     let device = node.ext4();
     let ops = Ops::stopped(&node, "");
     let file = node.dir().join("strace");
-    let mut command = strace(&file);
-    let daemon = ops.command();
-    command.arg(daemon.get_program()).args(daemon.get_args());
-    ops.spawn(command);
+    ops.spawn(traced(&ops.command(), &[], &file));
     for number in 0..VOLUMES {
         let target = node.target("pod-a", &format!("pv-{number}"));
         ops.stage(stage_request(&target, &device)).unwrap();
     }
     end(&ops);
 
-    let trace = lines(&file);
+    let trace = calls(&file);
     let named = (0..trace.len()).filter(|at| names_an_entry(&trace[*at]));
-    let calls: Vec<_> = named.map(|at| call(&trace, at)).collect();
-    assert_eq!(calls.len(), VOLUMES, "{trace:#?}");
+    let stages: Vec<_> = named.map(|at| call(&trace, at)).collect();
+    assert_eq!(stages.len(), VOLUMES, "{trace:#?}");
     // The first opened the directories.
-    let mut counts: Vec<usize> = calls[1..].iter().map(Vec::len).collect();
+    let mut counts: Vec<usize> = stages[1..].iter().map(Vec::len).collect();
     counts.sort_unstable();
     // Memory comes from the kernel now and then.
     let median = counts[counts.len() / 2];
-    assert!(median <= CALL, "{counts:?} {:#?}", calls[1]);
+    assert!(median <= CALL, "{counts:?} {:#?}", stages[1]);
 }
 
 /// strace hands signals on to nobody but the one that it traces.
@@ -97,15 +80,14 @@ fn a_command_costs_its_start_and_its_files() {
     let _ = node.stage("pod-a", "pv-1", &device, &[]);
     let target = node.target("pod-a", "pv-2");
     let file = node.dir().join("strace");
-    let _ = Run::of(&mut stage(&node, &target, &device, &file)).success();
-    let trace = lines(&file);
+    let _ = Run::of(&mut traced(&stage(&node, &target, &device), &[], &file)).success();
+    let trace = calls(&file);
     assert!(trace.iter().any(|line| names_an_entry(line)), "{trace:#?}");
     assert!(trace.len() <= COMMAND, "{}: {trace:#?}", trace.len());
 }
 
-fn stage(node: &Node, target: &Path, device: &LoopDevice, file: &Path) -> Command {
-    let mut command = strace(file);
-    command.arg(node.handler().path());
+fn stage(node: &Node, target: &Path, device: &LoopDevice) -> Command {
+    let mut command = Command::new(node.handler().path());
     command.args(["crust", "stage", utf8(target)]);
     command.args(["--device", utf8(device.path()), "--fstype", "ext4"]);
     command

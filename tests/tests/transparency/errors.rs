@@ -2,6 +2,7 @@
 //! own, in the same form, whatever the caller has opened or closed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -157,6 +158,23 @@ on_each_delegate! {
         let shell = format!("mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}");
         let run = refused.refused(&shell, JSON);
         let _ = refused.json_line(&run.stderr);
+    }
+
+    fn nor_one_whose_command_cannot_be_handed_on(delegate: Delegate) {
+        let refused = Refused::new(delegate);
+        let name = delegate.program();
+        let program = refused.node.dir().join(name.file_name().unwrap());
+        fs::write(&program, "#!/nonexistent\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        refused.node.handler().delegate_to(&program);
+        let pipe = refused.node.dir().join("pipe");
+        let script = format!(
+            "mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}; exec \"$0\" state none"
+        );
+        let mut command = Command::new("/bin/sh");
+        command.args(["-ec", &script]).arg(refused.node.handler().path());
+        let run = Run::of(&mut command);
+        assert_eq!(run.status.code(), Some(1), "{run}");
     }
 
     fn a_configuration_that_is_wrong_is_told_in_the_callers_log(delegate: Delegate) {

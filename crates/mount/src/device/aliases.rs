@@ -1,7 +1,7 @@
 //! Which devices are, in the end, the same bytes (docs/protocol.md, "A second pod on the device").
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -117,6 +117,15 @@ impl Aliases {
         Ok(Self { own, below })
     }
 
+    /// Of a loop device on a file, by what it said: that is all there is to know.
+    pub(super) fn of_shown(number: DeviceNumber, status: &LoopStatus) -> Option<Self> {
+        let shown = Identity::of(status.file, status.offset);
+        shown.disk().is_none().then(|| Self {
+            own: BTreeSet::from([Identity::Device(number), shown]),
+            below: BTreeSet::new(),
+        })
+    }
+
     /// Whether a device is this one, or one that it lies on: those exclude each other by the
     /// kernel's claims.
     pub(super) fn are_of(&self, number: DeviceNumber) -> bool {
@@ -157,11 +166,16 @@ fn loops_of(list: &str) -> Vec<DeviceNumber> {
     let device = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let (major, minor) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        let number = fields.nth(1)?.strip_prefix("loop")?;
-        let is_whole = number.bytes().all(|byte| byte.is_ascii_digit());
-        (major == LOOP && is_whole).then(|| DeviceNumber::new(major, minor))
+        let is_loop = major == LOOP && is_loops(fields.nth(1)?);
+        is_loop.then(|| DeviceNumber::new(major, minor))
     };
     list.lines().filter_map(device).collect()
+}
+
+/// Whether it is a loop device's name, and not a partition's on one.
+fn is_loops(name: &str) -> bool {
+    let number = name.strip_prefix("loop");
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Those of the loop devices whose file has this name, by what the kernel says of its path. In the path of another
@@ -207,14 +221,14 @@ pub(super) fn backing_file(
     }))
 }
 
-/// The loop devices among a device and those below it, as far as that can be told.
-pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
+/// The loop devices among a device and those below it, as far as that can be told, with their names.
+pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeMap<DeviceNumber, OsString> {
     let mut rest = vec![number];
     let mut visited = BTreeSet::from([number]);
-    let mut loops = BTreeSet::new();
+    let mut loops = BTreeMap::new();
     while let Some(device) = rest.pop() {
-        if is_loop(sysfs, device) {
-            loops.insert(device);
+        if let Some(name) = loop_name(sysfs, device) {
+            loops.insert(device, name);
             continue;
         }
         let lower = directly_below(sysfs, device).unwrap_or_default();
@@ -223,8 +237,15 @@ pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeSet<Device
     loops
 }
 
-fn is_loop(sysfs: &Path, number: DeviceNumber) -> bool {
-    directory(sysfs, number).join("loop").exists()
+/// A loop device's name below `/dev`, which is that of the directory that sysfs's link leads to; `None` of any
+/// other device. A machine may have thousands, and `uevent` takes longer.
+fn loop_name(sysfs: &Path, number: DeviceNumber) -> Option<OsString> {
+    if number.major() != LOOP {
+        return None;
+    }
+    let link = fs::read_link(directory(sysfs, number)).ok()?;
+    let name = link.file_name()?;
+    name.to_str().is_some_and(is_loops).then(|| name.to_owned())
 }
 
 /// The device's name below `/dev`, from `/sys/dev/block/<n>/uevent`; `None` when there is no such
@@ -294,7 +315,7 @@ fn shown(
     asked: impl Fn(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<Identity>, DeviceError> {
-    if !is_loop(sysfs, number) {
+    if loop_name(sysfs, number).is_none() {
         return Ok(None);
     }
     if let Some(LoopStatus { file, offset, .. }) = asked(number)? {

@@ -1,6 +1,7 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,11 +23,11 @@ pub(super) fn conflicting(
     let sysfs = Path::new(SYSFS);
     let loops_of = |device| (device, aliases::loops_among(sysfs, device));
     let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
-    let loops = devices.iter().flat_map(|(_, loops)| loops).copied();
+    let loops = devices.iter().flat_map(|(_, loops)| loops);
     let asked = Asked::of(loops.collect())?;
     let mut conflicting = Vec::new();
     for (device, loops) in devices {
-        if let Some(silent) = loops.iter().find(|it| asked.silent.contains(it)) {
+        if let Some(silent) = loops.keys().find(|it| asked.silent.contains(it)) {
             tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
             continue;
         }
@@ -35,7 +36,9 @@ pub(super) fn conflicting(
             Some(status) => Ok(Some(*status)),
             None => shown_by(device),
         };
-        match Aliases::read(sysfs, said, device) {
+        let shown = asked.shown.get(&device);
+        let aliases = shown.and_then(|status| Aliases::of_shown(device, status));
+        match aliases.map_or_else(|| Aliases::read(sysfs, said, device), Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
             Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
             Ok(_) | Err(_) => {}
@@ -53,22 +56,17 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(loops: BTreeSet<DeviceNumber>) -> Result<Self, DeviceError> {
-        let (mut devices, mut questions) = (Vec::new(), Vec::new());
-        for device in loops {
-            if let Some(name) = aliases::name(Path::new(SYSFS), device)? {
-                devices.push(device);
-                questions.push(about_loop(&Path::new("/dev").join(name)));
-            }
-        }
+    fn of(loops: BTreeMap<&DeviceNumber, &OsString>) -> Result<Self, DeviceError> {
+        let node = |name| Path::new("/dev").join(name);
+        let questions: Vec<_> = loops.values().map(|name| about_loop(&node(name))).collect();
         let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
         let (mut shown, mut silent) = (BTreeMap::new(), BTreeSet::new());
-        for (device, answer) in devices.into_iter().zip(answers) {
+        for (device, answer) in loops.into_keys().zip(answers) {
             match answer {
                 // By the node's own number: it may be another device's.
                 Some(answer) => shown.extend(answer.shown),
                 None => {
-                    silent.insert(device);
+                    silent.insert(*device);
                 }
             }
         }

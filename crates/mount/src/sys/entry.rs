@@ -100,10 +100,16 @@ fn open_standard_streams() {
         return;
     }
     for stream in streams {
-        if stream.revents & libc::POLLNVAL != 0 {
-            // SAFETY: the path ends with a NUL. The lowest free number is this stream's: those below it are
-            // open by now.
-            unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+        let is_closed = match polled {
+            // SAFETY: it only looks whether the number is a descriptor's.
+            ..0 => unsafe { libc::fcntl(stream.fd, libc::F_GETFD) == -1 },
+            _ => stream.revents & libc::POLLNVAL != 0,
+        };
+        // SAFETY: the path ends with a NUL. The lowest free number is this stream's: those below it are
+        // open by now.
+        if is_closed && unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } < 0 {
+            // SAFETY: nothing has been begun that would have to be ended.
+            unsafe { libc::abort() };
         }
     }
 }

@@ -7,11 +7,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, OFlags, ResolveFlags, Stat, fstat};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::TargetPath;
 use crate::beneath;
+use crate::device::DeviceNumber;
 
 /// Over no link.
 const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
@@ -28,7 +29,22 @@ pub struct Look<'a> {
 #[derive(Debug)]
 pub(super) struct Plain<'a> {
     pub(super) part: &'a Path,
-    pub(super) stat: Stat,
+    pub(super) is_directory: bool,
+    /// `st_dev`.
+    pub(super) device: DeviceNumber,
+}
+
+impl<'a> Plain<'a> {
+    /// What never changes of a file, and is known where it is open: no server is asked, as by fstat(2).
+    fn of(part: &'a Path, there: &OwnedFd) -> Result<Self, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(there, c"", flags, StatxFlags::TYPE)?;
+        Ok(Self {
+            part,
+            is_directory: FileType::from_raw_mode(stat.stx_mode.into()).is_dir(),
+            device: DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor),
+        })
+    }
 }
 
 impl TargetPath {
@@ -62,10 +78,7 @@ impl TargetPath {
     fn plain(&self, open: impl Fn(&Path) -> Result<OwnedFd, Errno>) -> Option<Plain<'_>> {
         for part in self.as_path().ancestors() {
             match open(part) {
-                Ok(there) => {
-                    let stat = fstat(there).ok()?;
-                    return Some(Plain { part, stat });
-                }
+                Ok(there) => return Plain::of(part, &there).ok(),
                 Err(Errno::NOENT) => {}
                 Err(_) => return None,
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, major, minor};
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use super::{Look, TargetPath};
@@ -69,10 +69,10 @@ impl Look<'_> {
         let Some(plain) = &self.plain else {
             return walked(self.path);
         };
-        if !FileType::from_raw_mode(plain.stat.st_mode).is_dir() {
+        if !plain.is_directory {
             return Err(no_directory(plain.part));
         }
-        Ok(standing(plain.part.to_owned(), plain.stat.st_dev))
+        Ok(standing(plain.part.to_owned(), plain.device))
     }
 }
 
@@ -95,14 +95,15 @@ fn directory(path: &Path) -> Result<Standing, StandingError> {
         return Err(no_directory(path));
     }
     let real = fs::canonicalize(path).map_err(|error| failed("realpath", path, error))?;
-    Ok(standing(real, found.dev()))
+    let device = DeviceNumber::new(major(found.dev()), minor(found.dev()));
+    Ok(standing(real, device))
 }
 
-fn standing(directory: PathBuf, device: u64) -> Standing {
+fn standing(directory: PathBuf, device: DeviceNumber) -> Standing {
     Standing {
         version: Version,
         directory,
-        device: DeviceNumber::new(major(device), minor(device)),
+        device,
         boot_id: boot_id().ok(),
     }
 }
