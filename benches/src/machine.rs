@@ -12,13 +12,13 @@ pub(crate) fn told() -> String {
     let runc = Run::of(Command::new(Delegate::Runc.program()).arg("--version")).success();
     let load = file("/proc/loadavg");
     let blocks = fs::read_dir("/sys/block").expect("/sys/block").flatten();
-    let names = blocks.filter_map(|block| block.file_name().into_string().ok());
+    let loops = blocks.filter(|block| block.path().join("loop/backing_file").exists());
     format!(
         "Linux {}, {} processors, load {}, {} loop devices, {}\n",
         file("/proc/sys/kernel/osrelease").trim(),
         thread::available_parallelism().expect("processors"),
         load.split(' ').next().unwrap_or_default(),
-        names.filter(|name| name.starts_with("loop")).count(),
+        loops.count(),
         runc.stdout.lines().next().unwrap_or_default(),
     )
 }

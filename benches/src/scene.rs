@@ -1,7 +1,7 @@
 //! What several rows measure on: a node, and a bundle of an ordinary size.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, mounts, volume};
@@ -34,6 +34,15 @@ pub(crate) fn device(node: &Node) -> LoopDevice {
     let device = LoopDevice::on(&image);
     volume::mkfs("ext4", device.path(), &[]);
     device
+}
+
+/// Takes away what a stage makes of a volume, its entry and its lock file, as an unstage does.
+pub(crate) fn unstaged(places: &[PathBuf; 2]) {
+    let [entry, lock] = places;
+    if entry.exists() {
+        fs::remove_dir_all(entry).expect("a staged volume");
+        fs::remove_file(lock).expect("its lock");
+    }
 }
 
 /// A plain bundle, not written yet: its mounts' sources are such as kubelet makes, and its environment fills it

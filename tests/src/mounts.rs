@@ -54,6 +54,11 @@ pub fn take_off(at: &Path) {
     off.unwrap_or_else(|error| panic!("umount {}: {error}", at.display()));
 }
 
+/// Takes off what is mounted at a place, if anything is, where a failure of its own would hide another.
+pub fn let_go(at: &Path) {
+    let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
+}
+
 /// Takes off what is mounted at and below a directory, the last first; what can't be is told. Of one that is in
 /// use the place is freed all the same.
 pub(crate) fn take_off_below(root: &Path) -> Vec<String> {

@@ -86,7 +86,8 @@ const fn walk(name: &'static str, cold: bool) -> Case {
 }
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let dir = TestDir::new();
+    // On a disk: `/tmp` may be memory.
+    let dir = TestDir::guarded();
     let rounds = effort.rounds(ROUNDS);
     let mut measures = Vec::new();
     for fstype in FILESYSTEMS {

@@ -124,10 +124,10 @@ impl OnHost {
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        mounts::take_off(&self.through_fuse);
+        mounts::let_go(&self.through_fuse);
         // It ends by that, and has the other one until then.
         let _ = self.bindfs.wait();
-        mounts::take_off(&self.bound);
-        mounts::take_off(&self.mounted);
+        mounts::let_go(&self.bound);
+        mounts::let_go(&self.mounted);
     }
 }

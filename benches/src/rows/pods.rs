@@ -2,8 +2,10 @@
 //! table, against the same pods with volumes that are mounted on the host.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use nix::mount::{MntFlags, umount2};
@@ -33,9 +35,9 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let node = Node::in_order(Delegate::Runc, "");
     let (crust, runc) = (node.handler().runtime(), Runtime::bare(Delegate::Runc));
     let handlers = [("crust", &crust), ("runc", &runc)];
-    let containerd = Containerd::start(node.dir(), &handlers);
-
+    // Before containerd, which ends before them: until then their devices are in use.
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
+    let containerd = Containerd::start(node.dir(), &handlers);
     for index in 0..effort.pods {
         let mut pod = Pod::new(&node, &format!("deferred-{index}"));
         pod.stage(&node);
@@ -46,11 +48,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
         pod.start(&containerd, "runc");
         mounted.push(pod);
     }
-    let with = MountTable::read();
-    for pod in &mounted {
-        pod.take_off();
-    }
-    let without = MountTable::read();
+    let tables = MountTables::compared(|| mounted.iter().for_each(Pod::take_off));
     let of_deferred = deferred.iter().flat_map(|pod| &pod.devices);
     let of_deferred = of_deferred.map(|device| device.host_mounts().len());
     let of_deferred: usize = of_deferred.sum();
@@ -68,7 +66,6 @@ fn run(effort: &Effort) -> Vec<Measure> {
     });
     let mount: Vec<f64> = mounted.iter().map(|pod| pod.mounted).collect();
     let ratio = ratios(&differences(&ours, &mount), &theirs);
-    let fewer = (with.lines - without.lines) as f64;
     let volumes = (VOLUMES * effort.pods) as f64;
     vec![
         Measure::told("a start, by runcrust", Unit::Time, ours),
@@ -94,11 +91,11 @@ fn run(effort: &Effort) -> Vec<Measure> {
         Measure::to_reach(
             "lines of the host's mount table for mounted ones",
             Unit::Count,
-            vec![fewer],
+            vec![tables.fewer as f64],
             Reach::AtLeast(volumes),
         ),
-        Measure::told("reading the table with them", Unit::Time, with.took),
-        Measure::told("reading it without", Unit::Time, without.took),
+        Measure::told("reading the table with them", Unit::Time, tables.with),
+        Measure::told("reading it without", Unit::Time, tables.without),
     ]
 }
 
@@ -177,7 +174,15 @@ impl Pod {
     }
 }
 
-/// The devices, and the hundreds of idle ones that would be left of them: each create asks all that there are.
+impl Drop for Pod {
+    fn drop(&mut self) {
+        self.targets
+            .iter()
+            .for_each(|target| mounts::let_go(target));
+    }
+}
+
+/// The devices, and the hundreds of idle ones that would be left of them.
 fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
     let mut unloop = Command::new(UNLOOP.build(node.dir()));
     for device in pods.flat_map(|pod| std::mem::take(&mut pod.devices)) {
@@ -186,27 +191,60 @@ fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
     let _ = Run::of(&mut unloop).success();
 }
 
-/// The host's.
-struct MountTable {
-    lines: usize,
-    /// To read it, of each round, in milliseconds.
-    took: Vec<f64>,
+/// The host's, as it is and as it was before something was taken off it.
+struct MountTables {
+    /// So many lines were taken off.
+    fewer: usize,
+    /// To read the one that was, of each round, in milliseconds.
+    with: Vec<f64>,
+    /// And the one that is.
+    without: Vec<f64>,
 }
 
-impl MountTable {
-    fn read() -> Self {
-        let read = || fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
-        let took = |_| {
-            let start = Instant::now();
-            let _ = read();
-            milliseconds(start)
-        };
-        let round = |_| quantile(&(0..READS).map(took).collect::<Vec<_>>(), UNDISTURBED);
-        Self {
-            lines: read().lines().count(),
-            took: (0..ROUNDS).map(round).collect(),
-        }
+impl MountTables {
+    /// The one that was is kept by a thread with mounts of its own, so that both are read in turns.
+    fn compared(take_off: impl FnOnce()) -> Self {
+        let (tell, told) = mpsc::channel();
+        let (done, wait) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                mounts::leave_the_host();
+                let thread = fs::read_link("/proc/thread-self").expect("a thread");
+                tell.send(thread).expect("it is waited for");
+                // Until the other one is dropped.
+                let _ = wait.recv();
+            });
+            let kept: PathBuf = told.recv().expect("a thread that keeps it");
+            take_off();
+            let tables = [&kept, Path::new("self")]
+                .map(|whose| Path::new("/proc").join(whose).join("mountinfo"));
+            let [mut with, mut without] = [Vec::new(), Vec::new()];
+            for _ in 0..ROUNDS {
+                with.push(round(&tables[0]));
+                without.push(round(&tables[1]));
+            }
+            let [was, is] = tables.map(|table| read(&table).lines().count());
+            drop(done);
+            Self {
+                fewer: was.saturating_sub(is),
+                with,
+                without,
+            }
+        })
     }
+}
+
+fn read(table: &Path) -> String {
+    fs::read_to_string(table).expect("a mount table")
+}
+
+fn round(table: &Path) -> f64 {
+    let took = |_| {
+        let start = Instant::now();
+        let _ = read(table);
+        milliseconds(start)
+    };
+    quantile(&(0..READS).map(took).collect::<Vec<_>>(), UNDISTURBED)
 }
 
 fn milliseconds(since: Instant) -> f64 {

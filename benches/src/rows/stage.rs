@@ -1,7 +1,5 @@
 //! `runcrust crust stage`: what a driver waits for that stages by the command line.
 
-use std::fs;
-
 use runcrust_tests::node::utf8;
 
 use super::Row;
@@ -38,12 +36,8 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let [bare, ours] =
         [&delegate, node.handler().path()].map(|program| Line::new(program, arguments));
 
-    let entry = node.entry(&target);
-    let take_away = || {
-        if entry.exists() {
-            fs::remove_dir_all(&entry).expect("what was staged");
-        }
-    };
+    let places = [node.entry(&target), node.lock_of(&target)];
+    let take_away = || scene::unstaged(&places);
     let rounds = effort.rounds(ROUNDS);
     let [bare, ours] = starter.rounds_with(rounds, ROUND, [&bare, &ours], take_away);
     let added = differences(&ours, &bare);

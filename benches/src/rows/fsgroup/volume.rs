@@ -65,7 +65,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        mounts::take_off(&self.root);
+        mounts::let_go(&self.root);
         if let Some(device) = self.device.take() {
             let file = device.file().to_owned();
             drop(device);
