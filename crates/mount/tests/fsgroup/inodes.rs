@@ -138,8 +138,9 @@ fn something(volume: &Volume, random: &mut Rng) {
     }
 }
 
-/// As many rounds of changes: the tables say that all is right where it is, and never where it isn't.
-fn agrees(fstype: &'static str, arguments: &[&str], rounds: usize) {
+/// In many rounds of changes the tables say that all is right where it is, and never where it isn't.
+fn agrees(fstype: &'static str, arguments: &[&str]) {
+    let rounds = rounds();
     let mut volume = Volume::new(fstype, arguments);
     let seed = fastrand::u64(..);
     println!("{fstype} {arguments:?}, seed {seed}");
@@ -171,16 +172,22 @@ fn agrees(fstype: &'static str, arguments: &[&str], rounds: usize) {
     );
 }
 
-const ROUNDS: usize = 500;
+/// Fewer where a processor is emulated (`make vm-test`).
+fn rounds() -> usize {
+    if std::env::var_os("RUNCRUST_TEST_SLOWNESS").is_some() {
+        50
+    } else {
+        500
+    }
+}
 
 #[test]
 fn ext4_as_it_is_made_by_default() {
     in_own_mount_namespace("inodes::ext4_as_it_is_made_by_default", || {
-        agrees("ext4", &[], ROUNDS);
+        agrees("ext4", &[]);
         agrees(
             "ext4",
             &["-E", "lazy_itable_init=1,nodiscard", "-N", "8192"],
-            ROUNDS,
         );
     });
 }
@@ -188,7 +195,7 @@ fn ext4_as_it_is_made_by_default() {
 #[test]
 fn ext4_with_many_groups() {
     in_own_mount_namespace("inodes::ext4_with_many_groups", || {
-        agrees("ext4", &["-b", "1024", "-g", "512"], ROUNDS);
+        agrees("ext4", &["-b", "1024", "-g", "512"]);
     });
 }
 
@@ -196,14 +203,14 @@ fn ext4_with_many_groups() {
 fn ext4_of_long_ago() {
     in_own_mount_namespace("inodes::ext4_of_long_ago", || {
         let features = "^64bit,^metadata_csum,^uninit_bg,^flex_bg";
-        agrees("ext4", &["-b", "1024", "-I", "128", "-O", features], ROUNDS);
+        agrees("ext4", &["-b", "1024", "-I", "128", "-O", features]);
     });
 }
 
 #[test]
 fn ext4_with_files_of_its_own() {
     in_own_mount_namespace("inodes::ext4_with_files_of_its_own", || {
-        agrees("ext4", &["-O", "orphan_file"], ROUNDS);
+        agrees("ext4", &["-O", "orphan_file"]);
     });
 }
 
@@ -213,10 +220,9 @@ fn ext4_with_inodes_of_other_kinds() {
         agrees(
             "ext4",
             &["-I", "1024", "-O", "inline_data,large_dir,ea_inode"],
-            ROUNDS,
         );
-        agrees("ext4", &["-b", "1024", "-O", "bigalloc"], ROUNDS);
-        agrees("ext4", &["-O", "mmp,sparse_super2"], ROUNDS);
+        agrees("ext4", &["-b", "1024", "-O", "bigalloc"]);
+        agrees("ext4", &["-O", "mmp,sparse_super2"]);
     });
 }
 
@@ -227,12 +233,8 @@ fn xfs() {
             is_walked(&Volume::new("xfs", &[]), "xfs");
             return;
         }
-        agrees("xfs", &[], ROUNDS);
-        agrees(
-            "xfs",
-            &["-i", "size=2048", "-m", "finobt=0,rmapbt=0"],
-            ROUNDS,
-        );
+        agrees("xfs", &[]);
+        agrees("xfs", &["-i", "size=2048", "-m", "finobt=0,rmapbt=0"]);
     });
 }
 
