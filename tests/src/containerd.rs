@@ -21,7 +21,7 @@ use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::daemon::Daemon;
 use crate::wait::comes_true;
-use crate::{Runtime, TestDir, cgroup, process};
+use crate::{Runtime, TestDir, cgroup, mounts, process};
 
 /// How long the daemon may take until its CRI answers.
 const START: Duration = Duration::from_secs(60);
@@ -47,6 +47,21 @@ impl Configured {
         let handlers: Vec<config::Handler> = handlers.iter().map(handler).collect();
         config::write(&base, &base.join("s"), &handlers);
         Self { base, handlers }
+    }
+
+    /// With the state of containerd and of the runtimes in memory, as `/run` is on a node.
+    ///
+    /// # Panics
+    ///
+    /// When nothing can be mounted.
+    #[must_use]
+    pub fn in_memory(self) -> Self {
+        for name in ["state", "rt"] {
+            let directory = self.base.join(name);
+            fs::create_dir_all(&directory).expect("a directory");
+            mounts::tmpfs(&directory);
+        }
+        self
     }
 
     /// Its file.

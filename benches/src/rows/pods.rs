@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use nix::mount::{MntFlags, umount2};
-use runcrust_tests::{Containerd, Delegate, LoopDevice, Node, Run, Runtime, mounts};
+use runcrust_tests::{Configured, Containerd, Delegate, LoopDevice, Node, Run, Runtime, mounts};
 
 use super::Row;
 use crate::measure::{Measure, Reach, Unit};
@@ -37,7 +37,8 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let handlers = [("crust", &crust), ("runc", &runc)];
     // Before containerd, which ends before them: until then their devices are in use.
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
-    let containerd = Containerd::start(node.dir(), &handlers);
+    let containerd = Configured::new(node.dir(), &handlers).in_memory();
+    let containerd = Containerd::start_from(containerd);
     for index in 0..effort.pods {
         let mut pod = Pod::new(&node, &format!("deferred-{index}"));
         pod.stage(&node);

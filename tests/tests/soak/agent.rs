@@ -43,8 +43,9 @@ on_each_delegate! {
             .collect();
         let mut trouble = Trouble::new(&site, Random::new(seed + LANES as u64));
         let (all, mut lived) = (pods().div_ceil(2), 0);
-        while lived < all {
-            let disturbed = (BATCH - 2).min(all - lived);
+        // On a fast machine pods have lived before anybody was killed.
+        while lived < all || trouble.kills() <= all / 2 {
+            let disturbed = (BATCH - 2).min(all.saturating_sub(lived).max(1));
             trouble.during(|| {
                 thread::scope(|scope| {
                     for (index, lane) in lanes.iter_mut().enumerate() {
@@ -58,6 +59,5 @@ on_each_delegate! {
             lived += disturbed + 2;
             println!("{delegate}: {} pods; {trouble}; {}", 2 * lived, site.take_census());
         }
-        assert!(trouble.kills() > all / 2, "hardly anybody was killed: {trouble}");
     }
 }

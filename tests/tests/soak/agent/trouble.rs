@@ -13,7 +13,7 @@ use super::site::Site;
 
 /// At the most, in milliseconds, from one kill to the next: twice as long after each [`ENOUGH`] of them that nobody
 /// has come further meanwhile. On a slow machine everything else would be undone again and again.
-const PEACE: usize = 2_000;
+const PEACE: usize = 1_000;
 
 const ENOUGH: usize = 4;
 
