@@ -218,7 +218,8 @@ pub fn in_own_mount_namespace(test: &str, body: impl FnOnce()) {
     command
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().expect("our own path"))
-        .args(["--exact", test, "--nocapture"])
+        // What is ignored was asked for by name.
+        .args(["--exact", test, "--nocapture", "--include-ignored"])
         .env(INSIDE, "1");
     let output = run(&mut command);
     assert!(output.contains("1 passed"), "{test} ran inside: {output}");
