@@ -9,6 +9,7 @@
 compile_error!("the benches have to be built with unwinding panics");
 
 mod callers;
+mod effort;
 mod machine;
 mod measure;
 mod options;

@@ -4,6 +4,7 @@ use std::env;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::effort::Effort;
 use crate::rows::{ROWS, Row};
 
 const USAGE: &str = "\
@@ -18,23 +19,6 @@ usage: [NAME=VALUE…] runcrust-benches
 pub(crate) struct Options {
     pub(crate) rows: Vec<&'static Row>,
     pub(crate) effort: Effort,
-}
-
-/// How much is done for a figure.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Effort {
-    rounds: Option<usize>,
-    /// Of the daemon.
-    pub(crate) calls: usize,
-    /// Made and removed.
-    pub(crate) pods: usize,
-}
-
-impl Effort {
-    /// The rounds of a measurement that by itself has so many.
-    pub(crate) fn rounds(&self, own: usize) -> usize {
-        self.rounds.unwrap_or(own)
-    }
 }
 
 /// What can't be understood.

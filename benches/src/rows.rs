@@ -11,8 +11,8 @@ mod passthrough;
 mod pods;
 mod stage;
 
+use crate::effort::Effort;
 use crate::measure::Measure;
-use crate::options::Effort;
 
 /// One that can be asked for by its name.
 pub(crate) struct Row {

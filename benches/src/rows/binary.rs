@@ -6,8 +6,8 @@ use std::process::Command;
 use runcrust_tests::{Run, binary};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 
 pub(super) const ROW: Row = Row {
     name: "binary",

@@ -11,8 +11,8 @@ use runcrust_tests::{LoopDevice, Node, Ops, binary, ops, process, wait_until};
 
 use super::Row;
 use crate::callers::Callers;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::scene;
 use crate::statistics::{median, ratios};
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use runcrust_tests::{Bundle, Delegate, Run, process};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::NOOP;
 use crate::scene;
 use crate::starts::{Round, Starter};

@@ -9,8 +9,8 @@ use runcrust_tests::TestDir;
 use self::volume::Volume;
 use self::walks::Walks;
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::statistics::ratios;
 
 pub(super) const ROW: Row = Row {

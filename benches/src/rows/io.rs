@@ -9,8 +9,8 @@ use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, wait_until};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::IO;
 use crate::statistics::{UNDISTURBED, quantile, ratios};
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use runcrust_tests::{Bundle, Node, Run};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::NOOP;
 use crate::scene;
 use crate::starts::{Line, Round, Starter};

@@ -8,8 +8,8 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Bundle, Delegate, Handler, LoopDevice, Node, Version};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::{MOUNT, NOOP, REWRITE};
 use crate::scene;
 use crate::starts::{Line, Round, Starter};

@@ -3,8 +3,8 @@
 use runcrust_tests::{Delegate, Node};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::{NOOP, PASSTHROUGH};
 use crate::starts::{Line, Round, Starter};
 use crate::statistics::{differences, ratios};

@@ -12,8 +12,8 @@ use nix::mount::{MntFlags, umount2};
 use runcrust_tests::{Configured, Containerd, Delegate, LoopDevice, Node, Run, Runtime, mounts};
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::UNLOOP;
 use crate::scene;
 use crate::statistics::{UNDISTURBED, differences, quantile, ratios};

@@ -3,8 +3,8 @@
 use runcrust_tests::node::utf8;
 
 use super::Row;
+use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::options::Effort;
 use crate::programs::NOOP;
 use crate::scene;
 use crate::starts::{Line, Round, Starter};
