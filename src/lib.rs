@@ -32,6 +32,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 
 use anyhow::Result;
+use crust_mount::device::Neighbours;
 use crust_mount::sys;
 use crust_state::config::{ConfigError, ConfigFile};
 use crust_state::{Config, CrustDirectory, Deadline, limits, logging};
@@ -154,6 +155,7 @@ fn become_delegate(
         flavour: delegate.flavour(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),
+        neighbours: &Neighbours::default(),
     })?;
     Ok(delegate.exec(argv)?)
 }

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use crust_mount::device::Neighbours;
 use crust_mount::privileges::{self, Step};
 use crust_mount::volume::Context;
 use crust_state::foreign::ForeignFile;
@@ -36,6 +37,7 @@ pub(crate) struct Job<'a> {
     pub(crate) flavour: Flavour,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
+    pub(crate) neighbours: &'a Neighbours,
 }
 
 /// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
@@ -148,6 +150,7 @@ impl Job<'_> {
             crust: self.crust,
             state,
             deadline: self.deadline,
+            neighbours: self.neighbours,
         }
     }
 

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
+use crust_mount::device::Neighbours;
 use crust_mount::volume::{self, Context};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
@@ -69,6 +70,7 @@ fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Valu
         crust: &crust,
         state: &state,
         deadline: Deadline::after(limits::CREATE),
+        neighbours: &Neighbours::default(),
     };
     let added = records.into_iter().flat_map(|(_, record)| record.added);
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());

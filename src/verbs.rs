@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use crust_mount::device::Neighbours;
 use crust_mount::volume::{Code, Context, VolumeError};
 use crust_state::config::ConfigError;
 use crust_state::{
@@ -233,6 +234,7 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
         crust: &crust,
         state: &state,
         deadline,
+        neighbours: &Neighbours::default(),
     };
     Ok(match verb {
         Verb::Stage(arguments) => stage::stage(&context, arguments)?.into(),

@@ -17,6 +17,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use crust_mount::device::Neighbours;
 use crust_mount::privileges::{self, Step};
 use crust_mount::sys;
 use crust_mount::sys::arena::Arena;
@@ -71,6 +72,7 @@ fn run(argv: &[OsString]) -> Result<()> {
         crust: &crust,
         state: &state,
         deadline,
+        neighbours: &Neighbours::default(),
     };
     match arguments.verb {
         Verb::Sandbox(told) => sandbox::run(&context, &container, &told),

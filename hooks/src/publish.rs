@@ -1,6 +1,7 @@
 //! createRuntime of a container: it exists, and has its volumes.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use crust_mount::mountinfo::Table;
 use crust_mount::volume::{Context, publish, take_back};
 use crust_state::TargetPath;
 
@@ -14,9 +15,16 @@ pub(crate) fn run(
     volumes: &[TargetPath],
 ) -> Result<()> {
     // Of all of them first, whatever becomes of one: what is left on the host would stay there.
+    let names = || {
+        volumes
+            .iter()
+            .map(TargetPath::volume_name)
+            .collect::<Vec<_>>()
+    };
+    let table = Table::own().with_context(|| format!("volume {}", names().join(", ")))?;
     let taken = volumes
         .iter()
-        .map(|target| take_back(context, target, &container.id));
+        .map(|target| take_back(context, &table, target, &container.id));
     let errors: Vec<String> = taken
         .filter_map(Result::err)
         .map(|it| it.to_string())

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crust_mount::device::Neighbours;
 use crust_mount::volume::{self, Context, Mode};
 use crust_state::check::Finding;
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
@@ -25,6 +26,7 @@ pub(super) fn check(config: &Config) -> Finding {
         crust: &CrustDirectory::new(config),
         state: &state,
         deadline: Deadline::after(PATIENCE),
+        neighbours: &Neighbours::default(),
     };
     let report = volume::reconcile(&context, Mode::DryRun, Path::new(OWN));
     judge(

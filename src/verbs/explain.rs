@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
+use crust_mount::device::Neighbours;
 use crust_state::{Config, CrustDirectory, Deadline, limits};
 use serde_json::Value;
 
@@ -54,6 +55,7 @@ pub(super) fn run(
             .map_or(Flavour::Runc, |delegate| delegate.flavour()),
         argv0,
         deadline: Deadline::after(limits::CREATE),
+        neighbours: &Neighbours::default(),
     };
     let path = job.config_path();
     let file = job

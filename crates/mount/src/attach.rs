@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use crate::errno::Name;
-use crate::mountinfo;
+use crate::mountinfo::Table;
 use crate::subpath::Kind;
 use crate::view::{self, DetachedMount, View, ViewError};
 use crate::{sys, tmpfs};
@@ -197,11 +197,11 @@ fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
 /// put back, and the kernel says EINVAL to it.
 fn propagates(mount: &OwnedFd) -> Result<bool, AttachError> {
     let id = identity(mount)?.mount;
-    let mounts = mountinfo::read_own().map_err(|error| AttachError {
+    let found = Table::own().and_then(|table| table.mount(id));
+    let found = found.map_err(|error| AttachError {
         call: error.to_string(),
         errno: Errno::IO,
     })?;
-    let found = mounts.iter().find(|other| u64::from(other.id) == id);
     // One that isn't listed (in a chroot) may: too much is refused by the kernel, too little leaks.
     Ok(found.is_none_or(|mount| {
         mount.propagation.shared.is_some() || mount.propagation.master.is_some()

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 pub use aliases::{Aliases, Identity};
 pub use crust_state::{DeviceNumber, DiskSeq};
+pub use others::Neighbours;
 
 use crate::errno::{self, Name};
 use crate::patience::Unasked;
@@ -215,8 +216,9 @@ impl Device {
     pub fn conflicting(
         &self,
         devices: Vec<DeviceNumber>,
+        neighbours: &Neighbours,
     ) -> Result<Vec<DeviceNumber>, DeviceError> {
-        others::conflicting(&self.aliases()?, devices)
+        others::conflicting(&self.aliases()?, devices, neighbours)
     }
 
     /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
@@ -256,11 +258,11 @@ impl Device {
 
     /// Loop devices that show the same bytes: the kernel's exclusive claims know nothing of that, and
     /// two file systems on them would destroy each other. Who has what lies on one has that one, too.
-    pub fn rivals(&self) -> Result<Vec<Self>, DeviceError> {
+    pub fn rivals(&self, neighbours: &Neighbours) -> Result<Vec<Self>, DeviceError> {
         let own = self.aliases()?;
         let mut loops = aliases::loops()?;
         loops.retain(|number| !own.are_of(*number));
-        let rivals = others::conflicting(&own, loops)?.into_iter();
+        let rivals = others::conflicting(&own, loops, neighbours)?.into_iter();
         let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
         opened.collect()
     }

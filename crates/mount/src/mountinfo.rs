@@ -78,27 +78,60 @@ pub enum MountInfoError {
 /// Reads the mounts that process `pid` sees, in the order they were mounted over one another: of
 /// two at the same place the later one is on top.
 pub fn read(pid: i32) -> Result<Vec<Mount>, MountInfoError> {
-    read_file(format!("/proc/{pid}/mountinfo").into())
+    Table::of(pid)?.select(|_| true)
 }
 
 /// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) change one thread.
 pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
-    read_file("/proc/thread-self/mountinfo".into())
+    Table::own()?.select(|_| true)
 }
 
 /// Of a mount table. A pod may fill its own, with mounts that have long names and many; what can't be
 /// read of it is an error of that pod's volumes.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
-fn read_file(path: PathBuf) -> Result<Vec<Mount>, MountInfoError> {
-    match bounded::read(&path, MOST_BYTES) {
-        Ok(bytes) => parse(&bytes).map_err(|bad| MountInfoError::Line {
-            path,
+/// A namespace's mounts as they were read: a node has thousands, of which a few are wanted.
+#[derive(Debug)]
+pub struct Table {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Table {
+    /// As [`read`].
+    pub fn of(pid: i32) -> Result<Self, MountInfoError> {
+        Self::read(format!("/proc/{pid}/mountinfo").into())
+    }
+
+    /// As [`read_own`].
+    pub fn own() -> Result<Self, MountInfoError> {
+        Self::read("/proc/thread-self/mountinfo".into())
+    }
+
+    fn read(path: PathBuf) -> Result<Self, MountInfoError> {
+        match bounded::read(&path, MOST_BYTES) {
+            Ok(bytes) => Ok(Self { path, bytes }),
+            Err(source) => Err(MountInfoError::Read { path, source }),
+        }
+    }
+
+    /// The mounts whose lines are wanted, in their order.
+    pub fn select(
+        &self,
+        wanted: impl FnMut(&Line<'_>) -> bool,
+    ) -> Result<Vec<Mount>, MountInfoError> {
+        select(&self.bytes, wanted).map_err(|bad| MountInfoError::Line {
+            path: self.path.clone(),
             line: bad.line,
             field: bad.field,
             text: bad.text,
-        }),
-        Err(source) => Err(MountInfoError::Read { path, source }),
+        })
+    }
+
+    /// The mount with an id.
+    pub fn mount(&self, id: u64) -> Result<Option<Mount>, MountInfoError> {
+        let mounts = self.select(|line| u64::from(line.id) == id)?;
+        Ok(mounts.into_iter().next())
     }
 }
 
@@ -115,52 +148,97 @@ pub struct BadLine {
 
 /// Parses the contents of a mountinfo file.
 pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
-    contents
-        .split(|byte| *byte == b'\n')
-        .enumerate()
-        .filter(|(_, line)| !line.is_empty())
-        .map(|(index, line)| {
-            parse_line(line).map_err(|field| BadLine {
-                line: index + 1,
-                field,
-                text: String::from_utf8_lossy(line).into_owned(),
-            })
-        })
-        .collect()
+    select(contents, |_| true)
 }
 
-/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
-fn parse_line(line: &[u8]) -> Result<Mount, &'static str> {
-    // Splitting at single spaces keeps an empty source ("- tmpfs  rw") an empty field.
-    let mut fields = line.split(|byte| *byte == b' ');
-    let mut next = |name: &'static str| fields.next().ok_or(name);
-    let id = number(next("mount id")?).ok_or("mount id")?;
-    let parent = number(next("parent id")?).ok_or("parent id")?;
-    let device = text(next("device")?)
-        .and_then(|text| text.parse().ok())
-        .ok_or("device")?;
-    let root = PathBuf::from(unescape(next("root")?));
-    let mount_point = PathBuf::from(unescape(next("mount point")?));
-    let options = unescape(next("options")?);
-    let mut propagation = Propagation::default();
-    loop {
-        match next("separator")? {
-            b"-" => break,
-            tag => propagation.add(tag).ok_or("propagation tag")?,
+fn select(
+    contents: &[u8],
+    mut wanted: impl FnMut(&Line<'_>) -> bool,
+) -> Result<Vec<Mount>, BadLine> {
+    let mut mounts = Vec::new();
+    for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
+        if text.is_empty() {
+            continue;
+        }
+        let line = Line::parse(text).map_err(|field| BadLine {
+            line: index + 1,
+            field,
+            text: String::from_utf8_lossy(text).into_owned(),
+        })?;
+        if wanted(&line) {
+            mounts.push(line.mount());
         }
     }
-    Ok(Mount {
-        id,
-        parent,
-        device,
-        root,
-        mount_point,
-        options,
-        propagation,
-        fstype: unescape(next("file system type")?),
-        source: unescape(next("source")?),
-        super_options: unescape(next("superblock options")?),
-    })
+    Ok(mounts)
+}
+
+/// A [`Mount`] as the kernel writes it. Names have [escapes](unescape).
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// The mount's id.
+    pub id: u32,
+    parent: u32,
+    /// The superblock's device.
+    pub device: DeviceNumber,
+    root: &'a [u8],
+    mount_point: &'a [u8],
+    options: &'a [u8],
+    propagation: Propagation,
+    /// The type.
+    pub fstype: &'a [u8],
+    source: &'a [u8],
+    super_options: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+    fn parse(line: &'a [u8]) -> Result<Self, &'static str> {
+        // Splitting at single spaces keeps an empty source ("- tmpfs  rw") an empty field.
+        let mut fields = line.split(|byte| *byte == b' ');
+        let mut next = |name: &'static str| fields.next().ok_or(name);
+        let id = number(next("mount id")?).ok_or("mount id")?;
+        let parent = number(next("parent id")?).ok_or("parent id")?;
+        let device = text(next("device")?)
+            .and_then(|text| text.parse().ok())
+            .ok_or("device")?;
+        let root = next("root")?;
+        let mount_point = next("mount point")?;
+        let options = next("options")?;
+        let mut propagation = Propagation::default();
+        loop {
+            match next("separator")? {
+                b"-" => break,
+                tag => propagation.add(tag).ok_or("propagation tag")?,
+            }
+        }
+        Ok(Self {
+            id,
+            parent,
+            device,
+            root,
+            mount_point,
+            options,
+            propagation,
+            fstype: next("file system type")?,
+            source: next("source")?,
+            super_options: next("superblock options")?,
+        })
+    }
+
+    fn mount(&self) -> Mount {
+        Mount {
+            id: self.id,
+            parent: self.parent,
+            device: self.device,
+            root: PathBuf::from(unescape(self.root)),
+            mount_point: PathBuf::from(unescape(self.mount_point)),
+            options: unescape(self.options),
+            propagation: self.propagation,
+            fstype: unescape(self.fstype),
+            source: unescape(self.source),
+            super_options: unescape(self.super_options),
+        }
+    }
 }
 
 impl Propagation {
@@ -191,8 +269,11 @@ fn number(field: &[u8]) -> Option<u32> {
 
 /// The kernel writes space, tab, newline, backslash (and `#` in sources) as `\ooo`.
 fn unescape(field: &[u8]) -> OsString {
+    // Few have one.
+    let plain = field.iter().position(|byte| *byte == b'\\');
+    let (plain, mut rest) = field.split_at(plain.unwrap_or(field.len()));
     let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
+    out.extend_from_slice(plain);
     while let Some((&byte, after)) = rest.split_first() {
         let octal = after
             .split_first_chunk::<3>()

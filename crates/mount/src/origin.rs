@@ -7,7 +7,7 @@ use crust_state::DeviceNumber;
 use crust_state::bounded::{self, KERNELS_WORD};
 
 use crate::device::Device;
-use crate::mountinfo::Mount;
+use crate::mountinfo::{Line, Mount};
 
 /// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
 /// system, and an xfs that was shut down answers EIO.
@@ -16,6 +16,11 @@ pub(crate) fn mount_id(fd: &OwnedFd) -> Option<u32> {
     let info = bounded::read_to_string(Path::new(&path), KERNELS_WORD).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()
+}
+
+/// Whether a mount may be of a device's file system, by what its line says at once.
+pub(crate) fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
+    line.device == device || (line.device.major() == 0 && line.fstype == b"btrfs")
 }
 
 /// Whether a mount is of a device's file system. btrfs' numbers, with major 0, belong to no

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crust_state::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, read, retry_on_intr};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::errno::Name;
-use crate::sys::asking::{Answer, MOST_LOOPS, Question, ended, start_asking};
+use crate::sys::asking::{Answer, Board, MOST_LOOPS, Question, ended, start_asking};
 
 /// Why it isn't known who answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +116,7 @@ fn by_rounds<A: Clone>(
     Ok(answers)
 }
 
-/// Lets a process ask each of the lists, and takes their answers until all are there, or the time is over.
+/// Lets a process ask each of the lists, and takes their answers once all have ended, or the time is over.
 fn ask<'q>(
     lists: &[List],
     question: impl Fn(u32) -> &'q Question,
@@ -124,41 +124,37 @@ fn ask<'q>(
     answers: &mut [Option<Answer>],
 ) -> Result<(), Unasked> {
     let call = |call| move |errno| Unasked::Call { call, errno };
-    let (told, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
+    let board = Board::new(answers.len()).map_err(call("mmap"))?;
+    let (ends, end) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
     let mut asking = Asking::default();
     for list in lists {
         asking.make_room()?;
         let list: Vec<(u32, &Question)> = list.iter().map(|it| (*it, question(*it))).collect();
-        let process = start_asking(&list, &tell).map_err(call("clone"))?;
+        let process = start_asking(&list, &board, &end).map_err(call("clone"))?;
         asking.processes.push(process);
     }
-    drop(tell);
-    let mut left: usize = lists.iter().map(Vec::len).sum();
-    let deadline = Deadline::after(limit);
-    while left > 0 && has_more(&told, &deadline).map_err(call("poll"))? {
-        let mut bytes = [0; 64 * Answer::SIZE];
-        let length = retry_on_intr(|| read(&told, &mut bytes)).map_err(call("read"))?;
-        if length == 0 {
-            return Err(Unasked::Lost);
-        }
-        for told in bytes[..length].as_chunks().0 {
-            let answer = Answer::of_told(told);
-            if let Some(known) = answers.get_mut(answer.number as usize) {
-                left -= usize::from(known.is_none());
-                *known = Some(answer);
-            }
+    drop(end);
+    asking.are_done = have_ended(&ends, &Deadline::after(limit)).map_err(call("poll"))?;
+    let mut are_all_there = true;
+    for number in lists.iter().flatten() {
+        let answer = board.answer(*number);
+        are_all_there &= answer.is_some();
+        if let Some(known) = answers.get_mut(*number as usize) {
+            *known = answer.or(*known);
         }
     }
-    asking.are_done = left == 0;
+    if asking.are_done && !are_all_there {
+        return Err(Unasked::Lost);
+    }
     Ok(())
 }
 
-/// Whether there is something to be read, or nothing will be.
-fn has_more(told: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
+/// Whether nobody has the other end of the pipe open any more, within the time.
+fn have_ended(ends: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
     loop {
         let left = deadline.remaining().map(Timespec::try_from);
         let left = left.and_then(Result::ok);
-        let mut events = [PollFd::from_borrowed_fd(told.as_fd(), PollFlags::IN)];
+        let mut events = [PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::empty())];
         match poll(&mut events, left.as_ref()) {
             Err(Errno::INTR) => {}
             ready => return Ok(ready? > 0),
@@ -170,7 +166,7 @@ fn has_more(told: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
 #[derive(Default)]
 struct Asking {
     processes: Vec<Pid>,
-    /// They have nothing left to ask.
+    /// They have ended.
     are_done: bool,
 }
 
@@ -216,13 +212,8 @@ mod tests {
             .collect();
         let limit = Duration::from_secs(60);
         let answers = |questions: &[Question]| answers(questions, limit).unwrap();
-        let none = |number| {
-            Some(Answer {
-                number,
-                shown: None,
-            })
-        };
-        assert_eq!(answers(&all), (0..20_000).map(none).collect::<Vec<_>>());
+        let none = Some(Answer { shown: None });
+        assert_eq!(answers(&all), vec![none; 20_000]);
         assert_eq!(answers(&[]), []);
     }
     /// With some that hang, and some that a process hasn't the time for: which are answered, and how many

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crust_state::DeviceNumber;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 
-use crate::mountinfo::{self, Mount, MountInfoError};
+use crate::mountinfo::{Mount, MountInfoError, Table};
 
 /// A directory or file, by its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,8 @@ impl Position {
 pub fn places(paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
     // All are held before the mounts are read: an id is given to another mount once its own is gone.
     let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
-    let mounts = mountinfo::read_own()?;
+    let ids: Vec<u64> = held.iter().flatten().map(|(_, it)| it.mount).collect();
+    let mounts = Table::own()?.select(|line| ids.contains(&line.id.into()))?;
     let places = held.iter().map(|held| held.as_ref()?.1.place(&mounts));
     Ok(places.collect())
 }
@@ -98,6 +99,7 @@ fn hold(path: &Path) -> Option<(OwnedFd, Position)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mountinfo;
 
     const MOUNTS: &str = r"
         20 1 8:1 / / rw - ext4 /dev/sda1 rw

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::errno::Name;
-use crate::mountinfo::{self, Mount, MountInfoError};
-use crate::origin::{is_on, mount_id};
+use crate::mountinfo::{Mount, MountInfoError, Table};
+use crate::origin::{is_on, may_be_on, mount_id};
 
 /// Why it isn't known, or wasn't taken back.
 #[derive(Debug, thiserror::Error)]
@@ -34,23 +34,21 @@ pub enum PropagatedError {
 ///
 /// Asked before the delegate runs, these are somebody else's: an administrator who has a look.
 pub fn seen(device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
-    let mounts = mountinfo::read_own()?;
-    let others = others(&mounts, device, lent);
-    Ok(others.map(|mount| mount.id).collect())
+    let others = others(&Table::own()?, device, lent)?;
+    Ok(others.iter().map(|mount| mount.id).collect())
 }
 
-/// Unmounts those that weren't [`seen`] before, and with each what it is a copy of or copied to,
-/// wherever that is; their places here. To be asked in the namespace of then: in another one the
+/// Unmounts those of a table that weren't [`seen`] before, and with each what it is a copy of or copied to,
+/// wherever that is; their places here. The table is one of the namespace of then: in another one the
 /// same mounts have other ids.
 pub fn take_back(
+    table: &Table,
     device: DeviceNumber,
     lent: &Path,
     before: &[u32],
 ) -> Result<Vec<PathBuf>, PropagatedError> {
-    let mounts = mountinfo::read_own()?;
-    let came: Vec<&Mount> = others(&mounts, device, lent)
-        .filter(|mount| !before.contains(&mount.id))
-        .collect();
+    let mut came = others(table, device, lent)?;
+    came.retain(|mount| !before.contains(&mount.id));
     let mut failed = None;
     // The last one first: one may lie over another.
     for mount in came.iter().rev() {
@@ -61,19 +59,14 @@ pub fn take_back(
     }
     match failed {
         Some(error) => Err(error),
-        None => Ok(came.iter().map(|mount| mount.mount_point.clone()).collect()),
+        None => Ok(came.into_iter().map(|mount| mount.mount_point).collect()),
     }
 }
 
-fn others<'a>(
-    mounts: &'a [Mount],
-    device: DeviceNumber,
-    lent: &'a Path,
-) -> impl Iterator<Item = &'a Mount> {
-    let elsewhere = mounts
-        .iter()
-        .filter(move |mount| !mount.mount_point.starts_with(lent));
-    elsewhere.filter(move |mount| is_on(mount, device))
+fn others(table: &Table, device: DeviceNumber, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
+    let mut mounts = table.select(|line| may_be_on(line, device))?;
+    mounts.retain(|mount| !mount.mount_point.starts_with(lent) && is_on(mount, device));
+    Ok(mounts)
 }
 
 fn take_away(mount: &Mount) -> Result<(), Errno> {

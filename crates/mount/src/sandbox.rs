@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
 use crate::errno::Name;
-use crate::mountinfo::{self, MountInfoError};
+use crate::mountinfo::{MountInfoError, Table};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::view::ViewError;
 use crate::{origin, sys, tmpfs};
@@ -158,7 +158,8 @@ impl Sandbox {
     pub fn being_created(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
         let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
-        let mounts = mountinfo::read(pid).map_err(|source| SandboxError::Mounts {
+        let mounts = Table::of(pid).and_then(|table| table.select(|line| line.fstype == b"tmpfs"));
+        let mounts = mounts.map_err(|source| SandboxError::Mounts {
             id: id.clone(),
             source,
         })?;
@@ -168,7 +169,7 @@ impl Sandbox {
         let found = mounts
             .iter()
             .rev()
-            .find(|mount| mount.fstype == "tmpfs" && places.contains(&mount.mount_point.as_path()));
+            .find(|mount| places.contains(&mount.mount_point.as_path()));
         let Some(found) = found else {
             return Err(SandboxError::NoCrust { id, pid });
         };
@@ -227,12 +228,12 @@ impl Sandbox {
             return Ok(None);
         };
         // From the host's namespace, where a btrfs' source can be looked at.
+        let there = Table::of(self.namespace.pid()).and_then(|table| {
+            let id = origin::mount_id(&root);
+            id.map_or(Ok(None), |id| table.mount(id.into()))
+        });
         let id = self.id.clone();
-        let mounts = mountinfo::read(self.namespace.pid());
-        let mounts = mounts.map_err(|source| SandboxError::Mounts { id, source })?;
-        let there =
-            origin::mount_id(&root).and_then(|id| mounts.into_iter().find(|mount| mount.id == id));
-        match there {
+        match there.map_err(|source| SandboxError::Mounts { id, source })? {
             Some(mount) if origin::is_on(&mount, device) => Ok(Some(Mounted {
                 root,
                 fstype: mount.fstype,

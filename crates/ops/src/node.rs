@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crust_mount::device::Device;
+use crust_mount::device::Neighbours;
 use crust_mount::volume::{self, Context, Mode, Report};
 use crust_serve::Held;
 use crust_state::crust::Shape;
@@ -68,12 +69,18 @@ impl Places {
         self.crust.is_still_there() && self.state.is_still_there()
     }
 
-    fn context<'a>(&'a self, config: &'a Config, limit: Duration) -> Context<'a> {
+    fn context<'a>(
+        &'a self,
+        config: &'a Config,
+        limit: Duration,
+        neighbours: &'a Neighbours,
+    ) -> Context<'a> {
         Context {
             config,
             crust: &self.crust,
             state: &self.state,
             deadline: Deadline::after(limit),
+            neighbours,
         }
     }
 }
@@ -117,7 +124,8 @@ impl Node {
     /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
     fn stage_at_once(&self, target: &TargetPath, info: &MountInfo) -> Option<Result<(), Refusal>> {
         let places = held(&self.places)?;
-        let context = places.context(&self.config, STAGE);
+        let neighbours = Neighbours::default();
+        let context = places.context(&self.config, STAGE, &neighbours);
         let staged = volume::stage_at_once(&context, target, info)?;
         Some(staged.map_err(Refusal::from))
     }
@@ -211,7 +219,7 @@ impl Node {
                 Some(places) => places,
                 None => Arc::new(Places::open(&config)?),
             };
-            let worked = work(&places.context(&config, limit));
+            let worked = work(&places.context(&config, limit, &Neighbours::default()));
             *lock(&known) = Some(places);
             worked
         });

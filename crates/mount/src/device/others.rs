@@ -1,9 +1,10 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Aliases, DeviceError, DeviceNumber, SYSFS, aliases, shown_by};
 use crate::patience::{about_loop, answers};
@@ -13,32 +14,69 @@ use crate::sys::loops::LoopStatus;
 /// asked just before, and mostly answers from a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// So long what a loop device said is believed. Whoever lets it show something else meanwhile isn't seen, nor is
+/// whoever does just after the last look.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// What the loop devices of the machine said a moment ago. It may have thousands, and a pod many volumes:
+/// none is asked for each.
+#[derive(Debug, Default)]
+pub struct Neighbours(RefCell<BTreeMap<DeviceNumber, Said>>);
+
+/// What one of them said, and when.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    what: Word,
+    when: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    /// What it shows.
+    Shows(LoopStatus),
+    /// It shows nothing, or can't be asked from here.
+    Nothing,
+    /// Its file doesn't answer.
+    Silent,
+}
+
 /// Those of the devices that are the same bytes as `own`, or lie on them, or the other way round. One
 /// that is gone isn't. Nor is one whose file doesn't answer, or only with an error: that is on a file
 /// system which hangs or has failed, and the one of `own`'s has just answered. Whatever else can't be told is an error.
 pub(super) fn conflicting(
     own: &Aliases,
     devices: Vec<DeviceNumber>,
+    neighbours: &Neighbours,
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let sysfs = Path::new(SYSFS);
-    let loops_of = |device| (device, aliases::loops_among(sysfs, device));
+    let mut said = neighbours.0.borrow_mut();
+    said.retain(|_, it| it.when.elapsed() < MOMENT);
+    let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
+    let loops_of = |device| match word(device) {
+        // There is no other one below it that could be silent.
+        Some(Word::Shows(_)) => (device, BTreeMap::new()),
+        _ => (device, aliases::loops_among(sysfs, device)),
+    };
     let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
     let loops = devices.iter().flat_map(|(_, loops)| loops);
-    let asked = Asked::of(loops.collect())?;
+    let unasked = loops.filter(|(device, _)| !said.contains_key(device));
+    let answers = ask(unasked.collect())?;
+    said.extend(answers);
+    let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
     let mut conflicting = Vec::new();
     for (device, loops) in devices {
-        if let Some(silent) = loops.keys().find(|it| asked.silent.contains(it)) {
+        let is_silent = |it: &&DeviceNumber| matches!(word(**it), Some(Word::Silent));
+        if let Some(silent) = loops.keys().find(is_silent) {
             tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
             continue;
         }
-        // A machine may have thousands of loop devices: none is asked a second time.
-        let said = |device| match asked.shown.get(&device) {
-            Some(status) => Ok(Some(*status)),
-            None => shown_by(device),
+        let shows = |device| match word(device) {
+            Some(Word::Shows(status)) => Some(status),
+            _ => None,
         };
-        let shown = asked.shown.get(&device);
-        let aliases = shown.and_then(|status| Aliases::of_shown(device, status));
-        match aliases.map_or_else(|| Aliases::read(sysfs, said, device), Ok) {
+        let aliases = shows(device).and_then(|status| Aliases::of_shown(device, &status));
+        let asked = |device| shows(device).map_or_else(|| shown_by(device), |it| Ok(Some(it)));
+        match aliases.map_or_else(|| Aliases::read(sysfs, asked, device), Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
             Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
             Ok(_) | Err(_) => {}
@@ -47,29 +85,22 @@ pub(super) fn conflicting(
     Ok(conflicting)
 }
 
-/// What loop devices said.
-struct Asked {
-    /// Those that told what they show.
-    shown: BTreeMap<DeviceNumber, LoopStatus>,
-    /// Those whose file doesn't answer.
-    silent: BTreeSet<DeviceNumber>,
-}
-
-impl Asked {
-    fn of(loops: BTreeMap<&DeviceNumber, &OsString>) -> Result<Self, DeviceError> {
-        let node = |name| Path::new("/dev").join(name);
-        let questions: Vec<_> = loops.values().map(|name| about_loop(&node(name))).collect();
-        let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
-        let (mut shown, mut silent) = (BTreeMap::new(), BTreeSet::new());
-        for (device, answer) in loops.into_keys().zip(answers) {
-            match answer {
-                // By the node's own number: it may be another device's.
-                Some(answer) => shown.extend(answer.shown),
-                None => {
-                    silent.insert(*device);
-                }
-            }
-        }
-        Ok(Self { shown, silent })
-    }
+/// Asks loop devices, by their names, what they show.
+fn ask(
+    loops: BTreeMap<&DeviceNumber, &OsString>,
+) -> Result<BTreeMap<DeviceNumber, Said>, DeviceError> {
+    let node = |name| Path::new("/dev").join(name);
+    let questions: Vec<_> = loops.values().map(|name| about_loop(&node(name))).collect();
+    let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
+    let when = Instant::now();
+    let said = loops.into_keys().zip(answers).map(|(device, answer)| {
+        let (number, what) = match answer.map(|answer| answer.shown) {
+            // By the node's own number: it may be another device's.
+            Some(Some((number, status))) => (number, Word::Shows(status)),
+            Some(None) => (*device, Word::Nothing),
+            None => (*device, Word::Silent),
+        };
+        (number, Said { what, when })
+    });
+    Ok(said.collect())
 }

@@ -2,14 +2,16 @@
 
 use std::ffi::{CString, c_char, c_long};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crust_state::DeviceNumber;
 use rustix::fs::{fstat, major, minor};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::last_errno;
-use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number};
+use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number as number_of};
+use super::{last_errno, pages};
 
 /// Something that is asked, and may not answer.
 #[derive(Debug, Clone)]
@@ -26,75 +28,102 @@ pub(crate) const MOST_LOOPS: usize = 512;
 /// What was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The number of the question.
-    pub(crate) number: u32,
     /// Which loop device the node was, and what that shows. `None`: it is none, shows nothing, or can't
     /// tell; or a path was asked about.
     pub(crate) shown: Option<(DeviceNumber, LoopStatus)>,
 }
 
-impl Answer {
-    /// In bytes, as it is told: a pipe's write of so many isn't parted (pipe(7)), and pages hold them whole.
-    pub(crate) const SIZE: usize = size_of::<Told>();
+/// Where answers are written by who asks, and read by who waits: pages that both have. A pipe would wake the one
+/// who waits for each of some hundreds.
+#[derive(Debug)]
+pub(crate) struct Board {
+    slots: NonNull<Slot>,
+    count: usize,
+}
 
-    fn told(&self) -> Told {
-        let number = u64::from(self.number);
-        let Some((device, status)) = &self.shown else {
-            return [number, 0, 0, 0, 0, 0, 0, 0];
-        };
-        let LoopFile {
-            device: of,
-            inode,
-            disk,
-        } = status.file;
-        let disk = disk.map_or(0, encoded);
-        [
-            number,
-            encoded(*device),
-            of,
-            inode,
-            disk,
-            status.offset,
-            status.size_limit,
-            u64::from(status.flags),
-        ]
+/// An answer: the first word says that the others are one. No device is 0:0.
+type Slot = [AtomicU64; 8];
+
+impl Board {
+    /// For so many answers. Errors are mmap(2)'s.
+    pub(crate) fn new(count: usize) -> Result<Self, Errno> {
+        let size = count.max(1).checked_mul(size_of::<Slot>());
+        let pages = pages::take_shared(size.ok_or(Errno::NOMEM)?);
+        let slots = NonNull::new(pages.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { slots, count })
     }
 
-    pub(crate) fn of_told(bytes: &[u8; Self::SIZE]) -> Self {
-        let mut told: Told = [0; 8];
-        for (word, bytes) in told.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_ne_bytes(*bytes);
+    fn slots(&self) -> &[Slot] {
+        // SAFETY: the pages hold so many, and zeros are one; they are nobody's but through this, and stay as long
+        // as it does. Whoever else has them is another process with the same code, by atomic words alone.
+        unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.count) }
+    }
+
+    /// The question with the number was answered. Calls nothing, so that a process may that has only system calls.
+    fn tell(&self, number: u32, answer: Answer) {
+        let Some([is_told, words @ ..]) = self.slots().get(number as usize) else {
+            return;
+        };
+        if let Some((node, status)) = answer.shown {
+            let LoopFile {
+                device,
+                inode,
+                disk,
+            } = status.file;
+            let disk = disk.map_or(0, encoded);
+            let (offset, limit, flags) = (status.offset, status.size_limit, status.flags);
+            let told = [
+                encoded(node),
+                device,
+                inode,
+                disk,
+                offset,
+                limit,
+                flags.into(),
+            ];
+            for (word, told) in words.iter().zip(told) {
+                word.store(told, Ordering::Relaxed);
+            }
         }
-        let [asked, node, device, inode, disk, offset, size_limit, flags] = told;
+        is_told.store(1, Ordering::Release);
+    }
+
+    /// What was answered to the question with the number by now.
+    pub(crate) fn answer(&self, number: u32) -> Option<Answer> {
+        let [is_told, words @ ..] = self.slots().get(number as usize)?;
+        if is_told.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [node, device, inode, disk, offset, size_limit, flags] = words;
         let file = LoopFile {
             device,
             inode,
-            disk: (disk != 0).then(|| number(disk)),
+            disk: (disk != 0).then(|| number_of(disk)),
         };
         let status = LoopStatus {
             file,
             offset,
             size_limit,
-            flags: low(flags),
+            flags: u32::try_from(flags).unwrap_or_default(),
         };
-        Self {
-            number: low(asked),
-            shown: (node != 0).then(|| (number(node), status)),
-        }
+        let shown = (node != 0).then(|| (number_of(node), status));
+        Some(Answer { shown })
     }
 }
 
-fn low(word: u64) -> u32 {
-    u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default()
+impl Drop for Board {
+    fn drop(&mut self) {
+        let size = self.count.max(1) * size_of::<Slot>();
+        // SAFETY: taken for this size. A process that still asks has the pages by itself.
+        unsafe { pages::give_back(self.slots.as_ptr().cast(), size) };
+    }
 }
 
-/// An answer's words, in the machine's own order of bytes. No device is 0:0.
-type Told = [u64; 8];
-
-/// Starts a process that asks one question after the other, and writes what [`Answer::of_told`] reads to
-/// `tell` once there is an answer, whatever it is.
+/// Starts a process that asks one question after the other, and notes on the board what was answered, whatever
+/// that is. It has `end` open until it has ended, however it does.
 ///
-/// Where a call never comes back, it stays until that does. So it holds nothing of this one's: no
+/// Where a call never comes back, it stays until that does. So it holds nothing of this one's: no other
 /// descriptor, and with it no lock and nobody's output; and where it asks loop devices no mount either,
 /// for it is in a namespace without any. (A path it has to look up among this one's mounts.) It dies with the
 /// thread that started it. Nobody is told of its end: see [`ended`].
@@ -103,8 +132,12 @@ type Told = [u64; 8];
 /// in some calls one can't be killed.
 ///
 /// Errors are clone(2)'s.
-pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> Result<Pid, Errno> {
-    let tell = tell.as_fd().as_raw_fd();
+pub(crate) fn start_asking(
+    questions: &[(u32, &Question)],
+    board: &Board,
+    end: impl AsFd,
+) -> Result<Pid, Errno> {
+    let end = end.as_fd().as_raw_fd();
     // Allocated here: the child must not.
     let mut devices = vec![NONE; questions.len()];
     // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours; it makes
@@ -114,19 +147,17 @@ pub(crate) fn start_asking(questions: &[(u32, &Question)], tell: impl AsFd) -> R
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
-        // SAFETY: numbers are in the copied memory, and written whole; the others have no pointers.
+        // SAFETY: these have no pointers, and what the others are given is in the copied memory.
         unsafe {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if tell > 0 {
-                libc::syscall(libc::SYS_close_range, 0, tell - 1, 0);
+            if end > 0 {
+                libc::syscall(libc::SYS_close_range, 0, end - 1, 0);
             }
-            libc::syscall(libc::SYS_close_range, tell + 1, libc::c_uint::MAX, 0);
+            libc::syscall(libc::SYS_close_range, end + 1, libc::c_uint::MAX, 0);
             open_loops(questions, &mut devices);
             for ((number, question), device) in questions.iter().zip(&devices) {
-                let number = *number;
                 let shown = ask(question, *device);
-                let told = Answer { number, shown }.told();
-                libc::syscall(libc::SYS_write, tell, told.as_ptr(), Answer::SIZE);
+                board.tell(*number, Answer { shown });
             }
             libc::_exit(0)
         }
@@ -241,14 +272,19 @@ mod tests {
             size_limit: 512,
             flags: 0x8000_0004,
         };
-        for (number, shown) in [
-            (0, None),
-            (u32::MAX, Some((device(0), status(None)))),
-            (1, Some((device(70_000), status(Some(device(3)))))),
-        ] {
-            let answer = Answer { number, shown };
-            let bytes = answer.told().map(u64::to_ne_bytes).concat();
-            assert_eq!(Answer::of_told(&bytes.try_into().unwrap()), answer);
+        let all = [
+            None,
+            Some((device(0), status(None))),
+            Some((device(70_000), status(Some(device(3))))),
+        ];
+        let board = Board::new(all.len() + 1).unwrap();
+        for (number, shown) in (0..).zip(all) {
+            assert_eq!(board.answer(number), None);
+            board.tell(number, Answer { shown });
+            assert_eq!(board.answer(number), Some(Answer { shown }));
         }
+        assert_eq!(board.answer(3), None, "nobody answered");
+        board.tell(4, Answer { shown: None });
+        assert_eq!(board.answer(4), None, "there is no such question");
     }
 }

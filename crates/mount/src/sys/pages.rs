@@ -4,7 +4,7 @@
 //! once, and three times a config's size is enough for whatever it holds.
 
 use std::alloc::Layout;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 /// A page's size, or a part of it.
@@ -19,8 +19,17 @@ pub(super) fn are_for(layout: Layout) -> bool {
 
 /// As many zeros; null where there is no memory.
 pub(super) fn take(size: usize) -> *mut u8 {
+    mapped(size, libc::MAP_PRIVATE)
+}
+
+/// The same, and processes that are cloned from this one have the same pages and not copies.
+pub(super) fn take_shared(size: usize) -> *mut u8 {
+    mapped(size, libc::MAP_SHARED)
+}
+
+fn mapped(size: usize, whose: c_int) -> *mut u8 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let kind = whose | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping, wherever there is room.
     unsafe { pointer(libc::mmap(ptr::null_mut(), size, access, kind, -1, 0)) }
 }

@@ -4,6 +4,7 @@ use crust_state::lock::{Lock, LockName};
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, Volume};
 
 use super::error::{Cause, VolumeError};
+use crate::device::Neighbours;
 
 /// What every step works with.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +17,8 @@ pub struct Context<'a> {
     pub state: &'a StateDirectory,
     /// Before whoever waits for us gives up.
     pub deadline: Deadline,
+    /// What the machine's loop devices said.
+    pub neighbours: &'a Neighbours,
 }
 
 /// A staged volume whose lock is held: nobody else changes its entry, record or mounts.

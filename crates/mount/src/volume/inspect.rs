@@ -136,7 +136,8 @@ fn owners(
     device: &Device,
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
     let mut owners = Vec::new();
-    for other in device.conflicting(context.state.owned_devices()?)? {
+    let owned = context.state.owned_devices()?;
+    for other in device.conflicting(owned, context.neighbours)? {
         let volumes = context.state.owners_of(other)?.into_iter();
         owners.extend(volumes.map(|volume| (other, volume)));
     }

@@ -73,7 +73,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
     let mut held = None;
     let free = context.deadline.at_most(MOMENT).poll(|| {
-        held = holder(plan)?;
+        held = holder(context, plan)?;
         Ok::<_, Cause>(held.is_none().then_some(()))
     })?;
     match (free, held) {
@@ -83,13 +83,13 @@ pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Caus
 }
 
 /// Who has the device, or one that shows the same.
-fn holder(plan: &MountPlan) -> Result<Option<Cause>, Cause> {
+fn holder(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
     let path = |device: &Device| device.path().display().to_string();
     if plan.device.in_use_exclusively()? {
         let device = path(&plan.device);
         return Ok(Some(Cause::DeviceBusy { device }));
     }
-    for rival in plan.device.rivals()? {
+    for rival in plan.device.rivals(context.neighbours)? {
         if rival.in_use_exclusively()? {
             let (device, rival) = (path(&plan.device), path(&rival));
             return Ok(Some(Cause::RivalBusy { device, rival }));

@@ -12,8 +12,8 @@ use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
 use super::owners;
 use super::plan::{MountPlan, Need, staged};
-use crate::mountinfo;
-use crate::origin::is_on;
+use crate::mountinfo::Table;
+use crate::origin::{is_on, may_be_on};
 use crate::sandbox::Sandbox;
 
 /// What a staged volume that can be mounted would be for a pod.
@@ -124,7 +124,7 @@ fn access(
 /// exclusive open: for a moment that would keep another create from its mount.
 fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
-    let mounts = mountinfo::read_own()?;
+    let mounts = Table::own()?.select(|line| may_be_on(line, number))?;
     Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.has_holders()?)
 }
 

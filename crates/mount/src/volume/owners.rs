@@ -37,7 +37,7 @@ pub(super) fn claim(
         let mut new = context.state.owned_devices()?;
         new.retain(|device| !looked_at.contains(device));
         looked_at.extend(&new);
-        devices.extend(related(plan, new)?);
+        devices.extend(related(context, plan, new)?);
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
         let now = context.state.owned_devices()?;
         if now.iter().all(|device| looked_at.contains(device)) {
@@ -62,7 +62,7 @@ pub(super) fn preview(
     record: &VolumeRecord,
 ) -> Result<Admission, Cause> {
     let own = plan.device.number();
-    let devices = related(plan, context.state.owned_devices()?)?;
+    let devices = related(context, plan, context.state.owned_devices()?)?;
     let listed = listed(context, target, own, devices)?;
     decide(context.config, plan, pod_uid, record, listed.others)
 }
@@ -117,12 +117,16 @@ fn decide(
 }
 
 /// Those of the devices that are the plan's, or lead to the same data. One that is gone leads nowhere.
-fn related(plan: &MountPlan, mut devices: Vec<DeviceNumber>) -> Result<Vec<DeviceNumber>, Cause> {
+fn related(
+    context: &Context<'_>,
+    plan: &MountPlan,
+    mut devices: Vec<DeviceNumber>,
+) -> Result<Vec<DeviceNumber>, Cause> {
     let own = plan.device.number();
     let others = devices.len();
     devices.retain(|device| *device != own);
     let is_among = devices.len() < others;
-    let mut related = plan.device.conflicting(devices)?;
+    let mut related = plan.device.conflicting(devices, context.neighbours)?;
     related.extend(is_among.then_some(own));
     Ok(related)
 }

@@ -5,6 +5,7 @@ use crust_state::{DeviceNumber, Process, TargetPath, Volume};
 
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
+use crate::mountinfo::Table;
 use crate::propagated;
 
 /// A container that is about to be created.
@@ -92,7 +93,14 @@ pub fn publish(
 /// Unmounts what of a volume came out of a container that is being created, which is an error. The
 /// config is planned so that nothing does, but a link in what the container shares with the host
 /// can lead there.
-pub fn take_back(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
+///
+/// `table` has the mounts of the namespace that it was announced in, after they were made.
+pub fn take_back(
+    context: &Context<'_>,
+    table: &Table,
+    target: &TargetPath,
+    id: &str,
+) -> Result<(), VolumeError> {
     let taken = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {
             return Ok(());
@@ -103,7 +111,7 @@ pub fn take_back(context: &Context<'_>, target: &TargetPath, id: &str) -> Result
             return Ok(());
         };
         let lent = context.config.attach_directory();
-        let places = propagated::take_back(record.device, &lent, &pending.others)?;
+        let places = propagated::take_back(table, record.device, &lent, &pending.others)?;
         match places.into_iter().next() {
             Some(place) => Err(Cause::Propagated { place }),
             None => Ok(()),

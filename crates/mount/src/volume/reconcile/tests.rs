@@ -10,6 +10,7 @@ use crust_state::{Config, CrustDirectory, MountInfo, Process, StateDirectory, Ta
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+use crate::device::Neighbours;
 
 /// The runtime, whose nothing here is.
 const OTHER: &str = "/no-such-runtime";
@@ -66,6 +67,7 @@ impl Node {
             crust: &crust,
             state: &state,
             deadline: Deadline::after(Duration::from_secs(10)),
+            neighbours: &Neighbours::default(),
         })
     }
 
