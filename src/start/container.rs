@@ -1,6 +1,7 @@
 //! A container with volumes: announced as their user, given its views of them, and handed over.
 
 use anyhow::{Context as _, Result};
+use crust_mount::mountinfo::Table;
 use crust_mount::volume::{self, Context, NewContainer};
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
@@ -39,10 +40,11 @@ impl Job<'_> {
 
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
+    let before = Table::own().with_context(|| users.plan.names())?;
     for target in users.plan.volumes() {
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
-        let (new, mounts) = users.announce(target, &pod_uid);
+        let (new, mounts) = users.announce(target, &pod_uid, &before);
         volume::reserve(users.context, &locked, new, mounts)?;
     }
     Ok(())
@@ -71,6 +73,7 @@ impl<'a, 'p> Users<'a, 'p> {
         &mut self,
         target: &'p TargetPath,
         pod_uid: &'u str,
+        before: &'u Table,
     ) -> (NewContainer<'u>, Vec<UserMount>)
     where
         'p: 'u,
@@ -81,6 +84,7 @@ impl<'a, 'p> Users<'a, 'p> {
             sandbox: self.plan.pod.sandbox(self.id),
             pod_uid,
             label: self.plan.label(),
+            before,
         };
         let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
         (new, mounts)

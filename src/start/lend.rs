@@ -34,7 +34,7 @@ impl Job<'_> {
                         cli,
                         label: plan.label(),
                     };
-                    from_sandbox(users, target, host, &mounts, ids.as_ref())?
+                    from_sandbox(users, target, host, &attachments, &mounts, ids.as_ref())?
                 }
                 _ => own(users, target, &attachments, &mounts, ids.as_ref(), cli)?,
             };
@@ -63,6 +63,7 @@ fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
     target: &'p TargetPath,
     host: Host<'_>,
+    attachments: &Attachments,
     mounts: &[&PlannedMount],
     ids: Option<&OwnedFd>,
 ) -> Result<Vec<DetachedMount>> {
@@ -71,7 +72,7 @@ fn from_sandbox<'p>(
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = views.map(|view| volume::view(&locked, host.sandbox, view));
     let views = views.collect::<Result<_, _>>()?;
-    let (new, used) = users.announce(target, &host.record.pod_uid);
+    let (new, used) = users.announce(target, &host.record.pod_uid, attachments.before());
     volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
@@ -87,7 +88,7 @@ fn own<'p>(
 ) -> Result<Vec<DetachedMount>> {
     let locked = volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
-    let (new, used) = users.announce(target, &pod_uid);
+    let (new, used) = users.announce(target, &pod_uid, attachments.before());
     let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = attachments.views(&mount, views);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use crate::errno::Name;
-use crate::mountinfo::Table;
+use crate::mountinfo::{MountInfoError, Table};
 use crate::subpath::Kind;
 use crate::view::{self, DetachedMount, View, ViewError};
 use crate::{sys, tmpfs};
@@ -55,6 +55,7 @@ const WHOLE: &str = "volume";
 pub struct Attachments {
     tmpfs: OwnedFd,
     path: PathBuf,
+    before: Table,
 }
 
 impl Attachments {
@@ -72,7 +73,8 @@ impl Attachments {
         sys::unshare_mount_namespace().map_err(failed("unshare(CLONE_NEWNS)"))?;
         let attach = open_directory(directory)?;
         let holder = root_of_mount(&attach)?;
-        let peer = if propagates(&holder)? {
+        let before = Table::own().map_err(|error| unread(&error))?;
+        let peer = if propagates(&holder, &before)? {
             let peer = open_tree(&holder, "", clone_flags());
             let peer = peer.map_err(failed("open_tree(P, CLONE)"))?;
             sys::set_propagation_private(&holder)
@@ -92,7 +94,14 @@ impl Attachments {
         Ok(Self {
             tmpfs,
             path: directory.to_owned(),
+            before,
         })
+    }
+
+    /// The mounts of the transient namespace before there were any for the delegate.
+    #[must_use]
+    pub fn before(&self) -> &Table {
+        &self.before
     }
 
     /// Views of a volume that is mounted nowhere: it is, here, while they are taken.
@@ -195,17 +204,20 @@ fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
 
 /// Whether a mount is in a peer group or a slave of one. Where it is neither there is nothing to
 /// put back, and the kernel says EINVAL to it.
-fn propagates(mount: &OwnedFd) -> Result<bool, AttachError> {
-    let id = identity(mount)?.mount;
-    let found = Table::own().and_then(|table| table.mount(id));
-    let found = found.map_err(|error| AttachError {
-        call: error.to_string(),
-        errno: Errno::IO,
-    })?;
+fn propagates(mount: &OwnedFd, table: &Table) -> Result<bool, AttachError> {
+    let found = table.mount(identity(mount)?.mount);
+    let found = found.map_err(|error| unread(&error))?;
     // One that isn't listed (in a chroot) may: too much is refused by the kernel, too little leaks.
     Ok(found.is_none_or(|mount| {
         mount.propagation.shared.is_some() || mount.propagation.master.is_some()
     }))
+}
+
+fn unread(error: &MountInfoError) -> AttachError {
+    AttachError {
+        call: error.to_string(),
+        errno: Errno::IO,
+    }
 }
 
 fn clone_flags() -> OpenTreeFlags {

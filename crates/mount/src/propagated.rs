@@ -29,12 +29,12 @@ pub enum PropagatedError {
     },
 }
 
-/// The mounts of a device's file system in this namespace, by their ids, but for those below `lent`,
+/// The mounts of a device's file system in a table, by their ids, but for those below `lent`,
 /// where the delegate finds it.
 ///
-/// Asked before the delegate runs, these are somebody else's: an administrator who has a look.
-pub fn seen(device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
-    let others = others(&Table::own()?, device, lent)?;
+/// In one from before the delegate runs these are somebody else's: an administrator who has a look.
+pub fn seen(table: &Table, device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
+    let others = others(table, device, lent)?;
     Ok(others.iter().map(|mount| mount.id).collect())
 }
 

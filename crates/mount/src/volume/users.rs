@@ -19,6 +19,8 @@ pub struct NewContainer<'a> {
     pub pod_uid: &'a str,
     /// The SELinux label that its volumes' files are to have, on a host that enforces.
     pub label: Option<&'a str>,
+    /// The mounts of the namespace that its delegate runs in, as they were before.
+    pub before: &'a Table,
 }
 
 /// Enters a container whose create runs, and whose volume its sandbox has.
@@ -58,6 +60,7 @@ pub(super) fn announced(
         pid: std::process::id().cast_signed(),
         source,
     })?;
+    let lent = context.config.attach_directory();
     Ok(User {
         kind: UserKind::Pending,
         id: container.id.to_owned(),
@@ -65,7 +68,7 @@ pub(super) fn announced(
         pod_uid: container.pod_uid.to_owned(),
         process,
         mounts,
-        others: propagated::seen(record.device, &context.config.attach_directory())?,
+        others: propagated::seen(container.before, record.device, &lent)?,
     })
 }
 
