@@ -158,26 +158,22 @@ impl Sandbox {
     pub fn being_created(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
         let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
-        let mounts = Table::of(pid).and_then(|table| table.select(|line| line.fstype == b"tmpfs"));
-        let mounts = mounts.map_err(|source| SandboxError::Mounts {
-            id: id.clone(),
-            source,
-        })?;
-        // Never by trying `/.crust`: before the pivot that is the host's.
         let below_rootfs = rootfs.join(CRUST.trim_start_matches('/'));
-        let places = [below_rootfs.as_path(), Path::new(CRUST)];
-        let found = mounts
-            .iter()
-            .rev()
-            .find(|mount| places.contains(&mount.mount_point.as_path()));
-        let Some(found) = found else {
-            return Err(SandboxError::NoCrust { id, pid });
-        };
-        let sandbox = Self {
+        let mut sandbox = Self {
             id,
             namespace,
-            directory: found.mount_point.clone(),
+            directory: below_rootfs,
         };
+        if !sandbox.has_crust()? {
+            // Only now: before the pivot this is the host's.
+            sandbox.directory = CRUST.into();
+            if !sandbox.has_crust()? {
+                return Err(SandboxError::NoCrust {
+                    id: sandbox.id,
+                    pid,
+                });
+            }
+        }
         let user_namespace = namespace::has_own_user_namespace(pid);
         if user_namespace.map_err(|errno| sandbox.failed("stat(ns/user)", errno))? {
             // Its tmpfs knows only the ids of its own namespace, and root's isn't one of them.
@@ -187,6 +183,31 @@ impl Sandbox {
         }
         sandbox.enter(|inside| inside.mark(&sandbox.id))?;
         Ok(sandbox)
+    }
+
+    /// Whether a tmpfs is mounted on the directory. (The mount table would say so, too, and is as long as the
+    /// host's.)
+    fn has_crust(&self) -> Result<bool, SandboxError> {
+        let looked = self.namespace.enter(|| {
+            let crust = self.open_crust()?;
+            Ok(is_mount_root(&crust)? && tmpfs::is(&crust)?)
+        });
+        match looked.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))? {
+            // A name on the way may be anything of the other side of the pivot.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            looked => looked.map_err(|errno| self.failed(self.open_call(), errno)),
+        }
+    }
+
+    /// From within its namespace.
+    fn open_crust(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        beneath::open(rustix::fs::CWD, self.directory.as_path(), flags, resolve)
+    }
+
+    fn open_call(&self) -> String {
+        format!("open({})", self.directory.display())
     }
 
     /// The sandbox's id.
@@ -201,13 +222,9 @@ impl Sandbox {
         work: impl FnOnce(&Inside<'_>) -> Result<T, SandboxError>,
     ) -> Result<T, SandboxError> {
         let done = self.namespace.enter(|| {
-            let crust = beneath::open(
-                rustix::fs::CWD,
-                self.directory.as_path(),
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
-                ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-            )
-            .map_err(|errno| self.failed(format!("open({})", self.directory.display()), errno))?;
+            let crust = self
+                .open_crust()
+                .map_err(|errno| self.failed(self.open_call(), errno))?;
             work(&Inside {
                 sandbox: self,
                 crust,

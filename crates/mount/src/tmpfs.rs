@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::fstatfs;
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
@@ -19,4 +20,9 @@ pub(crate) fn detached() -> Result<OwnedFd, Errno> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// Whether a directory is on one.
+pub(crate) fn is(directory: impl AsFd) -> Result<bool, Errno> {
+    Ok(fstatfs(directory)?.f_type == libc::TMPFS_MAGIC)
 }

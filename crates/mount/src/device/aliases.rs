@@ -239,7 +239,7 @@ pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeMap<Device
 
 /// A loop device's name below `/dev`, which is that of the directory that sysfs's link leads to; `None` of any
 /// other device. A machine may have thousands, and `uevent` takes longer.
-fn loop_name(sysfs: &Path, number: DeviceNumber) -> Option<OsString> {
+pub(super) fn loop_name(sysfs: &Path, number: DeviceNumber) -> Option<OsString> {
     if number.major() != LOOP {
         return None;
     }

@@ -59,8 +59,7 @@ pub(super) fn conflicting(
     };
     let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
     let loops = devices.iter().flat_map(|(_, loops)| loops);
-    let unasked = loops.filter(|(device, _)| !said.contains_key(device));
-    let answers = ask(unasked.collect())?;
+    let answers = ask(loops, &said)?;
     said.extend(answers);
     let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
     let mut conflicting = Vec::new();
@@ -85,10 +84,31 @@ pub(super) fn conflicting(
     Ok(conflicting)
 }
 
-/// Asks loop devices, by their names, what they show.
-fn ask(
-    loops: BTreeMap<&DeviceNumber, &OsString>,
+impl Neighbours {
+    /// Asks all loop devices of the machine together, where somebody is about to ask for some of them and then for
+    /// the others.
+    pub fn look_around(&self) -> Result<(), DeviceError> {
+        let mut said = self.0.borrow_mut();
+        said.retain(|_, it| it.when.elapsed() < MOMENT);
+        let named = |device| Some((device, aliases::loop_name(Path::new(SYSFS), device)?));
+        let loops = aliases::loops()?.into_iter();
+        let unasked = loops.filter(|device| !said.contains_key(device));
+        let loops: BTreeMap<_, _> = unasked.filter_map(named).collect();
+        let answers = ask(&loops, &said)?;
+        said.extend(answers);
+        Ok(())
+    }
+}
+
+/// Asks loop devices, by their names, what they show; but for those that have just said it.
+fn ask<'a>(
+    loops: impl IntoIterator<Item = (&'a DeviceNumber, &'a OsString)>,
+    said: &BTreeMap<DeviceNumber, Said>,
 ) -> Result<BTreeMap<DeviceNumber, Said>, DeviceError> {
+    let loops = loops.into_iter();
+    let loops: BTreeMap<_, _> = loops
+        .filter(|(device, _)| !said.contains_key(device))
+        .collect();
     let node = |name| Path::new("/dev").join(name);
     let questions: Vec<_> = loops.values().map(|name| about_loop(&node(name))).collect();
     let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;

@@ -29,6 +29,10 @@ pub(super) fn claim(
     write: impl FnOnce() -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
     let own = plan.device.number();
+    if record.users.is_empty() {
+        // Whoever is the first one asks for rivals next.
+        context.neighbours.look_around()?;
+    }
     let mut looked_at = Vec::new();
     let mut devices = Vec::new();
     let _lock = loop {
