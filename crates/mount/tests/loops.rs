@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use crust_mount::device::Device;
+use crust_mount::device::{Device, Neighbours};
 use crust_mount::loops::{self, Attached, LoopError};
 use crust_state::Deadline;
 use support::{Mounted, in_own_mount_namespace, run};
@@ -450,4 +450,41 @@ fn who_has_the_images_lock_keeps_others_from_attaching_it() {
     assert!(matches!(error, LoopError::Locked { .. }), "{sentence}");
     drop(lock);
     assert!(loops::detach(&scene.image, at_once()).expect("it is detached"));
+}
+
+#[test]
+fn what_loop_devices_said_is_believed_for_a_moment_and_no_longer() {
+    let (scene, elsewhere) = (Scene::new(), Scene::new());
+    let device = Device::open(&scene.losetup(&[])).unwrap();
+    let rivals = |neighbours: &Neighbours| -> Vec<PathBuf> {
+        let rivals = device.rivals(neighbours).unwrap();
+        rivals.iter().map(|it| it.path().to_owned()).collect()
+    };
+    loop {
+        let [always, never] = [Duration::MAX, Duration::ZERO].map(Neighbours::believed_for);
+        assert_eq!(
+            [rivals(&always), rivals(&never)],
+            [const { Vec::<PathBuf>::new() }; 2]
+        );
+        let rival = scene.losetup(&[]);
+        // That was nobody's neighbour before.
+        assert_eq!(
+            [rivals(&always), rivals(&never)],
+            [vec![rival.clone()], vec![rival.clone()]]
+        );
+        run(Command::new("losetup").arg("--detach").arg(&rival));
+        // Whoever has it open for a moment puts that off.
+        let gone = soon().poll(|| Ok::<_, ()>((!scene.devices().contains(&rival)).then_some(())));
+        assert_eq!(gone, Ok(Some(())));
+        let again = Command::new("losetup")
+            .arg(&rival)
+            .arg(&elsewhere.image)
+            .status();
+        if !again.expect("losetup").success() {
+            // Another test has the number.
+            continue;
+        }
+        assert_eq!([rivals(&always), rivals(&never)], [vec![rival], vec![]]);
+        break;
+    }
 }

@@ -1,6 +1,6 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,8 +20,11 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// What the loop devices of the machine said a moment ago. It may have thousands, and a pod many volumes:
 /// none is asked for each.
-#[derive(Debug, Default)]
-pub struct Neighbours(RefCell<BTreeMap<DeviceNumber, Said>>);
+#[derive(Debug)]
+pub struct Neighbours {
+    said: RefCell<BTreeMap<DeviceNumber, Said>>,
+    moment: Duration,
+}
 
 /// What one of them said, and when.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +52,7 @@ pub(super) fn conflicting(
     neighbours: &Neighbours,
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let sysfs = Path::new(SYSFS);
-    let mut said = neighbours.0.borrow_mut();
-    said.retain(|_, it| it.when.elapsed() < MOMENT);
+    let mut said = neighbours.said_just_now();
     let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
     let loops_of = |device| match word(device) {
         // There is no other one below it that could be silent.
@@ -84,12 +86,32 @@ pub(super) fn conflicting(
     Ok(conflicting)
 }
 
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self::believed_for(MOMENT)
+    }
+}
+
 impl Neighbours {
+    /// With another moment than the usual one.
+    #[must_use]
+    pub fn believed_for(moment: Duration) -> Self {
+        Self {
+            said: RefCell::default(),
+            moment,
+        }
+    }
+
+    fn said_just_now(&self) -> RefMut<'_, BTreeMap<DeviceNumber, Said>> {
+        let mut said = self.said.borrow_mut();
+        said.retain(|_, it| it.when.elapsed() < self.moment);
+        said
+    }
+
     /// Asks all loop devices of the machine together, where somebody is about to ask for some of them and then for
     /// the others.
     pub fn look_around(&self) -> Result<(), DeviceError> {
-        let mut said = self.0.borrow_mut();
-        said.retain(|_, it| it.when.elapsed() < MOMENT);
+        let mut said = self.said_just_now();
         let named = |device| Some((device, aliases::loop_name(Path::new(SYSFS), device)?));
         let loops = aliases::loops()?.into_iter();
         let unasked = loops.filter(|device| !said.contains_key(device));
