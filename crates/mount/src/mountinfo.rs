@@ -172,7 +172,7 @@ fn select(
     Ok(mounts)
 }
 
-/// A [`Mount`] as the kernel writes it. Names have [escapes](unescape).
+/// A [`Mount`] as the kernel writes it, with escapes in its names.
 #[derive(Debug)]
 pub struct Line<'a> {
     /// The mount's id.
