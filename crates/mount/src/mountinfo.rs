@@ -116,11 +116,8 @@ impl Table {
     }
 
     /// The mounts whose lines are wanted, in their order.
-    pub fn select(
-        &self,
-        wanted: impl FnMut(&Line<'_>) -> bool,
-    ) -> Result<Vec<Mount>, MountInfoError> {
-        select(&self.bytes, wanted).map_err(|bad| MountInfoError::Line {
+    pub fn select(&self, wanted: impl Fn(&Line<'_>) -> bool) -> Result<Vec<Mount>, MountInfoError> {
+        select(&self.bytes, &wanted).map_err(|bad| MountInfoError::Line {
             path: self.path.clone(),
             line: bad.line,
             field: bad.field,
@@ -148,13 +145,10 @@ pub struct BadLine {
 
 /// Parses the contents of a mountinfo file.
 pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
-    select(contents, |_| true)
+    select(contents, &|_| true)
 }
 
-fn select(
-    contents: &[u8],
-    mut wanted: impl FnMut(&Line<'_>) -> bool,
-) -> Result<Vec<Mount>, BadLine> {
+fn select(contents: &[u8], wanted: &dyn Fn(&Line<'_>) -> bool) -> Result<Vec<Mount>, BadLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
         if text.is_empty() {

@@ -22,17 +22,18 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// none is asked for each.
 #[derive(Debug)]
 pub struct Neighbours {
-    said: RefCell<BTreeMap<DeviceNumber, Said>>,
+    said: RefCell<Said>,
     moment: Duration,
 }
 
-/// What one of them said, and when.
-#[derive(Debug, Clone, Copy)]
+/// What was said, and when the first one did.
+#[derive(Debug, Default)]
 struct Said {
-    what: Word,
-    when: Instant,
+    words: BTreeMap<DeviceNumber, Word>,
+    since: Option<Instant>,
 }
 
+/// What one of them said.
 #[derive(Debug, Clone, Copy)]
 enum Word {
     /// What it shows.
@@ -53,26 +54,22 @@ pub(super) fn conflicting(
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let sysfs = Path::new(SYSFS);
     let mut said = neighbours.said_just_now();
-    let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
-    let loops_of = |device| match word(device) {
+    let loops_of = |device| match said.words.get(&device) {
         // There is no other one below it that could be silent.
         Some(Word::Shows(_)) => (device, BTreeMap::new()),
         _ => (device, aliases::loops_among(sysfs, device)),
     };
     let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
-    let loops = devices.iter().flat_map(|(_, loops)| loops);
-    let answers = ask(loops, &said)?;
-    said.extend(answers);
-    let word = |device: DeviceNumber| said.get(&device).map(|it| it.what);
+    said.ask(devices.iter().flat_map(|(_, loops)| loops))?;
     let mut conflicting = Vec::new();
     for (device, loops) in devices {
-        let is_silent = |it: &&DeviceNumber| matches!(word(**it), Some(Word::Silent));
+        let is_silent = |it: &&DeviceNumber| matches!(said.words.get(it), Some(Word::Silent));
         if let Some(silent) = loops.keys().find(is_silent) {
             tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
             continue;
         }
-        let shows = |device| match word(device) {
-            Some(Word::Shows(status)) => Some(status),
+        let shows = |device| match said.words.get(&device) {
+            Some(Word::Shows(status)) => Some(*status),
             _ => None,
         };
         let aliases = shows(device).and_then(|status| Aliases::of_shown(device, &status));
@@ -102,9 +99,11 @@ impl Neighbours {
         }
     }
 
-    fn said_just_now(&self) -> RefMut<'_, BTreeMap<DeviceNumber, Said>> {
+    fn said_just_now(&self) -> RefMut<'_, Said> {
         let mut said = self.said.borrow_mut();
-        said.retain(|_, it| it.when.elapsed() < self.moment);
+        if said.since.is_some_and(|when| when.elapsed() >= self.moment) {
+            *said = Said::default();
+        }
         said
     }
 
@@ -112,37 +111,40 @@ impl Neighbours {
     /// the others.
     pub fn look_around(&self) -> Result<(), DeviceError> {
         let mut said = self.said_just_now();
-        let named = |device| Some((device, aliases::loop_name(Path::new(SYSFS), device)?));
-        let loops = aliases::loops()?.into_iter();
-        let unasked = loops.filter(|device| !said.contains_key(device));
-        let loops: BTreeMap<_, _> = unasked.filter_map(named).collect();
-        let answers = ask(&loops, &said)?;
-        said.extend(answers);
-        Ok(())
+        let mut loops = BTreeMap::new();
+        for device in aliases::loops()? {
+            if let Some(name) = aliases::loop_name(Path::new(SYSFS), device) {
+                loops.insert(device, name);
+            }
+        }
+        said.ask(&loops)
     }
 }
 
-/// Asks loop devices, by their names, what they show; but for those that have just said it.
-fn ask<'a>(
-    loops: impl IntoIterator<Item = (&'a DeviceNumber, &'a OsString)>,
-    said: &BTreeMap<DeviceNumber, Said>,
-) -> Result<BTreeMap<DeviceNumber, Said>, DeviceError> {
-    let loops = loops.into_iter();
-    let loops: BTreeMap<_, _> = loops
-        .filter(|(device, _)| !said.contains_key(device))
-        .collect();
-    let node = |name| Path::new("/dev").join(name);
-    let questions: Vec<_> = loops.values().map(|name| about_loop(&node(name))).collect();
-    let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
-    let when = Instant::now();
-    let said = loops.into_keys().zip(answers).map(|(device, answer)| {
-        let (number, what) = match answer.map(|answer| answer.shown) {
-            // By the node's own number: it may be another device's.
-            Some(Some((number, status))) => (number, Word::Shows(status)),
-            Some(None) => (*device, Word::Nothing),
-            None => (*device, Word::Silent),
-        };
-        (number, Said { what, when })
-    });
-    Ok(said.collect())
+impl Said {
+    /// Asks loop devices, by their names, what they show; but for those that have just said it.
+    fn ask<'a>(
+        &mut self,
+        loops: impl IntoIterator<Item = (&'a DeviceNumber, &'a OsString)>,
+    ) -> Result<(), DeviceError> {
+        let (mut asked, mut questions) = (Vec::new(), Vec::new());
+        for (device, name) in loops {
+            if !self.words.contains_key(device) {
+                asked.push(*device);
+                questions.push(about_loop(&Path::new("/dev").join(name)));
+            }
+        }
+        let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
+        self.since = self.since.or_else(|| Some(Instant::now()));
+        for (device, answer) in asked.into_iter().zip(answers) {
+            let (device, word) = match answer.map(|answer| answer.shown) {
+                // By the node's own number: it may be another device's.
+                Some(Some((number, status))) => (number, Word::Shows(status)),
+                Some(None) => (device, Word::Nothing),
+                None => (device, Word::Silent),
+            };
+            self.words.insert(device, word);
+        }
+        Ok(())
+    }
 }
