@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crust_mount::device::Device;
-use crust_mount::device::Neighbours;
+use crust_mount::device::{Device, Neighbours};
 use crust_mount::volume::{self, Context, Mode, Report};
 use crust_serve::Held;
 use crust_state::crust::Shape;

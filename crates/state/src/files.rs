@@ -412,24 +412,34 @@ impl Directory {
 
     /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
     pub fn names(&self) -> Result<Vec<String>, FileError> {
-        let mut names = Vec::new();
-        for name in self.listed()? {
-            if names.len() == MAX_NAMES {
+        self.collected(|name, _| name)
+    }
+
+    /// The same with their inodes' numbers.
+    pub fn inodes(&self) -> Result<Vec<(String, u64)>, FileError> {
+        self.collected(|name, inode| (name, inode))
+    }
+
+    fn collected<T>(&self, entry: impl Fn(String, u64) -> T) -> Result<Vec<T>, FileError> {
+        let mut entries = Vec::new();
+        for listed in self.listed()? {
+            if entries.len() == MAX_NAMES {
                 return Err(untrusted(&self.path, "has more than 100,000 entries"));
             }
-            names.push(name?);
+            let (name, inode) = listed?;
+            entries.push(entry(name, inode));
         }
-        Ok(names)
+        Ok(entries)
     }
 
     /// One name after the other; those that aren't UTF-8 are nobody's here.
-    fn listed(&self) -> Result<impl Iterator<Item = Result<String, FileError>>, FileError> {
+    fn listed(&self) -> Result<impl Iterator<Item = Result<(String, u64), FileError>>, FileError> {
         let listed = |error| failed("getdents64", &self.path, error);
         let entries = fs::Dir::read_from(&self.fd).map_err(listed)?;
         let name = move |entry: Result<fs::DirEntry, Errno>| match entry {
             Ok(entry) => match entry.file_name().to_str() {
                 Ok("." | "..") | Err(_) => None,
-                Ok(name) => Some(Ok(name.to_owned())),
+                Ok(name) => Some(Ok((name.to_owned(), entry.ino()))),
             },
             Err(error) => Some(Err(listed(error))),
         };

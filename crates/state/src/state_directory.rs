@@ -74,6 +74,15 @@ impl Owners {
     }
 }
 
+/// That a device has owners. Another list of them is another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnerList {
+    /// The device.
+    pub device: DeviceNumber,
+    /// The file's, which on a tmpfs no other file ever has.
+    pub inode: u64,
+}
+
 /// Records by their names, each with what became of reading it.
 pub type Records<N, R> = Vec<(N, Result<R, StateError>)>;
 
@@ -243,8 +252,24 @@ impl StateDirectory {
 
     /// The devices that have owners.
     pub fn owned_devices(&self) -> Result<Vec<DeviceNumber>, StateError> {
-        let stems = self.stems(OWNERS)?;
-        Ok(stems.iter().filter_map(|stem| stem.parse().ok()).collect())
+        let lists = self.owner_lists()?.into_iter();
+        Ok(lists.map(|list| list.device).collect())
+    }
+
+    /// The lists of owners, in the order of their devices.
+    pub fn owner_lists(&self) -> Result<Vec<OwnerList>, StateError> {
+        let Some(directory) = self.0.open_directory(OWNERS)? else {
+            return Ok(Vec::new());
+        };
+        let mut lists = Vec::new();
+        for (name, inode) in directory.inodes()? {
+            let stem = name.strip_suffix(".json");
+            if let Some(device) = stem.and_then(|stem| stem.parse().ok()) {
+                lists.push(OwnerList { device, inode });
+            }
+        }
+        lists.sort_unstable();
+        Ok(lists)
     }
 
     /// The volumes on a device. The list is replaced whole: who only looks needs no lock. One of an
@@ -411,7 +436,11 @@ mod tests {
         }
         assert_eq!(state.owned_devices().unwrap(), [device]);
         assert_eq!(state.owners_of(device).unwrap(), [one.clone(), two.clone()]);
+        let lists = state.owner_lists().unwrap();
+        state.add_owner(device, &two).unwrap();
+        assert_eq!(state.owner_lists().unwrap(), lists, "nothing new");
         state.remove_owner(device, &one).unwrap();
+        assert_ne!(state.owner_lists().unwrap(), lists);
         state.remove_owner(device, &one).unwrap();
         assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();

@@ -53,4 +53,23 @@ on_each_delegate! {
         hung.fail();
         drop(silent);
     }
+
+    /// The one that a device is on answers, and the one below that doesn't.
+    fn the_file_below_somebody_elses_loop_device_on_a_loop_device(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let mut hung = Hung::awake_over(&node.dir().subdir("files"));
+        let lower = LoopDevice::on(&hung.file());
+        let upper = LoopDevice::on(lower.path());
+        let device = node.ext4();
+        hung.fall_silent();
+        let pod = Pod::new(&node, "pod-a", &device, &[]);
+        let app = pod.app();
+        assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
+        end([app]);
+        pod.end([]);
+        let _ = node.unstage(&pod.target).success();
+        hung.fail();
+        drop(upper);
+        drop(lower);
+    }
 }

@@ -221,11 +221,14 @@ pub(super) fn backing_file(
     }))
 }
 
-/// The loop devices among a device and those below it, as far as that can be told, with their names.
-pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeMap<DeviceNumber, OsString> {
+/// Adds the loop devices among a device and those below it, as far as that can be told, with their names.
+pub(super) fn loops_among(
+    sysfs: &Path,
+    number: DeviceNumber,
+    loops: &mut BTreeMap<DeviceNumber, OsString>,
+) {
     let mut rest = vec![number];
     let mut visited = BTreeSet::from([number]);
-    let mut loops = BTreeMap::new();
     while let Some(device) = rest.pop() {
         if let Some(name) = loop_name(sysfs, device) {
             loops.insert(device, name);
@@ -234,7 +237,6 @@ pub(super) fn loops_among(sysfs: &Path, number: DeviceNumber) -> BTreeMap<Device
         let lower = directly_below(sysfs, device).unwrap_or_default();
         rest.extend(lower.into_iter().filter(|lower| visited.insert(*lower)));
     }
-    loops
 }
 
 /// A loop device's name below `/dev`, which is that of the directory that sysfs's link leads to; `None` of any

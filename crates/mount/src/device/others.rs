@@ -1,22 +1,28 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crust_state::state_directory::OwnerList;
+
 use super::{Aliases, DeviceError, DeviceNumber, SYSFS, aliases, shown_by};
-use crate::patience::{about_loop, answers};
+use crate::patience::{Unasked, about_loop, answers};
+use crate::sys::asking::Answer;
 use crate::sys::loops::LoopStatus;
 
 /// For all together, and once more for those that don't answer. A file that `own` is on, too, has been
 /// asked just before, and mostly answers from a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long what a loop device said is believed. Whoever lets it show something else meanwhile isn't seen, nor is
-/// whoever does just after the last look.
+/// So long what a loop device said is believed. Whoever lets it show something else meanwhile, and has no list of
+/// owners changed, isn't seen; nor is whoever does just after the last look.
 const MOMENT: Duration = Duration::from_millis(100);
+
+/// So long a file that didn't answer isn't waited for again.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What the loop devices of the machine said a moment ago. It may have thousands, and a pod many volumes:
 /// none is asked for each.
@@ -26,22 +32,17 @@ pub struct Neighbours {
     moment: Duration,
 }
 
-/// What was said, and when the first one did.
+/// What was said, and when the first one was asked.
 #[derive(Debug, Default)]
 struct Said {
-    words: BTreeMap<DeviceNumber, Word>,
+    /// What they show. `None` is to be asked by itself: it shows nothing, or has been found to answer.
+    words: BTreeMap<DeviceNumber, Option<LoopStatus>>,
     since: Option<Instant>,
-}
-
-/// What one of them said.
-#[derive(Debug, Clone, Copy)]
-enum Word {
-    /// What it shows.
-    Shows(LoopStatus),
-    /// It shows nothing, or can't be asked from here.
-    Nothing,
-    /// Its file doesn't answer.
-    Silent,
+    /// Those whose files didn't answer.
+    silent: Vec<DeviceNumber>,
+    silent_since: Option<Instant>,
+    /// The owners' lists as they were before those on them were asked.
+    lists: Vec<OwnerList>,
 }
 
 /// Those of the devices that are the same bytes as `own`, or lie on them, or the other way round. One
@@ -54,30 +55,30 @@ pub(super) fn conflicting(
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let sysfs = Path::new(SYSFS);
     let mut said = neighbours.said_just_now();
-    let loops_of = |device| match said.words.get(&device) {
-        // There is no other one below it that could be silent.
-        Some(Word::Shows(_)) => (device, BTreeMap::new()),
-        _ => (device, aliases::loops_among(sysfs, device)),
-    };
-    let devices: Vec<_> = devices.into_iter().map(loops_of).collect();
-    said.ask(devices.iter().flat_map(|(_, loops)| loops))?;
+    said.ask_below(sysfs, &devices)?;
     let mut conflicting = Vec::new();
-    for (device, loops) in devices {
-        let is_silent = |it: &&DeviceNumber| matches!(said.words.get(it), Some(Word::Silent));
-        if let Some(silent) = loops.keys().find(is_silent) {
-            tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
-            continue;
-        }
-        let shows = |device| match said.words.get(&device) {
-            Some(Word::Shows(status)) => Some(*status),
-            _ => None,
+    for device in devices {
+        let silent = Cell::new(None);
+        let asked = |device| {
+            if said.silent.contains(&device) {
+                silent.set(Some(device));
+                return Err(DeviceError::Unasked(Unasked::Slow));
+            }
+            said.shows(device)
+                .map_or_else(|| shown_by(device), |it| Ok(Some(it)))
         };
-        let aliases = shows(device).and_then(|status| Aliases::of_shown(device, &status));
-        let asked = |device| shows(device).map_or_else(|| shown_by(device), |it| Ok(Some(it)));
-        match aliases.map_or_else(|| Aliases::read(sysfs, asked, device), Ok) {
+        let plain = said.shows(device);
+        let plain = plain.and_then(|status| Aliases::of_shown(device, &status));
+        match plain.map_or_else(|| Aliases::read(sysfs, asked, device), Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
-            Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            Err(error) => match silent.get() {
+                Some(silent) => {
+                    tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
+                }
+                None if aliases::name(sysfs, device)?.is_some() => return Err(error),
+                None => {}
+            },
         }
     }
     Ok(conflicting)
@@ -101,9 +102,7 @@ impl Neighbours {
 
     fn said_just_now(&self) -> RefMut<'_, Said> {
         let mut said = self.said.borrow_mut();
-        if said.since.is_some_and(|when| when.elapsed() >= self.moment) {
-            *said = Said::default();
-        }
+        said.forget_the_old(self.moment, Instant::now());
         said
     }
 
@@ -119,32 +118,199 @@ impl Neighbours {
         }
         said.ask(&loops)
     }
+
+    /// From the lists of owners as they are now, in order: what a device said before it came on its list isn't
+    /// believed any more. Who is on one was attached before, and whoever claims another volume after that
+    /// mustn't take it for what it was.
+    pub fn forget_the_unlisted(&self, lists: &[OwnerList]) {
+        self.said_just_now().forget_the_unlisted(lists);
+    }
+
+    /// A device has just answered for itself, and is about to come on a list of owners.
+    pub fn answers_for_itself(&self, device: DeviceNumber) {
+        let mut said = self.said_just_now();
+        said.silent.retain(|silent| *silent != device);
+        said.words.insert(device, None);
+    }
 }
 
 impl Said {
-    /// Asks loop devices, by their names, what they show; but for those that have just said it.
+    fn shows(&self, device: DeviceNumber) -> Option<LoopStatus> {
+        *self.words.get(&device)?
+    }
+
+    fn forget_the_old(&mut self, moment: Duration, now: Instant) {
+        let is_over = |since: &mut Option<Instant>, moment| {
+            let is_over = |since| now.saturating_duration_since(since) >= moment;
+            since.take_if(|since| is_over(*since)).is_some()
+        };
+        // As a whole: one by one would be a good deal of code in a program that is to be small.
+        if is_over(&mut self.since, moment) {
+            self.words = BTreeMap::new();
+        }
+        if is_over(&mut self.silent_since, SILENCE) {
+            self.silent.clear();
+        }
+    }
+
+    fn forget_the_unlisted(&mut self, lists: &[OwnerList]) {
+        for list in lists {
+            if self.lists.binary_search(list).is_ok() {
+                continue;
+            }
+            self.silent.retain(|silent| *silent != list.device);
+            if self.shows(list.device).is_some() {
+                self.words.remove(&list.device);
+            }
+        }
+        lists.clone_into(&mut self.lists);
+    }
+
+    /// Asks the loop devices among these and those that they lie on.
+    fn ask_below(&mut self, sysfs: &Path, devices: &[DeviceNumber]) -> Result<(), DeviceError> {
+        let mut rest = devices.to_vec();
+        let mut seen = Vec::new();
+        while !rest.is_empty() {
+            let mut loops = BTreeMap::new();
+            for device in &rest {
+                if self.shows(*device).is_none() {
+                    aliases::loops_among(sysfs, *device, &mut loops);
+                }
+            }
+            self.ask(&loops)?;
+            let shown = rest.iter().chain(loops.keys());
+            let disks = shown.filter_map(|device| self.shows(*device)?.file.disk);
+            rest = disks.filter(|disk| !seen.contains(disk)).collect();
+            seen.extend(&rest);
+        }
+        Ok(())
+    }
+
+    /// Asks loop devices, by their names, what they show; but for those that have just said it, or nothing.
     fn ask<'a>(
         &mut self,
         loops: impl IntoIterator<Item = (&'a DeviceNumber, &'a OsString)>,
     ) -> Result<(), DeviceError> {
         let (mut asked, mut questions) = (Vec::new(), Vec::new());
         for (device, name) in loops {
-            if !self.words.contains_key(device) {
+            if !self.words.contains_key(device) && !self.silent.contains(device) {
                 asked.push(*device);
                 questions.push(about_loop(&Path::new("/dev").join(name)));
             }
         }
+        let when = Instant::now();
         let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
-        self.since = self.since.or_else(|| Some(Instant::now()));
-        for (device, answer) in asked.into_iter().zip(answers) {
-            let (device, word) = match answer.map(|answer| answer.shown) {
-                // By the node's own number: it may be another device's.
-                Some(Some((number, status))) => (number, Word::Shows(status)),
-                Some(None) => (device, Word::Nothing),
-                None => (device, Word::Silent),
-            };
-            self.words.insert(device, word);
-        }
+        self.note(when, asked.into_iter().zip(answers));
         Ok(())
+    }
+
+    /// Notes what devices answered that were asked then.
+    fn note(
+        &mut self,
+        when: Instant,
+        answers: impl Iterator<Item = (DeviceNumber, Option<Answer>)>,
+    ) {
+        // Most answer at once; that others don't answer for long makes none of it younger.
+        self.since.get_or_insert(when);
+        for (device, answer) in answers {
+            let Some(Answer { shown }) = answer else {
+                self.silent_since.get_or_insert_with(Instant::now);
+                self.silent.push(device);
+                continue;
+            };
+            self.words.insert(device, None);
+            // By the node's own number: it may be another device's.
+            if let Some((number, status)) = shown {
+                self.words.insert(number, Some(status));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::loops::LoopFile;
+
+    fn device(minor: u32) -> DeviceNumber {
+        DeviceNumber::new(7, minor)
+    }
+
+    fn status(inode: u64) -> LoopStatus {
+        LoopStatus {
+            file: LoopFile {
+                device: 1,
+                inode,
+                disk: None,
+            },
+            offset: 0,
+            size_limit: 0,
+            flags: 0,
+        }
+    }
+
+    /// Devices 0 and 1 show something, 2 shows nothing, 3 doesn't answer.
+    fn asked(when: Instant) -> Said {
+        let mut said = Said::default();
+        let shown = |minor| Some((device(minor), status(minor.into())));
+        let answers = [shown(0), shown(1), None].map(|shown| Some(Answer { shown }));
+        let answers = answers.into_iter().chain([None]);
+        said.note(when, (0..).map(device).zip(answers));
+        said
+    }
+
+    fn known(said: &Said) -> [Vec<DeviceNumber>; 2] {
+        let words = said.words.keys().copied().collect();
+        [words, said.silent.clone()]
+    }
+
+    #[test]
+    fn a_word_is_as_old_as_the_question() {
+        let now = Instant::now();
+        for (ago, words) in [(0, 3), (1999, 3), (2000, 0)] {
+            let mut said = asked(now.checked_sub(Duration::from_millis(ago)).unwrap());
+            said.forget_the_old(Duration::from_secs(2), now);
+            // Whoever hasn't answered has been waited for until now.
+            let [known, silent] = known(&said);
+            assert_eq!((known.len(), silent), (words, vec![device(3)]), "{ago}");
+        }
+        let mut said = asked(now);
+        let later = Instant::now() + SILENCE;
+        said.forget_the_old(Duration::MAX, later);
+        assert_eq!(
+            known(&said),
+            [vec![device(0), device(1), device(2)], vec![]]
+        );
+    }
+
+    #[test]
+    fn what_was_said_before_a_device_came_on_its_list_is_forgotten() {
+        let list = |minor, inode| OwnerList {
+            device: device(minor),
+            inode,
+        };
+        let mut said = Said::default();
+        said.forget_the_unlisted(&[list(0, 10)]);
+        let Said { words, silent, .. } = asked(Instant::now());
+        (said.words, said.silent) = (words, silent);
+        said.forget_the_unlisted(&[list(0, 10)]);
+        assert_eq!(said.words.len(), 3, "as before");
+        said.forget_the_unlisted(&[list(0, 10), list(1, 11), list(2, 12), list(3, 13)]);
+        // Whoever shows nothing is asked anyway.
+        assert_eq!(known(&said), [vec![device(0), device(2)], vec![]]);
+        said.forget_the_unlisted(&[list(0, 14)]);
+        assert_eq!(known(&said), [vec![device(2)], vec![]]);
+    }
+
+    #[test]
+    fn a_node_of_another_device_speaks_for_that_one_alone() {
+        let mut said = Said::default();
+        let shown = Some((device(5), status(5)));
+        said.note(
+            Instant::now(),
+            [(device(4), Some(Answer { shown }))].into_iter(),
+        );
+        assert_eq!(said.shows(device(4)), None);
+        assert_eq!(said.shows(device(5)), Some(status(5)));
     }
 }

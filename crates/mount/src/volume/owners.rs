@@ -3,6 +3,7 @@
 use crust_state::lock::LockName;
 use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
+use crust_state::state_directory::OwnerList;
 use crust_state::{Config, DeviceNumber, Process, TargetPath};
 
 use super::context::Context;
@@ -29,27 +30,28 @@ pub(super) fn claim(
     write: impl FnOnce() -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
     let own = plan.device.number();
-    if record.users.is_empty() {
-        // Whoever is the first one asks for rivals next.
-        context.neighbours.look_around()?;
-    }
-    let mut looked_at = Vec::new();
-    let mut devices = Vec::new();
-    let _lock = loop {
+    let mut asks_all = record.users.is_empty();
+    let (devices, _lock) = loop {
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
-        let mut new = context.state.owned_devices()?;
-        new.retain(|device| !looked_at.contains(device));
-        looked_at.extend(&new);
-        devices.extend(related(context, plan, new)?);
+        let lists = context.state.owner_lists()?;
+        context.neighbours.forget_the_unlisted(&lists);
+        if std::mem::take(&mut asks_all)
+            && let Err(error) = context.neighbours.look_around()
+        {
+            // Mostly rivals are asked for next, and all are asked once. Whoever has to know says so then.
+            tracing::debug!("{error}");
+        }
+        let devices = related(context, plan, devices_of(&lists))?;
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
-        let now = context.state.owned_devices()?;
-        if now.iter().all(|device| looked_at.contains(device)) {
-            break lock;
+        let now = context.state.owner_lists()?;
+        if now.iter().all(|list| lists.binary_search(list).is_ok()) {
+            break (devices, lock);
         }
     };
     let listed = listed(context, target, own, devices)?;
     let admission = decide(context.config, plan, pod_uid, record, listed.others)?;
+    context.neighbours.answers_for_itself(own);
     context.state.add_owner(own, target)?;
     write()?;
     let newly = listed.newly;
@@ -118,6 +120,10 @@ fn decide(
     let mut records = vec![own.clone()];
     records.extend(others);
     Ok(admit(&claim, &records, config.shared)?)
+}
+
+fn devices_of(lists: &[OwnerList]) -> Vec<DeviceNumber> {
+    lists.iter().map(|list| list.device).collect()
 }
 
 /// Those of the devices that are the plan's, or lead to the same data. One that is gone leads nowhere.

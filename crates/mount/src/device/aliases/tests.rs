@@ -242,7 +242,8 @@ fn a_loop_device_on_a_device_lies_on_it() {
     let on_loop = sysfs.device("dm-1", "253:1");
     Sysfs::lies_on(&on_loop, &sysfs.0.path().join("devices/loop0"));
     for (number, expected) in [("7:0", true), ("253:1", true), ("253:0", false)] {
-        let loops = loops_among(sysfs.0.path(), number.parse().unwrap());
+        let mut loops = BTreeMap::new();
+        loops_among(sysfs.0.path(), number.parse().unwrap(), &mut loops);
         let expected = expected.then_some(DeviceNumber::new(7, 0));
         assert!(loops.into_keys().eq(expected), "{number}");
     }

@@ -1,0 +1,135 @@
+//! Who may have a volume whose bytes another device shows, too. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run tools and set their scenes by path"
+)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crust_mount::device::Neighbours;
+use crust_mount::mountinfo::Table;
+use crust_mount::volume::{self, Context, NewContainer, VolumeError};
+use crust_state::{Config, CrustDirectory, Deadline, MountInfo, StateDirectory, TargetPath};
+use support::{Image, Loop, run};
+
+struct Node {
+    config: Config,
+    crust: CrustDirectory,
+    state: StateDirectory,
+    directory: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("its path");
+        let config = Config {
+            crust_root: root.join("crust"),
+            state_dir: root.join("run"),
+            kubelet_dirs: vec![root.join("kubelet")],
+            ..Config::default()
+        };
+        Self {
+            crust: CrustDirectory::new(&config),
+            state: StateDirectory::at(&config.state_dir).expect("a state directory"),
+            config,
+            directory,
+        }
+    }
+
+    /// What a create does that leaves the mount to a hook, with what the process knows of the neighbours.
+    fn reserve(
+        &self,
+        pod: &str,
+        device: &Path,
+        neighbours: &Neighbours,
+    ) -> Result<(), VolumeError> {
+        let root = self.directory.path().canonicalize().expect("its path");
+        let target = format!("kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount");
+        let target = root.join(target);
+        fs::create_dir_all(&target).expect("a target path");
+        let target = TargetPath::new(target).expect("a target path");
+        let device = device.display();
+        let text = format!(r#"{{"volume-type":"block","device":"{device}","fstype":"ext4"}}"#);
+        let info = MountInfo {
+            target_path: Some(target.clone()),
+            ..MountInfo::parse(text.as_bytes()).expect("mount info")
+        };
+        self.crust.stage(&target, &info).expect("it is staged");
+        let context = Context {
+            config: &self.config,
+            crust: &self.crust,
+            state: &self.state,
+            deadline: Deadline::after(Duration::from_secs(30)),
+            neighbours,
+        };
+        let locked = volume::lock(&context, &target).expect("it is staged");
+        let container = NewContainer {
+            id: pod,
+            sandbox: pod,
+            pod_uid: pod,
+            label: None,
+            before: &Table::own().expect("our mounts"),
+        };
+        volume::reserve(&context, &locked, container, Vec::new())
+    }
+}
+
+/// Lets a loop device show another image; `None` where somebody else has got its number meanwhile.
+fn moved(device: Loop, image: &Image) -> Option<Loop> {
+    run(Command::new("losetup").arg("--detach").arg(device.path()));
+    // Whoever has it open for a moment puts that off.
+    let backing = Path::new("/sys/block").join(device.path().file_name().expect("a name"));
+    let backing = backing.join("loop/backing_file");
+    let gone = Deadline::after(Duration::from_secs(10))
+        .poll(|| Ok::<_, ()>((!backing.exists()).then_some(())));
+    assert_eq!(gone, Ok(Some(())), "{}", device.path().display());
+    let mut attach = Command::new("losetup");
+    let attach = attach.arg(device.path()).arg(image.path()).status();
+    if attach.expect("losetup").success() {
+        return Some(device);
+    }
+    // It isn't ours to detach.
+    std::mem::forget(device);
+    None
+}
+
+#[test]
+fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it_said_before() {
+    loop {
+        let node = Node::new();
+        let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
+        let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
+        let ours = Neighbours::believed_for(Duration::MAX);
+        node.reserve("pod-a", other.path(), &ours)
+            .expect("nobody else has it");
+
+        let Some(moved) = moved(moving, &shared) else {
+            continue;
+        };
+        node.reserve("pod-b", moved.path(), &Neighbours::default())
+            .expect("nobody else has it");
+
+        let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
+        let sentence = refused.to_string();
+        assert!(sentence.contains("pod-b"), "{sentence}");
+        break;
+    }
+}
+
+#[test]
+fn volumes_of_one_process_are_seen_by_it() {
+    let node = Node::new();
+    let shared = Image::ext4(&[]);
+    let devices = [shared.attach(), shared.attach()];
+    let ours = Neighbours::believed_for(Duration::MAX);
+    node.reserve("pod-a", devices[0].path(), &ours)
+        .expect("nobody else has it");
+    let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();
+    assert!(refused.to_string().contains("pod-a"), "{refused}");
+}
