@@ -121,7 +121,7 @@ impl Drop for Board {
 }
 
 /// Starts a process that asks one question after the other, and notes on the board what was answered, whatever
-/// that is. It has `end` open until it has ended, however it does.
+/// that is. It has `end` open until it has ended, however it does, and has let go of the devices.
 ///
 /// Where a call never comes back, it stays until that does. So it holds nothing of this one's: no other
 /// descriptor, and with it no lock and nobody's output; and where it asks loop devices no mount either,
@@ -141,19 +141,19 @@ pub(crate) fn start_asking(
     // Allocated here: the child must not.
     let mut devices = vec![NONE; questions.len()];
     // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours; it makes
-    // nothing but system calls on what it finds there, so that no lock of another thread can hold it up,
-    // and never returns. Where all arguments are 0 their order, which depends on the processor, is no
+    // nothing but system calls on what it finds there, and atomic writes to the board, which alone both have: so
+    // no lock of another thread can hold it up, and it never returns. Where all arguments are 0 their order, which depends on the processor, is no
     // matter; without a signal nobody is told of its end.
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
-        // SAFETY: these have no pointers, and what the others are given is in the copied memory.
+        // SAFETY: these have no pointers; what the others are given is in the copied memory, and the board's
+        // pages are this process's as well, whatever the other one unmaps.
         unsafe {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if end > 0 {
-                libc::syscall(libc::SYS_close_range, 0, end - 1, 0);
-            }
-            libc::syscall(libc::SYS_close_range, end + 1, libc::c_uint::MAX, 0);
+            // Of a process that ends the lowest descriptor is let go of last.
+            libc::syscall(libc::SYS_dup3, end, 0, 0);
+            libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
             open_loops(questions, &mut devices);
             for ((number, question), device) in questions.iter().zip(&devices) {
                 let shown = ask(question, *device);

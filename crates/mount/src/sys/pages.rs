@@ -38,7 +38,7 @@ fn mapped(size: usize, whose: c_int) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// `taken` is what `take` or this gave for the size `old`; once this gives something, only that is.
+/// `taken` is what `take`, `take_shared` or this gave for the size `old`; once this gives something, only that is.
 pub(super) unsafe fn resize(taken: *mut u8, old: usize, new: usize) -> *mut u8 {
     // SAFETY: the caller vouches that the pages are a mapping of ours. What is beyond sizes is up to their
     // last page's end, which nobody else has.
