@@ -63,8 +63,8 @@ impl MountNamespace {
         // or by relative path must still work, so both are taken along as descriptors.
         let path_only = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
-        let home = open("/proc/self/ns/mnt", read_only, Mode::empty())
-            .map_err(failed("open(\"/proc/self/ns/mnt\")"))?;
+        let home = open("/proc/thread-self/ns/mnt", read_only, Mode::empty())
+            .map_err(failed("open(\"/proc/thread-self/ns/mnt\")"))?;
         let root = open("/", path_only, Mode::empty()).map_err(failed("open(\"/\")"))?;
         let cwd = rustix::fs::openat(CWD, ".", path_only, Mode::empty())
             .map_err(failed("open(\".\")"))?;

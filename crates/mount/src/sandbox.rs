@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{DeviceNumber, Digest, beneath};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fchmod, openat, statx,
+    AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fchmod, openat, stat, statx,
 };
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
@@ -164,14 +164,13 @@ impl Sandbox {
             namespace,
             directory: below_rootfs,
         };
-        if !sandbox.has_crust()? {
-            // Only now: before the pivot this is the host's.
+        let below_rootfs = sandbox.has_crust();
+        if !matches!(below_rootfs, Ok(true)) {
             sandbox.directory = CRUST.into();
-            if !sandbox.has_crust()? {
-                return Err(SandboxError::NoCrust {
-                    id: sandbox.id,
-                    pid,
-                });
+            if !(sandbox.has_pivoted()? && sandbox.has_crust()?) {
+                below_rootfs?;
+                let id = sandbox.id;
+                return Err(SandboxError::NoCrust { id, pid });
             }
         }
         let user_namespace = namespace::has_own_user_namespace(pid);
@@ -193,10 +192,19 @@ impl Sandbox {
             Ok(is_mount_root(&crust)? && tmpfs::is(&crust)?)
         });
         match looked.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))? {
-            // A name on the way may be anything of the other side of the pivot.
+            // A name on the way may be anything of the image's.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
             looked => looked.map_err(|errno| self.failed(self.open_call(), errno)),
         }
+    }
+
+    /// Until then `/` is the host's, and a `/.crust` in it somebody else's.
+    fn has_pivoted(&self) -> Result<bool, SandboxError> {
+        let root = || stat("/").map(|root| (root.st_dev, root.st_ino));
+        let there = self.namespace.enter(root);
+        let there = there.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?;
+        let have_moved = there.and_then(|there| Ok(there != root()?));
+        have_moved.map_err(|errno| self.failed("stat(/)", errno))
     }
 
     /// From within its namespace.
