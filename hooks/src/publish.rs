@@ -15,25 +15,34 @@ pub(crate) fn run(
     volumes: &[TargetPath],
 ) -> Result<()> {
     // Of all of them first, whatever becomes of one: what is left on the host would stay there.
-    let names = || {
-        volumes
-            .iter()
-            .map(TargetPath::volume_name)
-            .collect::<Vec<_>>()
-    };
-    let table = Table::own().with_context(|| format!("volume {}", names().join(", ")))?;
-    let taken = volumes
-        .iter()
-        .map(|target| take_back(context, &table, target, &container.id));
-    let errors: Vec<String> = taken
-        .filter_map(Result::err)
-        .map(|it| it.to_string())
-        .collect();
+    let mut errors = all_taken_back(context, container, volumes)?;
     if !errors.is_empty() {
+        // What lay below another volume's mount can be taken by now.
+        errors.extend(all_taken_back(context, container, volumes)?);
+        errors.sort();
+        errors.dedup();
         bail!("{}", errors.join("; "));
     }
     for target in volumes {
         publish(context, target, &container.id, container.pid)?;
     }
     Ok(())
+}
+
+/// What of the volumes came out of the container, an error each.
+fn all_taken_back(
+    context: &Context<'_>,
+    container: &ContainerState,
+    volumes: &[TargetPath],
+) -> Result<Vec<String>> {
+    let names = || {
+        let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
+        format!("volume {}", names.join(", "))
+    };
+    let table = Table::own().with_context(names)?;
+    let taken = volumes
+        .iter()
+        .map(|target| take_back(context, &table, target, &container.id));
+    let errors = taken.filter_map(Result::err).map(|it| it.to_string());
+    Ok(errors.collect())
 }

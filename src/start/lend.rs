@@ -23,7 +23,7 @@ impl Job<'_> {
         let sandbox = running_sandbox(plan)?;
         let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
-        let attachments = self.attachments(users).with_context(|| plan.names())?;
+        let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         for target in plan.volumes() {
             let mounts = plan.mounts_of(target);
             let views = match (&plan.pod, &sandbox) {
@@ -34,9 +34,9 @@ impl Job<'_> {
                         cli,
                         label: plan.label(),
                     };
-                    from_sandbox(users, target, host, &attachments, &mounts, ids.as_ref())?
+                    from_sandbox(users, target, host, &mut attachments, &mounts, ids.as_ref())?
                 }
-                _ => own(users, target, &attachments, &mounts, ids.as_ref(), cli)?,
+                _ => own(users, target, &mut attachments, &mounts, ids.as_ref(), cli)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
                 attachments
@@ -63,7 +63,7 @@ fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
     target: &'p TargetPath,
     host: Host<'_>,
-    attachments: &Attachments,
+    attachments: &mut Attachments,
     mounts: &[&PlannedMount],
     ids: Option<&OwnedFd>,
 ) -> Result<Vec<DetachedMount>> {
@@ -72,7 +72,8 @@ fn from_sandbox<'p>(
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = views.map(|view| volume::view(&locked, host.sandbox, view));
     let views = views.collect::<Result<_, _>>()?;
-    let (new, used) = users.announce(target, &host.record.pod_uid, attachments.before());
+    let before = attachments.before().with_context(|| name(target))?;
+    let (new, used) = users.announce(target, &host.record.pod_uid, before);
     volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
@@ -81,18 +82,23 @@ fn from_sandbox<'p>(
 fn own<'p>(
     users: &mut Users<'_, 'p>,
     target: &'p TargetPath,
-    attachments: &Attachments,
+    attachments: &mut Attachments,
     mounts: &[&PlannedMount],
     ids: Option<&OwnedFd>,
     cli: &Path,
 ) -> Result<Vec<DetachedMount>> {
     let locked = volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
-    let (new, used) = users.announce(target, &pod_uid, attachments.before());
+    let before = attachments.before().with_context(|| name(target))?;
+    let (new, used) = users.announce(target, &pod_uid, before);
     let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = attachments.views(&mount, views);
-    views.with_context(|| format!("volume {}", target.volume_name()))
+    views.with_context(|| name(target))
+}
+
+fn name(target: &TargetPath) -> String {
+    format!("volume {}", target.volume_name())
 }
 
 fn view<'a>(mount: &'a PlannedMount, ids: Option<&'a OwnedFd>) -> View<'a> {

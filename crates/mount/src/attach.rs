@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crust_state::config::Attach;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, openat, statx};
@@ -56,7 +57,11 @@ pub struct Attachments {
     tmpfs: OwnedFd,
     path: PathBuf,
     before: Table,
+    seen: Instant,
 }
+
+/// Whoever mounts something on the host meanwhile isn't told from the delegate.
+const RECENT: Duration = Duration::from_secs(1);
 
 impl Attachments {
     /// Leaves the host's mount namespace for good and mounts the tmpfs on `directory`, which must
@@ -73,6 +78,7 @@ impl Attachments {
         sys::unshare_mount_namespace().map_err(failed("unshare(CLONE_NEWNS)"))?;
         let attach = open_directory(directory)?;
         let holder = root_of_mount(&attach)?;
+        let seen = Instant::now();
         let before = Table::own().map_err(|error| unread(&error))?;
         let peer = if propagates(&holder, &before)? {
             let peer = open_tree(&holder, "", clone_flags());
@@ -95,13 +101,18 @@ impl Attachments {
             tmpfs,
             path: directory.to_owned(),
             before,
+            seen,
         })
     }
 
-    /// The mounts of the transient namespace before there were any for the delegate.
-    #[must_use]
-    pub fn before(&self) -> &Table {
-        &self.before
+    /// The mounts of the transient namespace before its delegate runs, as they were a moment ago: to make a
+    /// volume ready may take minutes.
+    pub fn before(&mut self) -> Result<&Table, AttachError> {
+        if self.seen.elapsed() >= RECENT {
+            self.seen = Instant::now();
+            self.before = Table::own().map_err(|error| unread(&error))?;
+        }
+        Ok(&self.before)
     }
 
     /// Views of a volume that is mounted nowhere: it is, here, while they are taken.

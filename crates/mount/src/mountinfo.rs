@@ -148,7 +148,11 @@ pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
     select(contents, &|_| true)
 }
 
-fn select(contents: &[u8], wanted: &dyn Fn(&Line<'_>) -> bool) -> Result<Vec<Mount>, BadLine> {
+/// Those of the lines that are wanted.
+pub(crate) fn select(
+    contents: &[u8],
+    wanted: &dyn Fn(&Line<'_>) -> bool,
+) -> Result<Vec<Mount>, BadLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
         if text.is_empty() {

@@ -44,6 +44,29 @@ mod tests {
         mountinfo::parse(line.as_bytes()).unwrap().remove(0)
     }
 
+    /// Whether the mount of a line is looked at for a device.
+    fn may_be(line: &str, device: DeviceNumber) -> bool {
+        let found = mountinfo::select(line.as_bytes(), &|line| may_be_on(line, device));
+        !found.unwrap().is_empty()
+    }
+
+    #[test]
+    fn a_line_says_at_once_which_mounts_may_be_a_devices() {
+        let (own, other) = (DeviceNumber::new(7, 3), DeviceNumber::new(7, 4));
+        for (line, of_own, of_other) in [
+            ("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n", true, false),
+            (
+                "36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n",
+                false,
+                false,
+            ),
+            // Its number is no device's: by its source alone.
+            ("36 35 0:42 / /data rw - btrfs /dev/loop3 rw\n", true, true),
+        ] {
+            assert_eq!([may_be(line, own), may_be(line, other)], [of_own, of_other]);
+        }
+    }
+
     #[test]
     fn a_mount_is_believed_by_its_device() {
         let ext4 = mount("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n");

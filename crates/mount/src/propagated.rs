@@ -86,7 +86,8 @@ fn open(mount: &Mount) -> Result<Option<OwnedFd>, Errno> {
     let place: &Path = &mount.mount_point;
     match beneath::open(CWD, place, OFlags::PATH, resolve) {
         Ok(root) => Ok((mount_id(&root) == Some(mount.id)).then_some(root)),
-        Err(Errno::NOENT) => Ok(None),
+        // What is there now is of what was below it.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
