@@ -50,11 +50,12 @@ impl Callers {
     /// Has all of them stage volumes at once, each its share; the time until the last is staged, in seconds.
     pub(crate) fn at_once(&self, requests: &[RuntimeStageVolumeRequest]) -> f64 {
         let shares = requests.chunks(requests.len().div_ceil(self.clients.len()));
+        let shares: Vec<_> = shares.map(<[_]>::to_vec).collect();
         let start = Instant::now();
         self.runtime.block_on(async {
             let mut calls = JoinSet::new();
             for (client, share) in self.clients.iter().zip(shares) {
-                calls.spawn(stage_all(client.clone(), share.to_vec()));
+                calls.spawn(stage_all(client.clone(), share));
             }
             calls.join_all().await;
         });

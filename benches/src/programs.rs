@@ -35,7 +35,6 @@ pub(crate) const PEAK: Program = program!("peak");
 pub(crate) const REWRITE: Program = program!("rewrite");
 /// It starts programs and takes the time.
 pub(crate) const STARTER: Program = program!("starter");
-
 /// It takes idle loop devices off the machine.
 pub(crate) const UNLOOP: Program = program!("unloop");
 

@@ -14,9 +14,9 @@ const MOUNTS: usize = 30;
 /// Of their sources.
 const DEPTH: usize = 10;
 
-/// A node in order before runc, with bundles in memory as containerd has them.
-pub(crate) fn node(extra: &str) -> Node {
-    let node = Node::in_order(Delegate::Runc, extra);
+/// A node in order, with bundles in memory as containerd has them.
+pub(crate) fn node(delegate: Delegate) -> Node {
+    let node = Node::in_order(delegate, "");
     mounts::tmpfs(&node.dir().subdir("bundles"));
     node
 }

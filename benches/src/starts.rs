@@ -91,6 +91,11 @@ impl Starter {
         all
     }
 
+    /// Has a command done, untimed.
+    pub(crate) fn once(&self, command: &Line) {
+        let _ = self.starts(command, 1);
+    }
+
     /// Starts a command so many times; each time in milliseconds.
     fn starts(&self, command: &Line, count: usize) -> Vec<f64> {
         let run = Run::of(

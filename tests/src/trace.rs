@@ -24,3 +24,30 @@ pub fn calls(file: &Path) -> Vec<String> {
     let calls = text.lines().filter(|line| !line.contains(" resumed>"));
     calls.map(str::to_owned).collect()
 }
+
+/// Whether one of a call's paths has a part of 64 hexadecimal digits.
+pub fn names_an_entry(call: &str) -> bool {
+    let is_digest = |part: &str| part.len() == 64 && part.bytes().all(|it| it.is_ascii_hexdigit());
+    let path = call.split('"').skip(1).step_by(2);
+    let is_path = |text: &&str| text.len() < 4096;
+    path.filter(is_path)
+        .flat_map(|path| path.split('/'))
+        .any(is_digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_named_by_its_digest_below_whatever_directory() {
+        let digest = "0123456789abcdef".repeat(4);
+        let call = |path: &str| format!("7 newfstatat(5, \"{path}\", 0x7ffe, 0) = -1 ENOENT");
+        assert!(names_an_entry(&call(&digest)));
+        assert!(names_an_entry(&call(&format!(
+            "/run/crust/{digest}/mountInfo.json"
+        ))));
+        assert!(!names_an_entry(&call(&digest[1..])));
+        assert!(!names_an_entry(&call("/run/crust")));
+    }
+}

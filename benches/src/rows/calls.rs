@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crust_proto::v1::RuntimeStageVolumeRequest;
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{LoopDevice, Node, Ops, binary, ops, process, wait_until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, binary, ops, process, wait_until};
 
 use super::Row;
 use crate::callers::Callers;
@@ -23,14 +23,14 @@ pub(super) const ROW: Row = Row {
 };
 
 const ROUNDS: usize = 20;
-/// Of a round, for each server in turns.
+/// Of a round, of each server in turns.
 const BLOCKS: usize = 10;
 /// Volumes that one client stages in a block.
 const VOLUMES: usize = 50;
 const CLIENTS: usize = 32;
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node("");
+    let node = scene::node(Delegate::Runc);
     let device = scene::device(&node);
     let ops = Ops::start(&node);
     let noop = Noop::start(&node.dir().join("noop.sock"));
@@ -46,13 +46,10 @@ fn run(effort: &Effort) -> Vec<Measure> {
 fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, 1));
     let requests = &volumes.requests[..VOLUMES];
-    let [noop, ops] = turns(rounds, &callers, |callers| {
-        let mut times = Vec::new();
-        for _ in 0..BLOCKS {
-            times.extend(callers.one_by_one(requests));
-            volumes.take_away();
-        }
-        median(&times)
+    let [noop, ops] = turns(rounds, BLOCKS, &callers, |callers| {
+        let times = callers.one_by_one(requests);
+        volumes.take_away();
+        times
     });
     let ratio = ratios(&ops, &noop);
     vec![
@@ -70,10 +67,10 @@ fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
 /// Many at once.
 fn many(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, CLIENTS));
-    let [noop, ops] = turns(rounds, &callers, |callers| {
+    let [noop, ops] = turns(rounds, 1, &callers, |callers| {
         let took = callers.at_once(&volumes.requests);
         volumes.take_away();
-        volumes.requests.len() as f64 / took
+        vec![volumes.requests.len() as f64 / took]
     });
     vec![
         Measure::told("32 clients, a server that does nothing", Unit::Rate, noop),
@@ -117,12 +114,23 @@ fn memory(calls: usize, volumes: &Volumes, ops: &Ops) -> Vec<Measure> {
     ]
 }
 
-/// Of each round, one number of each server.
-fn turns(rounds: usize, callers: &[Callers; 2], round: impl Fn(&Callers) -> f64) -> [Vec<f64>; 2] {
+/// Of each round, the median of each server's blocks.
+fn turns(
+    rounds: usize,
+    blocks: usize,
+    callers: &[Callers; 2],
+    block: impl Fn(&Callers) -> Vec<f64>,
+) -> [Vec<f64>; 2] {
     let mut all = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
-        for (numbers, callers) in all.iter_mut().zip(callers) {
-            numbers.push(round(callers));
+        let mut numbers = [Vec::new(), Vec::new()];
+        for _ in 0..blocks {
+            for (numbers, callers) in numbers.iter_mut().zip(callers) {
+                numbers.extend(block(callers));
+            }
+        }
+        for (all, numbers) in all.iter_mut().zip(numbers) {
+            all.push(median(&numbers));
         }
     }
     all

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::{Bundle, Node, Run};
+use runcrust_tests::{Bundle, Delegate, Node, Run, trace};
 
 use super::Row;
 use crate::effort::Effort;
@@ -67,7 +67,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let node = scene::node("");
+        let node = scene::node(Delegate::Runc);
         let delegate = NOOP.build(node.dir());
         node.handler().delegate_to(&delegate);
         let bundle = scene::bundle(&node).write();
@@ -97,7 +97,10 @@ impl Place {
         strace.args(["-f", "-s", "4096", "-o"]).arg(&log);
         let _ = Run::of(strace.args(self.create().words())).success();
         let calls = fs::read_to_string(&log).expect("strace's log");
-        calls.lines().filter(|call| names_an_entry(call)).count() as f64
+        calls
+            .lines()
+            .filter(|call| trace::names_an_entry(call))
+            .count() as f64
     }
 }
 
@@ -109,31 +112,4 @@ fn copy(from: &Path, to: &Path) {
     }
     let mode = fs::metadata(from).expect("an entry").permissions();
     fs::set_permissions(to, mode).expect("chmod an entry");
-}
-
-/// Whether one of a call's paths has a part of 64 hexadecimal digits.
-fn names_an_entry(call: &str) -> bool {
-    let is_digest = |part: &str| part.len() == 64 && part.bytes().all(|it| it.is_ascii_hexdigit());
-    let path = call.split('"').skip(1).step_by(2);
-    let is_path = |text: &&str| text.len() < 4096;
-    path.filter(is_path)
-        .flat_map(|path| path.split('/'))
-        .any(is_digest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_is_named_by_its_digest_below_whatever_directory() {
-        let digest = "0123456789abcdef".repeat(4);
-        let call = |path: &str| format!("7 newfstatat(5, \"{path}\", 0x7ffe, 0) = -1 ENOENT");
-        assert!(names_an_entry(&call(&digest)));
-        assert!(names_an_entry(&call(&format!(
-            "/run/crust/{digest}/mountInfo.json"
-        ))));
-        assert!(!names_an_entry(&call(&digest[1..])));
-        assert!(!names_an_entry(&call("/run/crust")));
-    }
 }

@@ -29,7 +29,7 @@ const ROUND: Round = Round {
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node("");
+    let node = scene::node(Delegate::Runc);
     let delegate = NOOP.build(node.dir());
     let hook = "mount_mode = \"hook\"";
     let hooks = Handler::installed(node.dir(), Delegate::Runc, Version::New, hook);

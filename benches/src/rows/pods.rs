@@ -39,15 +39,27 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
     let containerd = Configured::new(node.dir(), &handlers).in_memory();
     let containerd = Containerd::start_from(containerd);
-    for index in 0..effort.pods {
+    let mut defer = |index| {
         let mut pod = Pod::new(&node, &format!("deferred-{index}"));
         pod.stage(&node);
         pod.start(&containerd, "crust");
         deferred.push(pod);
+    };
+    let mut mount = |index| {
         let mut pod = Pod::new(&node, &format!("mounted-{index}"));
         pod.mount();
         pod.start(&containerd, "runc");
         mounted.push(pod);
+    };
+    for index in 0..effort.pods {
+        // Neither is always the one that the machine was colder for.
+        if index % 2 == 0 {
+            defer(index);
+            mount(index);
+        } else {
+            mount(index);
+            defer(index);
+        }
     }
     let tables = MountTables::compared(|| mounted.iter().for_each(Pod::take_off));
     let of_deferred = deferred.iter().flat_map(|pod| &pod.devices);

@@ -1,5 +1,6 @@
 //! `runcrust crust stage`: what a driver waits for that stages by the command line.
 
+use runcrust_tests::Delegate;
 use runcrust_tests::node::utf8;
 
 use super::Row;
@@ -24,7 +25,7 @@ const ROUND: Round = Round {
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node("");
+    let node = scene::node(Delegate::Runc);
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
     let device = scene::device(&node);
