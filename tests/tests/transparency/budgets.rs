@@ -70,7 +70,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         stage_others(&node, 0);
         let part = create(&node, bundle(&node, &node.dir().subdir("sources")));
-        assert_eq!(part.below(&node.handler().crust_root()), <[&str; 0]>::default());
+        assert_eq!(part.probes(), 0, "{part:#?}");
         assert!(part.count() <= START + CREATE + 2 * MOUNTS, "{part:#?}");
     }
 
@@ -79,7 +79,7 @@ on_each_delegate! {
             let node = Node::new(delegate);
             stage_others(&node, volumes);
             let part = create(&node, bundle(&node, &node.dir().subdir("sources")));
-            assert_eq!(part.below(&node.handler().crust_root()).len(), MOUNTS, "{part:#?}");
+            assert_eq!(part.probes(), MOUNTS, "{part:#?}");
             assert!(part.count() <= START + CREATE + 3 * MOUNTS, "{part:#?}");
             part.count()
         });

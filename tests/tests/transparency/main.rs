@@ -10,6 +10,7 @@ mod hooks;
 mod inherited;
 mod lives;
 mod names;
+mod pods;
 mod probe;
 mod probed;
 mod rootless;

@@ -71,11 +71,11 @@ pub(crate) struct Trace {
     file: PathBuf,
 }
 
-/// runcrust's part of a trace.
+/// A program's part of a trace.
 #[derive(Debug)]
 pub(crate) struct Part {
     calls: Vec<String>,
-    /// The exec that ended it.
+    /// The exec that ended it, or of a program that became no other one its own.
     pub(crate) exec: String,
 }
 
@@ -148,6 +148,25 @@ fn name(call: &str) -> &str {
 }
 
 impl Part {
+    /// The calls of a program that was traced by itself with those that it started, without theirs.
+    #[track_caller]
+    pub(crate) fn of_a_program(file: &Path) -> Self {
+        let lines = runcrust_tests::trace::calls(file);
+        let pid = |line: &str| line.split(' ').next().map(str::to_owned);
+        let own = lines.first().and_then(|line| pid(line));
+        let own = lines.iter().filter(|line| pid(line) == own);
+        let call = |line: &String| {
+            line.split_once(' ')
+                .map(|(_, call)| call.trim_start().to_owned())
+        };
+        let mut calls = own.filter_map(call);
+        let exec = calls.next().expect("an exec");
+        Self {
+            calls: calls.collect(),
+            exec,
+        }
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.calls.len()
@@ -158,12 +177,10 @@ impl Part {
         self.calls.iter().filter(move |call| call.contains(text))
     }
 
-    /// The opens below a directory that is open.
-    pub(crate) fn below(&self, directory: &Path) -> Vec<&str> {
-        let open = format!("<{}>, \"", directory.display());
-        let itself = format!("{open}.\"");
-        let below = self.opens().filter(|call| call.contains(&open));
-        below.filter(|call| !call.contains(&itself)).collect()
+    /// How many name an entry of the crust directory.
+    pub(crate) fn probes(&self) -> usize {
+        let names = |call: &&String| runcrust_tests::trace::names_an_entry(call);
+        self.calls.iter().filter(names).count()
     }
 
     /// The files opened, with the whole call.

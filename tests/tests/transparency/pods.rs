@@ -1,0 +1,102 @@
+//! What the volumes of a pod cost its start, counted in system calls: the node is asked once for all of them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, binary, on_each_delegate};
+
+use crate::strace::{Part, Trace};
+
+/// Of a sandbox's hook, and of each volume that it mounts.
+const SANDBOX: usize = 150;
+const MOUNTED: usize = 245;
+/// Of the create of a container that joins it.
+const JOINS: usize = 260;
+const LENT: usize = 205;
+/// Of that one's hook.
+const PUBLISH: usize = 140;
+const PUBLISHED: usize = 100;
+
+/// A node whose hooks are traced.
+struct Scene {
+    node: Node,
+    traces: PathBuf,
+}
+
+impl Scene {
+    fn new(delegate: Delegate) -> Self {
+        let node = Node::new(delegate);
+        let (traces, hook) = (node.dir().subdir("traces"), node.dir().join("hook"));
+        let ours = binary("crust-mount-hook");
+        let (file, program) = (traces.join("$1"), ours.display());
+        let file = file.display();
+        let script =
+            format!("#!/bin/sh\nexec /usr/bin/strace -f -qq -y -o \"{file}\" {program} \"$@\"\n");
+        fs::write(&hook, script).unwrap();
+        fs::set_permissions(&hook, Permissions::from_mode(0o755)).unwrap();
+        let configuration = node.handler().configuration();
+        let text = fs::read_to_string(&configuration).unwrap();
+        let changed = text.replace(&format!("{ours:?}"), &format!("{hook:?}"));
+        assert_ne!(changed, text);
+        fs::write(&configuration, changed).unwrap();
+        Self { node, traces }
+    }
+
+    /// The pod's sandbox, with so many volumes; each has a device.
+    fn sandbox(&self, volumes: usize) -> (Vec<LoopDevice>, Vec<PathBuf>, Container) {
+        let node = &self.node;
+        let devices: Vec<_> = (0..volumes).map(|_| node.ext4()).collect();
+        let stage = |(number, device)| node.stage("pod-a", &format!("pv-{number}"), device, &[]);
+        let targets = devices.iter().enumerate().map(stage).collect();
+        (devices, targets, node.sandbox("pod-a"))
+    }
+
+    /// The calls of the last hook of a kind.
+    fn hook(&self, verb: &str) -> Part {
+        Part::of_a_program(&self.traces.join(verb))
+    }
+
+    /// The calls of a create of a container with the volumes, up to the delegate.
+    fn create(&self, sandbox: &Container, targets: &[PathBuf]) -> (Container, Part) {
+        let mut bundle = self.node.app_bundle(sandbox);
+        for (number, target) in targets.iter().enumerate() {
+            bundle = bundle.bind(target, &format!("/data-{number}"), &[]);
+        }
+        let container = self.node.container(&bundle.write());
+        let trace = Trace::in_directory(self.node.dir().path());
+        let create = trace.of(&container.create_command());
+        let _ = container.create_with(create).success();
+        (container, trace.part().0)
+    }
+}
+
+/// How often the node's loop devices were asked, and the host's mount table was read.
+fn looks(part: &Part) -> [usize; 2] {
+    let asked = part.that_name("clone(").count();
+    [asked, part.opened("thread-self/mountinfo")]
+}
+
+/// The calls, but for those that other tests' loop devices make more of.
+fn count(part: &Part) -> usize {
+    part.count() - part.that_name("/sys/dev/block/").count()
+}
+
+on_each_delegate! {
+    fn the_node_is_looked_at_once_for_all_of_a_pods_volumes(delegate: Delegate) {
+        for volumes in [1, 4] {
+            let scene = Scene::new(delegate);
+            let (_devices, targets, sandbox) = scene.sandbox(volumes);
+            let hook = scene.hook("sandbox");
+            let (_container, create) = scene.create(&sandbox, &targets);
+            let publish = scene.hook("publish");
+            assert_eq!(looks(&hook), [1, 0], "{hook:#?}");
+            assert_eq!(looks(&create), [0, 1], "{create:#?}");
+            assert_eq!(looks(&publish), [0, 1], "{publish:#?}");
+            for (part, own, each) in [(hook, SANDBOX, MOUNTED), (create, JOINS, LENT), (publish, PUBLISH, PUBLISHED)] {
+                let most = own + volumes * each;
+                assert!(count(&part) <= most, "{} of {most}: {part:#?}", count(&part));
+            }
+        }
+    }
+}
