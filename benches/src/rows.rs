@@ -1,4 +1,4 @@
-//! The rows of the table, a room each.
+//! The rows of the table, a module each.
 
 mod binary;
 mod calls;

@@ -36,7 +36,7 @@ impl Line {
 /// How much is started in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    /// Of each command, taken in turns: A B C A B C.
+    /// Of each command, taken in turns: A B C C B A.
     pub(crate) blocks: usize,
     /// Of the command, one after the other.
     pub(crate) starts: usize,
@@ -78,9 +78,11 @@ impl Starter {
         let mut all = [const { Vec::new() }; N];
         for _ in 0..rounds {
             let mut times = [const { Vec::new() }; N];
-            for _ in 0..round.blocks {
-                for (times, command) in times.iter_mut().zip(commands) {
-                    times.extend(self.starts(command, round.starts));
+            for block in 0..round.blocks {
+                for turn in 0..N {
+                    // Each is as often the first one: A B, B A.
+                    let turn = if block % 2 == 0 { turn } else { N - 1 - turn };
+                    times[turn].extend(self.starts(commands[turn], round.starts));
                     put_away();
                 }
             }

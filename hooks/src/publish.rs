@@ -1,6 +1,6 @@
 //! createRuntime of a container: it exists, and has its volumes.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use crust_mount::mountinfo::Table;
 use crust_mount::volume::{Context, publish, take_back};
 use crust_state::TargetPath;
@@ -15,12 +15,16 @@ pub(crate) fn run(
     volumes: &[TargetPath],
 ) -> Result<()> {
     // Of all of them first, whatever becomes of one: what is left on the host would stay there.
-    let mut errors = all_taken_back(context, container, volumes)?;
+    let mut errors = Vec::new();
+    for _ in 0..=volumes.len() {
+        let known = errors.len();
+        take_all_back(context, container, volumes, &mut errors);
+        // What lies below another volume's mount can be taken the next time.
+        if errors.len() == known {
+            break;
+        }
+    }
     if !errors.is_empty() {
-        // What lay below another volume's mount can be taken by now.
-        errors.extend(all_taken_back(context, container, volumes)?);
-        errors.sort();
-        errors.dedup();
         bail!("{}", errors.join("; "));
     }
     for target in volumes {
@@ -29,20 +33,28 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What of the volumes came out of the container, an error each.
-fn all_taken_back(
+/// Adds an error for each volume of which something came out of the container, once.
+fn take_all_back(
     context: &Context<'_>,
     container: &ContainerState,
     volumes: &[TargetPath],
-) -> Result<Vec<String>> {
-    let names = || {
-        let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
-        format!("volume {}", names.join(", "))
+    errors: &mut Vec<String>,
+) {
+    let mut add = |error: String| {
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
     };
-    let table = Table::own().with_context(names)?;
-    let taken = volumes
-        .iter()
-        .map(|target| take_back(context, &table, target, &container.id));
-    let errors = taken.filter_map(Result::err).map(|it| it.to_string());
-    Ok(errors.collect())
+    let table = match Table::own() {
+        Ok(table) => table,
+        Err(error) => {
+            let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
+            return add(format!("volume {}: {error}", names.join(", ")));
+        }
+    };
+    for target in volumes {
+        if let Err(error) = take_back(context, &table, target, &container.id) {
+            add(error.to_string());
+        }
+    }
 }

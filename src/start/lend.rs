@@ -72,7 +72,7 @@ fn from_sandbox<'p>(
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = views.map(|view| volume::view(&locked, host.sandbox, view));
     let views = views.collect::<Result<_, _>>()?;
-    let before = attachments.before().with_context(|| name(target))?;
+    let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, &host.record.pod_uid, before);
     volume::begin(users.context, &locked, new, used)?;
     Ok(views)
@@ -89,15 +89,15 @@ fn own<'p>(
 ) -> Result<Vec<DetachedMount>> {
     let locked = volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
-    let before = attachments.before().with_context(|| name(target))?;
+    let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, &pod_uid, before);
     let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = attachments.views(&mount, views);
-    views.with_context(|| name(target))
+    views.with_context(|| of_volume(target))
 }
 
-fn name(target: &TargetPath) -> String {
+fn of_volume(target: &TargetPath) -> String {
     format!("volume {}", target.volume_name())
 }
 

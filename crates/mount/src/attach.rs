@@ -105,8 +105,8 @@ impl Attachments {
         })
     }
 
-    /// The mounts of the transient namespace before its delegate runs, as they were a moment ago: to make a
-    /// volume ready may take minutes.
+    /// The mounts of the transient namespace before its delegate runs, as they were just before the turn of a
+    /// volume: the one before it may have taken minutes.
     pub fn before(&mut self) -> Result<&Table, AttachError> {
         if self.seen.elapsed() >= RECENT {
             self.seen = Instant::now();

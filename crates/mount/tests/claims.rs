@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -81,27 +82,27 @@ impl Node {
 }
 
 /// Lets a loop device show another image; `None` where somebody else has got its number meanwhile.
-fn moved(device: Loop, image: &Image) -> Option<Loop> {
+fn moved(device: Loop, from: &Image, to: &Image) -> Option<Loop> {
     run(Command::new("losetup").arg("--detach").arg(device.path()));
+    // From here on it may be somebody else's, and not ours to detach.
+    let device = ManuallyDrop::new(device);
+    let file = Path::new("/sys/block").join(device.path().file_name().expect("a name"));
+    let file = file.join("loop/backing_file");
+    let shown = || fs::read_to_string(&file).unwrap_or_default();
     // Whoever has it open for a moment puts that off.
-    let backing = Path::new("/sys/block").join(device.path().file_name().expect("a name"));
-    let backing = backing.join("loop/backing_file");
-    let gone = Deadline::after(Duration::from_secs(10))
-        .poll(|| Ok::<_, ()>((!backing.exists()).then_some(())));
+    let is_gone = || shown().trim_end() != from.path().display().to_string();
+    let gone =
+        Deadline::after(Duration::from_secs(10)).poll(|| Ok::<_, ()>(is_gone().then_some(())));
     assert_eq!(gone, Ok(Some(())), "{}", device.path().display());
     let mut attach = Command::new("losetup");
-    let attach = attach.arg(device.path()).arg(image.path()).status();
-    if attach.expect("losetup").success() {
-        return Some(device);
-    }
-    // It isn't ours to detach.
-    std::mem::forget(device);
-    None
+    let attach = attach.arg(device.path()).arg(to.path()).status();
+    let is_ours = attach.expect("losetup").success();
+    is_ours.then(|| ManuallyDrop::into_inner(device))
 }
 
 #[test]
 fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it_said_before() {
-    loop {
+    for _ in 0..10 {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
@@ -109,7 +110,7 @@ fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it
         node.reserve("pod-a", other.path(), &ours)
             .expect("nobody else has it");
 
-        let Some(moved) = moved(moving, &shared) else {
+        let Some(moved) = moved(moving, &elsewhere, &shared) else {
             continue;
         };
         node.reserve("pod-b", moved.path(), &Neighbours::default())
@@ -118,8 +119,9 @@ fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it
         let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
         let sentence = refused.to_string();
         assert!(sentence.contains("pod-b"), "{sentence}");
-        break;
+        return;
     }
+    panic!("somebody else always got the number");
 }
 
 #[test]

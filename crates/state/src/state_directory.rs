@@ -79,7 +79,7 @@ impl Owners {
 pub struct OwnerList {
     /// The device.
     pub device: DeviceNumber,
-    /// The file's, which on a tmpfs no other file ever has.
+    /// The file's. On a tmpfs its numbers go on, and another file doesn't have it for long.
     pub inode: u64,
 }
 

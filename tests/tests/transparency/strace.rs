@@ -75,6 +75,8 @@ pub(crate) struct Trace {
 #[derive(Debug)]
 pub(crate) struct Part {
     calls: Vec<String>,
+    /// When each was made, in seconds, where that was traced.
+    times: Vec<f64>,
     /// The exec that ended it, or of a program that became no other one its own.
     pub(crate) exec: String,
 }
@@ -129,6 +131,7 @@ impl Trace {
         assert!(exec.ends_with(" = 0"), "{exec}");
         let part = Part {
             calls,
+            times: Vec::new(),
             exec: exec.to_owned(),
         };
         (part, lines().filter(is_exec).count())
@@ -148,23 +151,33 @@ fn name(call: &str) -> &str {
 }
 
 impl Part {
-    /// The calls of a program that was traced by itself with those that it started, without theirs.
+    /// The calls of a program that was traced with their times (`-ttt`), without those of whom it started.
     #[track_caller]
     pub(crate) fn of_a_program(file: &Path) -> Self {
         let lines = runcrust_tests::trace::calls(file);
-        let pid = |line: &str| line.split(' ').next().map(str::to_owned);
-        let own = lines.first().and_then(|line| pid(line));
-        let own = lines.iter().filter(|line| pid(line) == own);
-        let call = |line: &String| {
-            line.split_once(' ')
-                .map(|(_, call)| call.trim_start().to_owned())
-        };
-        let mut calls = own.filter_map(call);
-        let exec = calls.next().expect("an exec");
+        let parts = lines.iter().filter_map(|line| {
+            let (pid, rest) = line.split_once(' ')?;
+            let (time, call) = rest.trim_start().split_once(' ')?;
+            Some((pid, time.parse::<f64>().ok()?, call.to_owned()))
+        });
+        let parts: Vec<_> = parts.collect();
+        let first = parts.first().expect("an exec").0;
+        let own = parts.iter().filter(|(pid, ..)| *pid == first);
+        let (times, mut calls): (Vec<f64>, Vec<String>) =
+            own.map(|(_, time, call)| (*time, call.clone())).unzip();
+        let exec = calls.remove(0);
         Self {
-            calls: calls.collect(),
+            calls,
+            times: times[1..].to_vec(),
             exec,
         }
+    }
+
+    /// When those were made that have such a text.
+    pub(crate) fn times_of(&self, text: &str) -> Vec<f64> {
+        let both = self.calls.iter().zip(&self.times);
+        let named = both.filter(|(call, _)| call.contains(text));
+        named.map(|(_, time)| *time).collect()
     }
 
     /// How many there are.

@@ -17,12 +17,12 @@ use crate::sys::loops::LoopStatus;
 /// asked just before, and mostly answers from a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long what a loop device said is believed. Whoever lets it show something else meanwhile, and has no list of
+/// So long what a loop device said is believed, and that it said nothing. Whoever lets it show something else meanwhile, and has no list of
 /// owners changed, isn't seen; nor is whoever does just after the last look.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// So long a file that didn't answer isn't waited for again.
-const SILENCE: Duration = Duration::from_secs(5);
+/// For those that didn't answer a moment ago: what has recovered answers at once.
+const LITTLE: Duration = Duration::from_millis(100);
 
 /// What the loop devices of the machine said a moment ago. It may have thousands, and a pod many volumes:
 /// none is asked for each.
@@ -35,12 +35,14 @@ pub struct Neighbours {
 /// What was said, and when the first one was asked.
 #[derive(Debug, Default)]
 struct Said {
-    /// What they show. `None` is to be asked by itself: it shows nothing, or has been found to answer.
+    /// What they show. `None` is to be asked by itself: it showed nothing, or an error, or has been found to answer.
     words: BTreeMap<DeviceNumber, Option<LoopStatus>>,
     since: Option<Instant>,
-    /// Those whose files didn't answer.
+    /// Those whose files don't answer.
     silent: Vec<DeviceNumber>,
     silent_since: Option<Instant>,
+    /// Those whose files didn't once.
+    once_silent: Vec<DeviceNumber>,
     /// The owners' lists as they were before those on them were asked.
     lists: Vec<OwnerList>,
 }
@@ -55,6 +57,10 @@ pub(super) fn conflicting(
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let sysfs = Path::new(SYSFS);
     let mut said = neighbours.said_just_now();
+    if said.silent.iter().any(|device| own.are_of(*device)) {
+        // It has answered by now, and so may the others.
+        said.doubt_the_silent();
+    }
     said.ask_below(sysfs, &devices)?;
     let mut conflicting = Vec::new();
     for device in devices {
@@ -119,18 +125,16 @@ impl Neighbours {
         said.ask(&loops)
     }
 
-    /// From the lists of owners as they are now, in order: what a device said before it came on its list isn't
-    /// believed any more. Who is on one was attached before, and whoever claims another volume after that
-    /// mustn't take it for what it was.
+    /// From the lists of owners as they are now, in order: what a device said before its list was written isn't
+    /// believed any more. It was attached before that, perhaps anew, and whoever claims another volume now mustn't
+    /// take it for what it was.
     pub fn forget_the_unlisted(&self, lists: &[OwnerList]) {
         self.said_just_now().forget_the_unlisted(lists);
     }
 
     /// A device has just answered for itself, and is about to come on a list of owners.
     pub fn answers_for_itself(&self, device: DeviceNumber) {
-        let mut said = self.said_just_now();
-        said.silent.retain(|silent| *silent != device);
-        said.words.insert(device, None);
+        self.said_just_now().answers_for_itself(device);
     }
 }
 
@@ -140,16 +144,29 @@ impl Said {
     }
 
     fn forget_the_old(&mut self, moment: Duration, now: Instant) {
-        let is_over = |since: &mut Option<Instant>, moment| {
-            let is_over = |since| now.saturating_duration_since(since) >= moment;
-            since.take_if(|since| is_over(*since)).is_some()
-        };
+        let is_over = |since: &mut Instant| now.saturating_duration_since(*since) >= moment;
         // As a whole: one by one would be a good deal of code in a program that is to be small.
-        if is_over(&mut self.since, moment) {
+        if self.since.take_if(is_over).is_some() {
             self.words = BTreeMap::new();
         }
-        if is_over(&mut self.silent_since, SILENCE) {
-            self.silent.clear();
+        if self.silent_since.take_if(is_over).is_some() {
+            self.doubt_the_silent();
+        }
+    }
+
+    fn doubt_the_silent(&mut self) {
+        self.once_silent.append(&mut self.silent);
+    }
+
+    fn answers_for_itself(&mut self, device: DeviceNumber) {
+        self.since.get_or_insert_with(Instant::now);
+        self.forget_that_it_was_silent(device);
+        self.words.insert(device, None);
+    }
+
+    fn forget_that_it_was_silent(&mut self, device: DeviceNumber) {
+        for silent in [&mut self.silent, &mut self.once_silent] {
+            silent.retain(|silent| *silent != device);
         }
     }
 
@@ -158,7 +175,7 @@ impl Said {
             if self.lists.binary_search(list).is_ok() {
                 continue;
             }
-            self.silent.retain(|silent| *silent != list.device);
+            self.forget_that_it_was_silent(list.device);
             if self.shows(list.device).is_some() {
                 self.words.remove(&list.device);
             }
@@ -166,22 +183,28 @@ impl Said {
         lists.clone_into(&mut self.lists);
     }
 
-    /// Asks the loop devices among these and those that they lie on.
+    /// Asks the loop devices among these and those that they lie on. Of the lower ones nothing is believed that was
+    /// said before: the list of owners is the upper one's.
     fn ask_below(&mut self, sysfs: &Path, devices: &[DeviceNumber]) -> Result<(), DeviceError> {
         let mut rest = devices.to_vec();
-        let mut seen = Vec::new();
+        let mut lower = Vec::new();
         while !rest.is_empty() {
             let mut loops = BTreeMap::new();
             for device in &rest {
-                if self.shows(*device).is_none() {
+                if lower.contains(device) || self.shows(*device).is_none() {
                     aliases::loops_among(sysfs, *device, &mut loops);
+                }
+            }
+            for device in loops.keys() {
+                if lower.contains(device) || !rest.contains(device) {
+                    self.words.remove(device);
                 }
             }
             self.ask(&loops)?;
             let shown = rest.iter().chain(loops.keys());
             let disks = shown.filter_map(|device| self.shows(*device)?.file.disk);
-            rest = disks.filter(|disk| !seen.contains(disk)).collect();
-            seen.extend(&rest);
+            rest = disks.filter(|disk| !lower.contains(disk)).collect();
+            lower.extend(&rest);
         }
         Ok(())
     }
@@ -191,16 +214,25 @@ impl Said {
         &mut self,
         loops: impl IntoIterator<Item = (&'a DeviceNumber, &'a OsString)>,
     ) -> Result<(), DeviceError> {
-        let (mut asked, mut questions) = (Vec::new(), Vec::new());
+        let [mut new, mut silent] = [const { (Vec::new(), Vec::new()) }; 2];
         for (device, name) in loops {
             if !self.words.contains_key(device) && !self.silent.contains(device) {
+                let was_silent = self.once_silent.contains(device);
+                let (asked, questions) = if was_silent { &mut silent } else { &mut new };
                 asked.push(*device);
                 questions.push(about_loop(&Path::new("/dev").join(name)));
             }
         }
-        let when = Instant::now();
-        let answers = answers(&questions, PATIENCE).map_err(DeviceError::Unasked)?;
-        self.note(when, asked.into_iter().zip(answers));
+        for ((asked, questions), limit) in [(new, PATIENCE), (silent, LITTLE)] {
+            let when = Instant::now();
+            let answers = match answers(&questions, limit) {
+                // It is the node that is slow, and not what is asked.
+                Err(Unasked::Slow) if limit < PATIENCE => answers(&questions, PATIENCE),
+                answers => answers,
+            };
+            let answers = answers.map_err(DeviceError::Unasked)?;
+            self.note(when, asked.into_iter().zip(answers));
+        }
         Ok(())
     }
 
@@ -213,6 +245,7 @@ impl Said {
         // Most answer at once; that others don't answer for long makes none of it younger.
         self.since.get_or_insert(when);
         for (device, answer) in answers {
+            self.forget_that_it_was_silent(device);
             let Some(Answer { shown }) = answer else {
                 self.silent_since.get_or_insert_with(Instant::now);
                 self.silent.push(device);
@@ -270,17 +303,48 @@ mod tests {
         for (ago, words) in [(0, 3), (1999, 3), (2000, 0)] {
             let mut said = asked(now.checked_sub(Duration::from_millis(ago)).unwrap());
             said.forget_the_old(Duration::from_secs(2), now);
-            // Whoever hasn't answered has been waited for until now.
             let [known, silent] = known(&said);
             assert_eq!((known.len(), silent), (words, vec![device(3)]), "{ago}");
         }
-        let mut said = asked(now);
-        let later = Instant::now() + SILENCE;
-        said.forget_the_old(Duration::MAX, later);
+    }
+
+    #[test]
+    fn that_somebody_was_silent_is_doubted_after_a_moment() {
+        let mut said = asked(Instant::now());
+        let moment = Duration::from_secs(3600);
+        said.forget_the_old(moment, Instant::now());
         assert_eq!(
-            known(&said),
-            [vec![device(0), device(1), device(2)], vec![]]
+            (&*said.silent, &*said.once_silent),
+            (&[device(3)][..], &[][..])
         );
+        said.forget_the_old(moment, Instant::now() + moment);
+        assert_eq!(
+            (&*said.silent, &*said.once_silent),
+            (&[][..], &[device(3)][..])
+        );
+        said.note(Instant::now(), [(device(3), None)].into_iter());
+        assert_eq!(
+            (&*said.silent, &*said.once_silent),
+            (&[device(3)][..], &[][..])
+        );
+    }
+
+    #[test]
+    fn who_answers_again_is_silent_no_more() {
+        let mut said = asked(Instant::now());
+        let shown = Some((device(3), status(3)));
+        let again = [(device(3), Some(Answer { shown }))];
+        said.note(Instant::now(), again.into_iter());
+        assert_eq!(said.silent, []);
+        assert_eq!(said.shows(device(3)), Some(status(3)));
+    }
+
+    #[test]
+    fn that_a_device_answers_for_itself_is_forgotten_too() {
+        let mut said = Said::default();
+        said.answers_for_itself(device(0));
+        said.forget_the_old(Duration::ZERO, Instant::now());
+        assert_eq!(known(&said), [vec![], vec![]]);
     }
 
     #[test]

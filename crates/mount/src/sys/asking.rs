@@ -142,8 +142,8 @@ pub(crate) fn start_asking(
     let mut devices = vec![NONE; questions.len()];
     // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours; it makes
     // nothing but system calls on what it finds there, and atomic writes to the board, which alone both have: so
-    // no lock of another thread can hold it up, and it never returns. Where all arguments are 0 their order, which depends on the processor, is no
-    // matter; without a signal nobody is told of its end.
+    // no lock of another thread can hold it up, and it never returns. Where all arguments are 0 their order, which
+    // depends on the processor, is no matter; without a signal nobody is told of its end.
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
@@ -151,7 +151,8 @@ pub(crate) fn start_asking(
         // pages are this process's as well, whatever the other one unmaps.
         unsafe {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // Of a process that ends the lowest descriptor is let go of last.
+            // The lowest descriptor of a process that ends is the last that is let go of: they are put on a stack
+            // (`close_files`, then `task_work_run`), and the pipe's end says that the devices' is over.
             libc::syscall(libc::SYS_dup3, end, 0, 0);
             libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
             open_loops(questions, &mut devices);

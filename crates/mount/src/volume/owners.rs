@@ -31,22 +31,25 @@ pub(super) fn claim(
 ) -> Result<Claimed, Cause> {
     let own = plan.device.number();
     let mut asks_all = record.users.is_empty();
-    let (devices, _lock) = loop {
+    let (mut looked_at, mut devices) = (Vec::new(), Vec::new());
+    let _lock = loop {
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
         let lists = context.state.owner_lists()?;
         context.neighbours.forget_the_unlisted(&lists);
+        let new = not_among(&lists, &looked_at);
+        looked_at = lists;
         if std::mem::take(&mut asks_all)
             && let Err(error) = context.neighbours.look_around()
         {
             // Mostly rivals are asked for next, and all are asked once. Whoever has to know says so then.
             tracing::debug!("{error}");
         }
-        let devices = related(context, plan, devices_of(&lists))?;
+        devices.retain(|device| !new.contains(device));
+        devices.extend(related(context, plan, new)?);
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
-        let now = context.state.owner_lists()?;
-        if now.iter().all(|list| lists.binary_search(list).is_ok()) {
-            break (devices, lock);
+        if not_among(&context.state.owner_lists()?, &looked_at).is_empty() {
+            break lock;
         }
     };
     let listed = listed(context, target, own, devices)?;
@@ -122,8 +125,12 @@ fn decide(
     Ok(admit(&claim, &records, config.shared)?)
 }
 
-fn devices_of(lists: &[OwnerList]) -> Vec<DeviceNumber> {
-    lists.iter().map(|list| list.device).collect()
+/// The devices of those lists that weren't as they are when they were looked at.
+fn not_among(lists: &[OwnerList], looked_at: &[OwnerList]) -> Vec<DeviceNumber> {
+    let new = lists
+        .iter()
+        .filter(|list| looked_at.binary_search(list).is_err());
+    new.map(|list| list.device).collect()
 }
 
 /// Those of the devices that are the plan's, or lead to the same data. One that is gone leads nowhere.
