@@ -1,7 +1,8 @@
 //! `make bench`: what runcrust costs, each row against what it is compared with, in one run on one machine
 //! (docs/performance.md). Nothing here passes or fails by a time: what a row is to reach stands beside what it came to.
 //!
-//! A row is a module of [`rows`], which makes what it needs, measures in paired rounds, and returns [`measure::Measure`]s.
+//! A row is a module of [`rows`], which makes what it needs, measures in paired rounds, and returns
+//! [`measure::Measure`]s.
 //! Times are taken by small C programs (`programs/`), numbers are worked out in [`statistics`].
 
 // A row that can't be measured panics, and the next one is.

@@ -1,5 +1,6 @@
-//! Before runc and crun: the whole of a create, a start and a state, each by itself. (In a `delete --force` a tenth of a
-//! second of sleep would hide all of it.) What is started, or asked for its state, was created by the runtime alone.
+//! Before runc and crun: the whole of a create, a start and a state, each by itself. (In a `delete --force` a tenth
+//! of a second of sleep would hide all of it.) What is started, or asked for its state, was created by the runtime
+//! alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};

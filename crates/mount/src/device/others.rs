@@ -17,8 +17,8 @@ use crate::sys::loops::LoopStatus;
 /// asked just before, and mostly answers from a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long what a loop device said is believed, and that it said nothing. Whoever lets it show something else meanwhile, and has no list of
-/// owners changed, isn't seen; nor is whoever does just after the last look.
+/// So long what a loop device said is believed, and that it said nothing. Whoever lets it show something else
+/// meanwhile, and has no list of owners changed, isn't seen; nor is whoever does just after the last look.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// For those that didn't answer a moment ago: what has recovered answers at once.
@@ -38,10 +38,10 @@ struct Said {
     /// What they show. `None` is to be asked by itself: it showed nothing, or an error, or has been found to answer.
     words: BTreeMap<DeviceNumber, Option<LoopStatus>>,
     since: Option<Instant>,
-    /// Those whose files don't answer.
+    /// Those whose files don't answer, and when the first of them didn't.
     silent: Vec<DeviceNumber>,
     silent_since: Option<Instant>,
-    /// Those whose files didn't once.
+    /// Those whose files didn't before.
     once_silent: Vec<DeviceNumber>,
     /// The owners' lists as they were before those on them were asked.
     lists: Vec<OwnerList>,
