@@ -17,6 +17,7 @@ mod worker;
 use std::fmt;
 use std::ops::{Add, AddAssign, ControlFlow};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crust_state::{Deadline, FsGroupChangePolicy};
@@ -26,6 +27,7 @@ pub use error::FsGroupError;
 use pace::{Looks, Pace};
 use touch::Touched;
 use walk::{Observe, Walk};
+use worker::Worker;
 
 use crate::device::Device;
 
@@ -237,8 +239,16 @@ fn run(
     let right = device.and_then(|device| walk.all_right(device, observe));
     match right {
         Some(inodes) => Ok(Found::AllRight(inodes)),
-        None => walk.run(observe).map(Found::Walked),
+        None => walked(&walk, observe).map(Found::Walked),
     }
+}
+
+/// Everything below the root, by as many workers as there is work for, and then the root. All of them have
+/// ended when this returns.
+fn walked(walk: &Walk, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
+    walk.crew.push_listing(walk.root.clone());
+    thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
+    walk.end(observe)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use rustix::io::Errno;
 
@@ -14,7 +13,6 @@ use super::change::Standing;
 use super::crew::{Crew, Halt};
 use super::directory::{Directory, Open};
 use super::touch::{self, Failure, Look, Modes, Touched};
-use super::worker::Worker;
 use super::{Counts, FsGroupError, inodes};
 use crate::device::Device;
 
@@ -71,18 +69,15 @@ impl Walk {
     }
 
     /// How many inodes there are, where the file system knows each of them to be right. Who says meanwhile
-    /// that it isn't to go on says it to [`Walk::run`] again.
+    /// that it isn't to go on says it again to the walk.
     pub(super) fn all_right(&self, device: &Device, observe: Observe<'_>) -> Option<u64> {
         let root = self.root.descriptor.as_fd();
         let goes_on = || observe(&Counts::default()).is_continue();
         inodes::all_right(root, device, self.group, goes_on)
     }
 
-    /// Everything below the root, by as many workers as there is work for, and then the root. All
-    /// of them have ended when this returns.
-    pub(super) fn run(self, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
-        self.crew.push_listing(self.root.clone());
-        thread::scope(|scope| Worker::new(&self, scope, Some(&mut *observe)).work());
+    /// What the walk came to, once its workers have ended and the root has had its turn.
+    pub(super) fn end(&self, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
         let below = self.crew.end();
         let counts = below.and_then(|counts| self.finish(counts, observe));
         counts.map_err(|(halt, counts)| match halt {
