@@ -92,7 +92,7 @@ fn moved(device: Loop, from: &Image, to: &Image) -> Option<Loop> {
     // Whoever has it open for a moment puts that off.
     let is_gone = || shown().trim_end() != from.path().display().to_string();
     let gone =
-        Deadline::after(Duration::from_secs(10)).poll(|| Ok::<_, ()>(is_gone().then_some(())));
+        Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_gone().then_some(())));
     assert_eq!(gone, Ok(Some(())), "{}", device.path().display());
     let mut attach = Command::new("losetup");
     let attach = attach.arg(device.path()).arg(to.path()).status();

@@ -28,7 +28,7 @@ impl Waiting {
         let line = format!("/proc/{}/cmdline", waiting.0.id());
         let is_there = || fs::read(&line).is_ok_and(|line| line.ends_with(b"sleep\x00100\0"));
         let comes =
-            Deadline::after(Duration::from_secs(30)).poll(|| Ok::<_, ()>(is_there().then_some(())));
+            Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_there().then_some(())));
         assert_eq!(comes, Ok(Some(())), "{script}");
         waiting
     }
