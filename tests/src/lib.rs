@@ -27,6 +27,7 @@ mod disk;
 pub mod flags;
 pub mod gc;
 pub mod grammar;
+mod grpc;
 mod handler;
 pub mod host;
 pub mod http;

@@ -9,10 +9,11 @@ use crust_proto::v1::{
     RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest,
     VolumeGroupChangePolicy, VolumeType, volume_group_change_policy, volume_type,
 };
+use crust_serve::client::{self, Failure};
 use crust_state::{FsGroupChangePolicy, TargetPath};
 use tokio::runtime::Handle;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 
 use crate::store::Publication;
 use crate::usage::Mount;
@@ -20,15 +21,14 @@ use crate::usage::Mount;
 /// kubelet waits two minutes for a call of CSI's, and an unstage waits for the pod's mounts to go.
 const DEADLINE: Duration = Duration::from_secs(110);
 
+type Client = RuntimeClient<Channel>;
+
 /// Whoever listens on the socket. Nothing is connected between calls: `crust_ops` may be restarted.
 #[derive(Debug)]
 pub(crate) struct Ops {
     socket: PathBuf,
     handle: Handle,
 }
-
-/// What a client's call comes back with.
-type Answer<T> = Result<T, Status>;
 
 impl Ops {
     /// To be used from threads that may wait.
@@ -44,31 +44,45 @@ impl Ops {
         device: &Path,
         mount: &Mount,
         publication: &Publication,
-    ) -> Answer<()> {
+    ) -> Result<(), Failure> {
         let request = stage_request(target, device, mount, publication);
-        self.call(|mut client| async move { client.runtime_stage_volume(request).await })?;
-        Ok(())
+        let stage =
+            |mut client: Client, request| async move { client.runtime_stage_volume(request).await };
+        self.call(request, stage).map(drop)
     }
 
     /// `RuntimeUnstageVolume`.
-    pub(crate) fn unstage(&self, target: &TargetPath) -> Answer<()> {
+    pub(crate) fn unstage(&self, target: &TargetPath) -> Result<(), Failure> {
         let request = RuntimeUnstageVolumeRequest {
             volume_target_path: text(target),
         };
-        self.call(|mut client| async move { client.runtime_unstage_volume(request).await })?;
-        Ok(())
+        let unstage = |mut client: Client, request| async move {
+            client.runtime_unstage_volume(request).await
+        };
+        self.call(request, unstage).map(drop)
     }
 
     /// `RuntimeGetVolumeStats`.
-    pub(crate) fn stats(&self, target: &TargetPath) -> Answer<RuntimeGetVolumeStatsResponse> {
+    pub(crate) fn stats(
+        &self,
+        target: &TargetPath,
+    ) -> Result<RuntimeGetVolumeStatsResponse, Failure> {
         let request = RuntimeGetVolumeStatsRequest {
             volume_target_path: text(target),
         };
-        self.call(|mut client| async move { client.runtime_get_volume_stats(request).await })
+        let stats = |mut client: Client, request| async move {
+            client.runtime_get_volume_stats(request).await
+        };
+        self.call(request, stats)
     }
 
     /// `RuntimeExpandVolume`; the file system's size then, in bytes.
-    pub(crate) fn expand(&self, target: &TargetPath, least: i64, most: i64) -> Answer<i64> {
+    pub(crate) fn expand(
+        &self,
+        target: &TargetPath,
+        least: i64,
+        most: i64,
+    ) -> Result<i64, Failure> {
         let request = RuntimeExpandVolumeRequest {
             volume_target_path: text(target),
             capacity_range: Some(CapacityRange {
@@ -76,33 +90,23 @@ impl Ops {
                 limit_bytes: most,
             }),
         };
-        let answer =
-            self.call(|mut client| async move { client.runtime_expand_volume(request).await });
-        Ok(answer?.capacity_bytes)
-    }
-
-    fn call<T, F>(&self, work: impl FnOnce(RuntimeClient<Channel>) -> F) -> Answer<T>
-    where
-        F: Future<Output = Answer<Response<T>>>,
-    {
-        self.handle.block_on(async {
-            let channel = self.connect().await?;
-            Ok(work(RuntimeClient::new(channel)).await?.into_inner())
-        })
-    }
-
-    async fn connect(&self) -> Answer<Channel> {
-        let socket = self.socket.display();
-        let unavailable = |error: tonic::transport::Error| {
-            Status::unavailable(format!(
-                "{socket}: {}; hint: is crust_ops running, and its socket's directory mounted in this container?",
-                crust_state::sentence(&error)
-            ))
+        let expand = |mut client: Client, request| async move {
+            client.runtime_expand_volume(request).await
         };
-        let endpoint = Endpoint::from_shared(format!("unix:{socket}"));
-        let endpoint = endpoint.map_err(unavailable)?;
-        let connected = endpoint.timeout(DEADLINE).connect().await;
-        connected.map_err(unavailable)
+        Ok(self.call(request, expand)?.capacity_bytes)
+    }
+
+    fn call<C, A, F>(
+        &self,
+        request: C,
+        method: impl FnOnce(Client, Request<C>) -> F,
+    ) -> Result<A, Failure>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let method = |channel, request| method(Client::new(channel), request);
+        let answer = client::call(&self.socket, DEADLINE, request, method);
+        self.handle.block_on(answer)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crust_mount::device::DeviceError;
 use crust_mount::loops::LoopError;
 use crust_mount::resize::ResizeError;
-use crust_serve::Failure;
+use crust_serve::{Failure, client};
 use crust_state::files::FileError;
 use crust_state::sentence;
 use tonic::{Code, Status};
@@ -91,12 +91,12 @@ pub(crate) enum Refusal {
     #[error("{0} is left out (--without); hint: what the driver can do, NodeGetCapabilities tells")]
     LeftOut(&'static str),
     /// `crust_ops` has refused, or isn't there.
-    #[error("volume {volume}: crust_ops: {}", status.message())]
+    #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
         /// The volume.
         volume: String,
-        /// Its answer.
-        status: Box<Status>,
+        /// Its answer, or how it was missed.
+        failure: client::Failure,
     },
     /// A record or an image, of whichever volume.
     #[error(transparent)]
@@ -185,9 +185,9 @@ impl Refusal {
     }
 
     /// Of `crust_ops`.
-    pub(crate) fn ops(volume: &str, status: Status) -> Self {
-        let (volume, status) = (volume.to_owned(), Box::new(status));
-        Self::Ops { volume, status }
+    pub(crate) fn ops(volume: &str) -> impl FnOnce(client::Failure) -> Self {
+        let volume = volume.to_owned();
+        move |failure| Self::Ops { volume, failure }
     }
 
     /// The code, and a reason that stays the same over versions.
@@ -204,7 +204,7 @@ impl Refusal {
             Self::Elsewhere(_) => (Code::ResourceExhausted, "TOPOLOGY"),
             Self::Token(_) => (Code::Aborted, "STARTING_TOKEN"),
             Self::LeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
-            Self::Ops { status, .. } => (status.code(), "CRUST_OPS"),
+            Self::Ops { failure, .. } => (failure.code(), "CRUST_OPS"),
             Self::Data(_) | Self::VolumesData { .. } => (Code::Internal, "DATA"),
             Self::Node { source, .. } if source.is_state() => {
                 (Code::FailedPrecondition, "VOLUME_STATE")

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crust_proto::cri::v1::image_service_client::ImageServiceClient;
 use crust_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
+use crust_serve::client::Failure;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
@@ -54,7 +55,7 @@ pub(crate) struct Cri {
     socket: PathBuf,
     /// Whose pods are asked for.
     owner: String,
-    channel: Result<Channel, Status>,
+    channel: Result<Channel, Failure>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -64,7 +65,7 @@ impl Cri {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
         // A path that is no URL is told with the first call, as one that nobody listens on is.
-        let channel = channel.map_err(|error| Status::invalid_argument(error.to_string()));
+        let channel = channel.map_err(|error| Failure::Absent(crust_state::sentence(&error)));
         Self {
             socket: socket.to_owned(),
             owner: owner.to_owned(),
@@ -119,36 +120,22 @@ impl Cri {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let answer = match (&self.channel, deadline) {
-            (Err(status), _) => Err(status.clone()),
-            (Ok(channel), None) => work(channel.clone()).await,
-            (Ok(channel), Some(deadline)) => {
-                let answer = tokio::time::timeout(deadline, work(channel.clone())).await;
-                answer.unwrap_or_else(|_| {
-                    let waited = deadline.as_secs();
-                    Err(Status::deadline_exceeded(format!(
-                        "no answer within {waited} s"
-                    )))
-                })
-            }
-        };
-        answer
-            .map(Response::into_inner)
-            .map_err(|status| self.failed(call, &status))
-    }
-
-    fn failed(&self, call: &'static str, status: &Status) -> CriError {
-        // What the transport says is in the causes, and the message is "transport error".
-        let message = match std::error::Error::source(status) {
-            Some(source) => crust_state::sentence(source),
-            None => status.message().to_owned(),
-        };
-        CriError {
+        let failed = |failure: Failure| CriError {
             call,
             socket: self.socket.clone(),
-            code: status.code(),
-            message,
-        }
+            code: failure.code(),
+            message: failure.message().into_owned(),
+        };
+        let channel = self.channel.clone().map_err(failed)?;
+        let answer = match deadline {
+            None => work(channel).await,
+            Some(deadline) => {
+                let answer = tokio::time::timeout(deadline, work(channel)).await;
+                answer.map_err(|_| failed(Failure::Late(deadline)))?
+            }
+        };
+        let answer = answer.map_err(|status| failed(Failure::of(&status)))?;
+        Ok(answer.into_inner())
     }
 }
 

@@ -19,7 +19,6 @@
 //! | `csi` | what a driver is asked, by what it can do |
 //! | `plugins` | drivers that are there |
 //! | `runtime_assist` | a runtime handler, asked about storage (KEP-2857's earlier draft) |
-//! | `rpc` | one call on a unix socket |
 //! | `events` | what happens, told in words |
 //! | `metrics` | what is counted, for Prometheus, and whether it is well |
 //! | `watch` | directories that are looked at again when something changes |
@@ -41,7 +40,6 @@ mod operations;
 mod plugins;
 mod pods;
 mod root;
-mod rpc;
 mod runtime_assist;
 mod server;
 mod settings;

@@ -19,7 +19,7 @@ use tonic::Code;
 use labels::{CsiCall, NOT_MIGRATED, StorageOperation, plugin};
 use snapshot::Snapshot;
 
-use crate::rpc::code_name;
+use crust_serve::client::code_name;
 
 pub(crate) use labels::Operation;
 pub(crate) use page::serve;

@@ -13,10 +13,10 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetVolumeStatsRequest,
     RuntimePublishVolumeRequest,
 };
+use crust_serve::client::{self, Failure};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use crate::rpc::{self, Failure};
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
 
@@ -53,7 +53,7 @@ impl RuntimeError {
     /// What the runtime says.
     pub(crate) const fn code(&self) -> Code {
         match self {
-            Self::Call { failure, .. } => failure.code,
+            Self::Call { failure, .. } => failure.code(),
             Self::Group(_) => Code::InvalidArgument,
         }
     }
@@ -158,7 +158,7 @@ impl RuntimeStorage {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let on = |channel, request| on(Client::new(channel), request);
-        let answer = rpc::call(&self.socket, DEADLINE, request, on).await;
+        let answer = client::call(&self.socket, DEADLINE, request, on).await;
         answer.map_err(|failure| RuntimeError::Call {
             socket: self.socket.clone(),
             method,

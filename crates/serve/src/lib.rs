@@ -8,6 +8,7 @@
 //! | [`listen`] | sockets of root's alone, made or given by systemd, and their connections |
 //! | [`http`] | pages for whoever asks: metrics, health |
 //! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
+//! | `client` | a call of somebody else's service, and how it has failed |
 //! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
 //! | [`Failure`] | an error, as a caller gets it |
 //! | [`check_length`] | a path of a request that none can be |
@@ -19,6 +20,8 @@
 #![forbid(unsafe_code)]
 
 mod call;
+#[cfg(feature = "client")]
+pub mod client;
 mod daemon;
 mod failure;
 pub mod http;

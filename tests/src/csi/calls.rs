@@ -22,13 +22,13 @@ use crust_proto::csi::v1::{
     ValidateVolumeCapabilitiesResponse,
 };
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::wait::on_this_machine;
+use crate::grpc;
 
 /// For one call: as long as kubelet waits.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(super) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A request that a CSI plugin answers.
 pub trait Call: Clone + Debug + Send + Sync + 'static {
@@ -105,7 +105,7 @@ impl CsiClient {
     /// One call.
     pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
         let channel = self.channel();
-        Ok(self.runtime.block_on(call.on(channel))?.into_inner())
+        grpc::answer(self.runtime.block_on(call.on(channel)))
     }
 
     /// Two calls at a time, on connections of their own.
@@ -118,10 +118,7 @@ impl CsiClient {
         let (one, other) = self
             .runtime
             .block_on(async { tokio::join!(calls.0, calls.1) });
-        (
-            one.map(Response::into_inner),
-            other.map(Response::into_inner),
-        )
+        (grpc::answer(one), grpc::answer(other))
     }
 
     /// The same call, so many times at a time.
@@ -132,7 +129,7 @@ impl CsiClient {
             let mut answers = Vec::new();
             for call in calls.collect::<Vec<_>>() {
                 let answer = call.await.expect("a client");
-                answers.push(answer.map(Response::into_inner));
+                answers.push(grpc::answer(answer));
             }
             answers
         })
@@ -140,13 +137,6 @@ impl CsiClient {
 
     fn channel(&self) -> Channel {
         let _inside = self.runtime.enter();
-        channel(&self.socket)
+        grpc::channel(&self.socket, DEADLINE)
     }
-}
-
-/// A connection to a driver, made when it is first used. To be asked for inside of a runtime.
-pub(super) fn channel(socket: &Path) -> Channel {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-    let endpoint = endpoint.expect("a socket's path");
-    endpoint.timeout(on_this_machine(DEADLINE)).connect_lazy()
 }

@@ -24,7 +24,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::calls::{Call, channel};
+use super::calls::{Call, DEADLINE};
+use crate::grpc;
 use crate::node::PATIENCE;
 use crate::wait_until;
 
@@ -230,9 +231,10 @@ impl Ear {
         }
         shared.pass::<C>(Moment::Before).await;
         // Each by a connection of its own: the driver may have been replaced.
-        let answer = request.on(channel(&shared.driver)).await;
+        let channel = grpc::channel(&shared.driver, DEADLINE);
+        let answer = grpc::answer(request.on(channel).await);
         shared.pass::<C>(Moment::After).await;
-        answer
+        answer.map(Response::new)
     }
 }
 

@@ -10,11 +10,11 @@ use crust_proto::v1::{
     RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest,
 };
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+use crate::grpc;
 use crate::node::utf8;
-use crate::wait::on_this_machine;
 
 /// For one call.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -50,12 +50,8 @@ impl Clients {
 
     /// A channel to one of the sockets, connected when it is first used.
     pub fn channel(&self, socket: &Path) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-        let endpoint = endpoint
-            .expect("a socket's path")
-            .timeout(on_this_machine(DEADLINE));
         let _inside = self.runtime.enter();
-        endpoint.connect_lazy()
+        grpc::channel(socket, DEADLINE)
     }
 
     /// Runs a client's future.
@@ -69,7 +65,7 @@ impl Clients {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let client = RuntimeClient::new(self.channel(&self.socket));
-        Ok(self.block_on(work(client))?.into_inner())
+        grpc::answer(self.block_on(work(client)))
     }
 
     /// A call of the CRUST interface.
@@ -78,7 +74,7 @@ impl Clients {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let client = StorageClient::new(self.channel(&self.crust_socket));
-        Ok(self.block_on(work(client))?.into_inner())
+        grpc::answer(self.block_on(work(client)))
     }
 
     /// `RuntimeStageVolume`.

@@ -1,16 +1,23 @@
 //! Volumes that kubelet asks to be deferred (KEP-2857): `defer_fs_ops`.
 
-use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, thread};
 
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
     NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeUnpublishVolumeRequest,
 };
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
-use runcrust_tests::{Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate};
-use tonic::Code;
+use runcrust_tests::{
+    Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate, wait_until,
+};
+use tonic::{Code, Status};
 
 use crate::scene::deferral;
 use crate::{deferring, refused};
@@ -18,18 +25,27 @@ use crate::{deferring, refused};
 const POD: &str = "cccccccc-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "cccccccc-1111-2222-3333-000000000001";
 
-fn stats(volume: &CsiVolume, target: &std::path::Path) -> NodeGetVolumeStatsRequest {
+fn stats(volume: &CsiVolume, target: &Path) -> NodeGetVolumeStatsRequest {
     NodeGetVolumeStatsRequest {
         defer_fs_ops: true,
         ..volume.stats(target)
     }
 }
 
-fn unpublish(volume: &CsiVolume, target: &std::path::Path) -> NodeUnpublishVolumeRequest {
+fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
     NodeUnpublishVolumeRequest {
         defer_fs_ops: true,
         ..volume.unpublish(target)
     }
+}
+
+/// Of a listening socket, taken or not: `/proc/net/unix` has with each the path that it was bound to, which is longer
+/// where it was renamed.
+fn connections(socket: &Path) -> usize {
+    let table = fs::read_to_string("/proc/net/unix").unwrap();
+    let socket = socket.to_str().unwrap();
+    let paths = table.lines().filter_map(|line| line.split(' ').next_back());
+    paths.filter(|path| path.starts_with(socket)).count()
 }
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
@@ -126,9 +142,9 @@ on_each_delegate! {
         end([app, sandbox]);
         csi.call(unpublish(&volume, &target)).unwrap();
         csi.call(volume.unstage()).unwrap();
-        assert_eq!(csi.devices(&volume.id), Vec::<std::path::PathBuf>::new());
+        assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
         csi.call(volume.delete()).unwrap();
-        assert_eq!(csi.left(), Vec::<std::path::PathBuf>::new());
+        assert_eq!(csi.left(), Vec::<PathBuf>::new());
     }
 
     fn an_xfs_grows_while_a_pod_writes(delegate: Delegate) {
@@ -189,7 +205,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         let error = refused(csi.call(deferring(&volume, &target)), Code::Unavailable);
-        assert!(error.contains(&volume.id) && error.contains("is crust_ops running"), "{error}");
+        assert!(error.contains(&volume.id) && error.contains("does it run, and listen on "), "{error}");
         assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
         ops.spawn(ops.command());
         csi.call(deferring(&volume, &target)).unwrap();
@@ -198,6 +214,38 @@ on_each_delegate! {
         assert_eq!(app.sh("touch /data/file && ls /data"), "file\nlost+found");
         end([app, sandbox]);
         csi.call(unpublish(&volume, &target)).unwrap();
+    }
+
+    fn a_call_that_crust_ops_ended_in_is_tried_again(delegate: Delegate) {
+        let (_node, ops, csi) = deferral(delegate, &[]);
+        let volume = csi.volume("pv-1", filesystem("ext4"));
+        let target = csi.target(POD, "pv-1");
+        csi.call(volume.stage()).unwrap();
+        let lost = |call: &(dyn Fn() -> Result<(), Status> + Sync)| {
+            ops.signal(Signal::SIGSTOP);
+            // When all of its threads have.
+            let stopped = waitpid(Pid::from_raw(ops.pid()), Some(WaitPidFlag::WUNTRACED));
+            assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{stopped:?}");
+            let before = connections(ops.socket());
+            let ended = thread::scope(|scope| {
+                let calling = scope.spawn(call);
+                wait_until("the driver to connect", Duration::from_secs(30), || {
+                    connections(ops.socket()) > before || calling.is_finished()
+                });
+                ops.kill();
+                calling.join().unwrap()
+            });
+            let error = refused(ended, Code::Unavailable);
+            assert!(error.contains(&volume.id), "{error}");
+            ops.spawn(ops.command());
+        };
+        let (publish, unpublish) = (deferring(&volume, &target), unpublish(&volume, &target));
+        lost(&|| csi.call(publish.clone()).map(drop));
+        // As kubelet does with what it is uncertain of. Nothing is to be seen, but the stage may still be under way.
+        lost(&|| csi.call(unpublish.clone()).map(drop));
+        csi.call(publish.clone()).unwrap();
+        lost(&|| csi.call(stats(&volume, &target)).map(drop));
+        csi.call(unpublish).unwrap();
     }
 }
 

@@ -104,7 +104,8 @@ fn what_fails_is_logged_without_them() {
             !status.message().contains(MARKER),
             "{flag:?}: the answer is logged too: {status}"
         );
-        assert_ne!(status.code(), Code::Unknown, "{status}");
+        let is_answered = !matches!(status.code(), Code::Unknown | Code::Unavailable);
+        assert!(is_answered, "{status}");
         assert_discreet(&scene, &[&volume.id, "NodeStageVolume"]);
         scene.call(volume.unstage()).expect("NodeUnstageVolume");
     }

@@ -91,9 +91,7 @@ impl Driver {
             let expanded = self
                 .ops
                 .expand(target, range.required_bytes, range.limit_bytes);
-            return expanded
-                .map(drop)
-                .map_err(|status| Refusal::ops(id, status));
+            return expanded.map(drop).map_err(Refusal::ops(id));
         }
         if publication.read_only || publication.usage.is_read_only() {
             return Err(read_only(id));

@@ -145,7 +145,7 @@ impl Driver {
                 keep_empty(id, path)?;
                 self.ops
                     .stage(target, device.path(), mount, wanted)
-                    .map_err(|status| Refusal::ops(id, status))?;
+                    .map_err(Refusal::ops(id))?;
             }
             (Some(mount), By::Kubelet) => {
                 keep_empty(id, path)?;

@@ -11,8 +11,9 @@ use crust_proto::csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage,
 };
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
+use crust_serve::client::Failure;
 use crust_state::TargetPath;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::not_there;
 use crate::controller::signed;
@@ -52,9 +53,9 @@ impl Driver {
             }
             let stats = match self.ops.stats(&place) {
                 Ok(stats) => of_the_runtimes(stats),
-                Err(status) => {
-                    let message = astray(&place, &status);
-                    let message = message.ok_or_else(|| Refusal::ops(id, status))?;
+                Err(failure) => {
+                    let message = astray(&place, &failure);
+                    let message = message.ok_or_else(|| Refusal::ops(id)(failure))?;
                     let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
                     NodeGetVolumeStatsResponse {
                         volume_condition: Some(condition(true, &message)),
@@ -175,9 +176,9 @@ fn condition(abnormal: bool, message: &str) -> VolumeCondition {
 
 /// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
 /// runcrust, and writes to the host's disk.
-fn astray(place: &TargetPath, status: &Status) -> Option<String> {
+fn astray(place: &TargetPath, failure: &Failure) -> Option<String> {
     let directory = place.as_path();
-    if status.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
+    if failure.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
         return None;
     }
     Some(format!(

@@ -2,8 +2,8 @@
 
 use crust_mount::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
+use crust_serve::client::Failure;
 use crust_state::TargetPath;
-use tonic::Code;
 
 use crate::clear::{clear, is_kubelets};
 use crate::driver::{Driver, key, path, required};
@@ -79,8 +79,9 @@ impl Driver {
             return Ok(());
         }
         match self.ops.unstage(target) {
-            Err(status) if status.code() == Code::Unavailable && !is_staged => Ok(()),
-            unstaged => unstaged.map_err(|status| Refusal::ops(id, status)),
+            // No stage has outlived it: what one has left is to be seen by now.
+            Err(Failure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
+            unstaged => unstaged.map_err(Refusal::ops(id)),
         }
     }
 

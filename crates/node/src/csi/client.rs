@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crust_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetCapabilitiesRequest};
+use crust_serve::client::{self, Failure};
 use tonic::Code;
 
 use super::{Call, Capabilities, ControllerCapabilities};
 use crate::metrics::Metrics;
-use crate::rpc::{self, Failure};
 
 /// As long as kubelet waits.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -49,13 +49,13 @@ fn short(method: &'static str) -> &'static str {
 impl CallError {
     /// What the driver says. Where there was no answer, it is as [`Failure`] has it.
     pub(crate) fn code(&self) -> Code {
-        self.failure.code
+        self.failure.code()
     }
 
     /// Whether the driver is surely not doing it any more, and hasn't done it. kubelet's `isFinalError`
     /// (`pkg/volume/csi/csi_client.go`); what isn't leaves a volume uncertain.
     pub(crate) fn is_final(&self) -> bool {
-        is_final(self.failure.code)
+        is_final(self.failure.code())
     }
 }
 
@@ -99,8 +99,8 @@ impl Driver {
             metrics,
         } = &*self.0;
         let begun = Instant::now();
-        let answer = rpc::call(socket, DEADLINE, request, C::on).await;
-        let code = answer.as_ref().err().map_or(Code::Ok, |it| it.code);
+        let answer = client::call(socket, DEADLINE, request, C::on).await;
+        let code = answer.as_ref().err().map_or(Code::Ok, Failure::code);
         metrics.csi_call(name, C::METHOD, code, begun.elapsed());
         answer.map_err(|failure| CallError {
             driver: name.clone(),

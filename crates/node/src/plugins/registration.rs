@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crust_proto::registration::v1::registration_client::RegistrationClient;
 use crust_proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
+use crust_serve::client::{self, Failure};
 use crust_serve::listen::{ListenError, trusted_directory};
 
 use crate::objects::manifest::is_driver;
-use crate::rpc::{self, Failure};
 use crate::settings;
 
 /// kubelet waits as long for a plugin to be connected to.
@@ -49,7 +49,7 @@ pub(super) async fn ask(socket: &Path) -> Result<PluginInfo, Failure> {
         let mut client = RegistrationClient::new(channel);
         client.get_info(request).await
     };
-    rpc::call(socket, DEADLINE, InfoRequest {}, ask).await
+    client::call(socket, DEADLINE, InfoRequest {}, ask).await
 }
 
 /// Tells it what became of its registration.
@@ -62,7 +62,7 @@ pub(super) async fn tell(socket: &Path, refused: Option<String>) -> Result<(), F
         let mut client = RegistrationClient::new(channel);
         client.notify_registration_status(request).await
     };
-    rpc::call(socket, DEADLINE, status, tell).await?;
+    client::call(socket, DEADLINE, status, tell).await?;
     Ok(())
 }
 

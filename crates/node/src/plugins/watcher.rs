@@ -14,9 +14,9 @@ use super::Drivers;
 use super::known::{Gone, Refused};
 use super::registration::{self, Unfit};
 use super::registry::{Found, Identity, look};
-use crate::rpc::Failure;
 use crate::volumes::backoff::Backoff;
 use crate::watch::DirWatch;
+use crust_serve::client::Failure;
 
 /// Where the directory can't be watched, it is looked at so often.
 const UNWATCHED: Duration = Duration::from_secs(10);

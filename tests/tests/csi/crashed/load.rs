@@ -38,14 +38,7 @@ impl Orchestrator<'_> {
             let Err(status) = self.client.call(call.clone()) else {
                 return true;
             };
-            let is_the_end = matches!(
-                status.code(),
-                Code::Unavailable
-                    | Code::Cancelled
-                    | Code::Unknown
-                    | Code::Aborted
-                    | Code::Internal
-            );
+            let is_the_end = matches!(status.code(), Code::Unavailable | Code::Aborted);
             assert!(is_the_end, "{call:?}: {status}");
             last = Some(status);
             false

@@ -1,0 +1,145 @@
+//! A gRPC call on a unix socket: what it failed of is told as gRPC's own library for Go tells it, which is kubelet's.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use crust_state::sentence;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, ConnectError, Request, Response, Status, TimeoutExpired};
+
+/// How a call has failed: `FailedPrecondition: it is in use`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}", code_name(self.code()), self.message())]
+pub enum Failure {
+    /// Nobody listens, or takes a connection: nothing has been asked.
+    Absent(String),
+    /// The connection ended before an answer. What became of the call nobody knows.
+    Lost(String),
+    /// No answer came in time. What becomes of the call nobody knows.
+    Late(Duration),
+    /// The answer, on one line, and not without end.
+    Refused {
+        /// What kind it is.
+        code: Code,
+        /// In words.
+        message: String,
+    },
+}
+
+/// What somebody else says.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Told(String);
+
+impl Failure {
+    /// Of a call without a deadline of the client's own.
+    #[must_use]
+    pub fn of(status: &Status) -> Self {
+        let Some(source) = status.source() else {
+            // What was answered has no source.
+            return Self::Refused {
+                code: status.code(),
+                message: sentence(&Told(status.message().to_owned())),
+            };
+        };
+        if causes(source).any(<dyn Error>::is::<ConnectError>) {
+            return Self::Absent(sentence(source));
+        }
+        Self::Lost(sentence(source))
+    }
+
+    /// The answer's. Where there was none it is what gRPC's library for Go says: a connection that can't be made or
+    /// was lost is `Unavailable`, no answer in time `DeadlineExceeded`.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Absent(_) | Self::Lost(_) => Code::Unavailable,
+            Self::Late(_) => Code::DeadlineExceeded,
+            Self::Refused { code, .. } => *code,
+        }
+    }
+
+    /// Without the code.
+    #[must_use]
+    pub fn message(&self) -> Cow<'_, str> {
+        match self {
+            Self::Absent(message) | Self::Lost(message) | Self::Refused { message, .. } => {
+                message.into()
+            }
+            Self::Late(deadline) => format!("no answer within {} s", deadline.as_secs()).into(),
+        }
+    }
+}
+
+/// Calls on a connection of its own, as who listens there may be replaced at any time; `method` is that of a client
+/// that is made of the channel.
+pub async fn call<C, A, F>(
+    socket: &Path,
+    deadline: Duration,
+    request: C,
+    method: impl FnOnce(Channel, Request<C>) -> F,
+) -> Result<A, Failure>
+where
+    F: Future<Output = Result<Response<A>, Status>>,
+{
+    let answered = timeout(deadline, async {
+        let channel = connect(socket).await?;
+        let mut request = Request::new(request);
+        // Who answers is told how long that is of use.
+        request.set_timeout(deadline);
+        let answer = method(channel, request).await;
+        answer.map(Response::into_inner).map_err(|status| {
+            // The transport minds that, too, and tells of it as of a loss.
+            let is_late = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
+            if is_late {
+                Failure::Late(deadline)
+            } else {
+                Failure::of(&status)
+            }
+        })
+    });
+    answered.await.unwrap_or(Err(Failure::Late(deadline)))
+}
+
+async fn connect(socket: &Path) -> Result<Channel, Failure> {
+    let absent = |error: tonic::transport::Error| {
+        Failure::Absent(format!(
+            "{}; hint: does it run, and listen on {}? In a container, is that socket's directory mounted?",
+            sentence(&error),
+            socket.display()
+        ))
+    };
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(absent)?;
+    endpoint.connect().await.map_err(absent)
+}
+
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&it| it.source())
+}
+
+/// As gRPC's library for Go spells it, and with it kubelet.
+#[must_use]
+pub const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
