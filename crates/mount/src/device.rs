@@ -110,6 +110,11 @@ pub enum DeviceError {
         /// Why.
         source: std::io::Error,
     },
+    /// A loop device's file is on a file system that hangs.
+    #[error(
+        "device {0}: what it shows can't be told: its file doesn't answer; hint: which file that is, losetup tells"
+    )]
+    Silent(DeviceNumber),
     /// It can't be told what loop devices show.
     #[error("loop devices that may show the same can't be looked at: {0}")]
     Unasked(Unasked),

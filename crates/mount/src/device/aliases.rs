@@ -90,7 +90,7 @@ impl Aliases {
     /// Reads them from a sysfs that is mounted at `sysfs`; `asked` is what a loop device itself says.
     pub(super) fn read(
         sysfs: &Path,
-        asked: impl Fn(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
+        mut asked: impl FnMut(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
         number: DeviceNumber,
     ) -> Result<Self, DeviceError> {
         let (mut own, mut below) = (BTreeSet::new(), BTreeSet::new());
@@ -103,7 +103,7 @@ impl Aliases {
                 &mut below
             };
             names.insert(Identity::Device(device));
-            let lower = match shown(sysfs, &asked, device)? {
+            let lower = match shown(sysfs, &mut asked, device)? {
                 // Of a loop device that is all: it is no partition, and has no slaves.
                 Some(shown) => {
                     let disk = shown.disk();
@@ -314,7 +314,7 @@ fn directory(sysfs: &Path, number: DeviceNumber) -> PathBuf {
 /// What a loop device shows; `None` of another device, and where it shows nothing (any more).
 fn shown(
     sysfs: &Path,
-    asked: impl Fn(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
+    asked: impl FnOnce(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<Identity>, DeviceError> {
     if loop_name(sysfs, number).is_none() {

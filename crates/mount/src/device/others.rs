@@ -1,6 +1,6 @@
 //! Which of many devices conflict with one. Some may be on a file system that hangs.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -64,27 +64,16 @@ pub(super) fn conflicting(
     said.ask_below(sysfs, &devices)?;
     let mut conflicting = Vec::new();
     for device in devices {
-        let silent = Cell::new(None);
-        let asked = |device| {
-            if said.silent.contains(&device) {
-                silent.set(Some(device));
-                return Err(DeviceError::Unasked(Unasked::Slow));
-            }
-            said.shows(device)
-                .map_or_else(|| shown_by(device), |it| Ok(Some(it)))
-        };
         let plain = said.shows(device);
         let plain = plain.and_then(|status| Aliases::of_shown(device, &status));
-        match plain.map_or_else(|| Aliases::read(sysfs, asked, device), Ok) {
+        let read = || Aliases::read(sysfs, |device| said.tells(device), device);
+        match plain.map_or_else(read, Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
-            Ok(_) => {}
-            Err(error) => match silent.get() {
-                Some(silent) => {
-                    tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
-                }
-                None if aliases::name(sysfs, device)?.is_some() => return Err(error),
-                None => {}
-            },
+            Err(DeviceError::Silent(silent)) => {
+                tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
+            }
+            Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
     Ok(conflicting)
@@ -118,7 +107,9 @@ impl Neighbours {
         let mut said = self.said_just_now();
         let mut loops = BTreeMap::new();
         for device in aliases::loops()? {
-            if let Some(name) = aliases::loop_name(Path::new(SYSFS), device) {
+            if !said.has_of(device)
+                && let Some(name) = aliases::loop_name(Path::new(SYSFS), device)
+            {
                 loops.insert(device, name);
             }
         }
@@ -139,8 +130,29 @@ impl Neighbours {
 }
 
 impl Said {
+    /// Whether it has just been asked, whatever came of it.
+    fn has_of(&self, device: DeviceNumber) -> bool {
+        self.words.contains_key(&device) || self.silent.contains(&device)
+    }
+
     fn shows(&self, device: DeviceNumber) -> Option<LoopStatus> {
         *self.words.get(&device)?
+    }
+
+    /// What a loop device shows, by what it said or is asked now; `None` as [`shown_by`] has it.
+    fn tells(&mut self, device: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
+        if self.silent.contains(&device) {
+            return Err(DeviceError::Silent(device));
+        }
+        if let Some(known) = self.shows(device) {
+            return Ok(Some(known));
+        }
+        let status = shown_by(device)?;
+        // Its list of owners is as it was when that was looked at last, and was written before it is asked now.
+        if let Some(word) = self.words.get_mut(&device) {
+            *word = status;
+        }
+        Ok(status)
     }
 
     fn forget_the_old(&mut self, moment: Duration, now: Instant) {
@@ -216,7 +228,7 @@ impl Said {
     ) -> Result<(), DeviceError> {
         let [mut new, mut silent] = [const { (Vec::new(), Vec::new()) }; 2];
         for (device, name) in loops {
-            if !self.words.contains_key(device) && !self.silent.contains(device) {
+            if !self.has_of(*device) {
                 let was_silent = self.once_silent.contains(device);
                 let (asked, questions) = if was_silent { &mut silent } else { &mut new };
                 asked.push(*device);
