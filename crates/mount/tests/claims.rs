@@ -43,6 +43,31 @@ impl Node {
         }
     }
 
+    fn context<'a>(&'a self, neighbours: &'a Neighbours) -> Context<'a> {
+        Context {
+            config: &self.config,
+            crust: &self.crust,
+            state: &self.state,
+            deadline: Deadline::after(Duration::from_secs(30)),
+            neighbours,
+        }
+    }
+
+    fn target(&self, pod: &str) -> TargetPath {
+        let root = self.directory.path().canonicalize().expect("its path");
+        let target = format!("kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount");
+        let target = root.join(target);
+        fs::create_dir_all(&target).expect("a target path");
+        TargetPath::new(target).expect("a target path")
+    }
+
+    /// The pod's container is deleted.
+    fn release(&self, pod: &str) {
+        let neighbours = Neighbours::default();
+        let released = volume::release(&self.context(&neighbours), &self.target(pod), pod);
+        released.expect("it has it");
+    }
+
     /// What a create does that leaves the mount to a hook, with what the process knows of the neighbours.
     fn reserve(
         &self,
@@ -50,11 +75,7 @@ impl Node {
         device: &Path,
         neighbours: &Neighbours,
     ) -> Result<(), VolumeError> {
-        let root = self.directory.path().canonicalize().expect("its path");
-        let target = format!("kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount");
-        let target = root.join(target);
-        fs::create_dir_all(&target).expect("a target path");
-        let target = TargetPath::new(target).expect("a target path");
+        let target = self.target(pod);
         let device = device.display();
         let text = format!(r#"{{"volume-type":"block","device":"{device}","fstype":"ext4"}}"#);
         let info = MountInfo {
@@ -62,13 +83,7 @@ impl Node {
             ..MountInfo::parse(text.as_bytes()).expect("mount info")
         };
         self.crust.stage(&target, &info).expect("it is staged");
-        let context = Context {
-            config: &self.config,
-            crust: &self.crust,
-            state: &self.state,
-            deadline: Deadline::after(Duration::from_secs(30)),
-            neighbours,
-        };
+        let context = self.context(neighbours);
         let locked = volume::lock(&context, &target).expect("it is staged");
         let container = NewContainer {
             id: pod,
@@ -119,6 +134,33 @@ fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it
         let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
         let sentence = refused.to_string();
         assert!(sentence.contains("pod-b"), "{sentence}");
+        return;
+    }
+    panic!("somebody else always got the number");
+}
+
+/// What it showed was asked for the second volume, when the first one was on its list.
+#[test]
+fn a_device_of_ones_own_that_was_given_up_and_claimed_by_another_is_seen_too() {
+    for _ in 0..10 {
+        let node = Node::new();
+        let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
+        let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
+        let ours = Neighbours::believed_for(Duration::MAX);
+        for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
+            let reserved = node.reserve(pod, device.path(), &ours);
+            reserved.expect("nobody else has it");
+        }
+
+        node.release("pod-a");
+        let Some(moved) = moved(moving, &elsewhere, &shared) else {
+            continue;
+        };
+        node.reserve("pod-c", moved.path(), &Neighbours::default())
+            .expect("nobody else has it");
+
+        let refused = node.reserve("pod-d", own.path(), &ours).unwrap_err();
+        assert!(refused.to_string().contains("pod-c"), "{refused}");
         return;
     }
     panic!("somebody else always got the number");

@@ -16,7 +16,7 @@ use tonic::{Code, ConnectError, Request, Response, Status, TimeoutExpired};
 pub enum Failure {
     /// Nobody listens, or takes a connection: nothing has been asked.
     Absent(String),
-    /// The connection ended before an answer. What became of the call nobody knows.
+    /// The connection ended before an answer, or the call on it did. What became of the call nobody knows.
     Lost(String),
     /// No answer came in time. What becomes of the call nobody knows.
     Late(Duration),
@@ -94,10 +94,10 @@ where
         answer.map(Response::into_inner).map_err(|status| {
             // The transport minds that, too, and tells of it as of a loss.
             let is_late = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
-            if is_late {
-                Failure::Late(deadline)
-            } else {
-                Failure::of(&status)
+            match Failure::of(&status) {
+                _ if is_late => Failure::Late(deadline),
+                Failure::Absent(reason) => absent(socket, &reason),
+                failure => failure,
             }
         })
     });
@@ -105,15 +105,16 @@ where
 }
 
 async fn connect(socket: &Path) -> Result<Channel, Failure> {
-    let absent = |error: tonic::transport::Error| {
-        Failure::Absent(format!(
-            "{}; hint: does it run, and listen on {}? In a container, is that socket's directory mounted?",
-            sentence(&error),
-            socket.display()
-        ))
-    };
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(absent)?;
-    endpoint.connect().await.map_err(absent)
+    let failed = |error: tonic::transport::Error| absent(socket, &sentence(&error));
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(failed)?;
+    endpoint.connect().await.map_err(failed)
+}
+
+fn absent(socket: &Path, reason: &str) -> Failure {
+    let socket = socket.display();
+    Failure::Absent(format!(
+        "{reason}; hint: does it run, and listen on {socket}? In a container, is that socket's directory mounted?"
+    ))
 }
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
@@ -141,5 +142,73 @@ pub const fn code_name(code: Code) -> &'static str {
         Code::Unavailable => "Unavailable",
         Code::DataLoss => "DataLoss",
         Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as Deaf;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixListener;
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(120);
+
+    async fn failure(socket: &Path) -> Failure {
+        let request = HealthCheckRequest {
+            service: "ours.Node".to_owned(),
+        };
+        let check = |channel, request| async move {
+            let mut client = HealthClient::new(channel);
+            client.check(request).await
+        };
+        call(socket, DEADLINE, request, check).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_it_is_said_where_to_look() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("s");
+        drop(Deaf::bind(&socket).unwrap());
+        let failure = failure(&socket).await;
+        assert!(matches!(failure, Failure::Absent(_)), "{failure:?}");
+        let told = failure.to_string();
+        assert!(told.starts_with("Unavailable: "), "{told}");
+        let hint = format!("; hint: does it run, and listen on {}?", socket.display());
+        assert!(told.contains(&hint), "{told}");
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_before_the_connection_ended_is_lost() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ends = async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            while !heard.windows(9).any(|it| it == b"ours.Node") {
+                assert_ne!(connection.read_buf(&mut heard).await.unwrap(), 0);
+            }
+        };
+        let (failure, ()) = tokio::join!(failure(&socket), ends);
+        assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
+        assert_eq!(failure.code(), Code::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_answer_is_not_waited_for_without_end() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("s");
+        let _listener = Deaf::bind(&socket).unwrap();
+        let failure = failure(&socket).await;
+        assert_eq!(failure, Failure::Late(DEADLINE));
+        assert_eq!(
+            failure.to_string(),
+            "DeadlineExceeded: no answer within 120 s"
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! The gRPC servers: one a socket, each with its health and its description.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +42,9 @@ pub enum ServeError {
     /// A server has ended before it was told to.
     #[error("a gRPC server has ended")]
     Ended,
+    /// There is no second descriptor of its socket.
+    #[error("fcntl(F_DUPFD_CLOEXEC)")]
+    Socket(#[source] io::Error),
     /// The services can't be described.
     #[error("reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -54,6 +59,9 @@ pub struct Servers {
     reporters: Vec<(HealthReporter, &'static str)>,
     calls: Calls,
     max_streams: u32,
+    /// Sockets are listened on to the very end: where nobody does, nobody works on a volume any more, as one that its
+    /// caller has hung up on still does when the calls have ended.
+    listening: Vec<OwnedFd>,
     end: watch::Sender<bool>,
 }
 
@@ -67,6 +75,7 @@ impl Servers {
             reporters: Vec::new(),
             calls: Calls::new(daemon, observer, limits.calls),
             max_streams: limits.streams,
+            listening: Vec::new(),
             end: watch::Sender::new(false),
         }
     }
@@ -80,6 +89,8 @@ impl Servers {
         connections: Connections<UnixListener>,
     ) -> Result<(), ServeError> {
         let routes = self.described(names, routes).await?;
+        let listening = connections.socket().map_err(ServeError::Socket)?;
+        self.listening.push(listening);
         let mut end = self.end.subscribe();
         let ended = async move {
             // Whoever would say so is gone.
@@ -156,6 +167,9 @@ fn flat(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeErr
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_stream::StreamExt as _;
     use tonic::Code;
     use tonic_health::pb::HealthCheckRequest;
@@ -171,12 +185,16 @@ mod tests {
 
     const NAMES: [&str; 2] = ["ours.Identity", "ours.Node"];
 
-    async fn described() -> (Servers, Routes) {
+    fn servers() -> Servers {
         let limits = Limits {
             calls: 1,
             streams: 1,
         };
-        let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
+        Servers::new(&DAEMON, limits, Arc::new(()))
+    }
+
+    async fn described() -> (Servers, Routes) {
+        let mut servers = servers();
         let routes = servers.described(&NAMES, Routes::default()).await.unwrap();
         (servers, routes)
     }
@@ -207,6 +225,30 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    /// A client that doesn't hear of the end has the servers wait.
+    #[tokio::test(start_paused = true)]
+    async fn sockets_are_listened_on_to_the_very_end() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("s");
+        let mut servers = servers();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let connections = Connections::new("ours", listener);
+        let added = servers.add(&NAMES, Routes::default(), connections);
+        added.await.unwrap();
+        // It begins (RFC 9113, section 3.4), is answered, and reads no more.
+        let mut deaf = tokio::net::UnixStream::connect(&socket).await.unwrap();
+        let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        deaf.write_all(begins).await.unwrap();
+        deaf.read_u8().await.unwrap();
+        let mut end = Box::pin(servers.end(Duration::ZERO));
+        let ended = timeout(PARTING / 2, &mut end).await;
+        assert!(ended.is_err(), "{ended:?}");
+        UnixStream::connect(&socket).unwrap();
+        end.await.unwrap();
+        let refused = UnixStream::connect(&socket).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[tokio::test]

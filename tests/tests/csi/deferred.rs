@@ -1,18 +1,18 @@
 //! Volumes that kubelet asks to be deferred (KEP-2857): `defer_fs_ops`.
 
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::{fs, thread};
 
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
     NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodeUnpublishVolumeRequest,
 };
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, block, filesystem, mount_of};
+use runcrust_tests::node::PATIENCE;
 use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
 use runcrust_tests::{
     Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate, wait_until,
@@ -39,13 +39,24 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
     }
 }
 
-/// Of a listening socket, taken or not: `/proc/net/unix` has with each the path that it was bound to, which is longer
-/// where it was renamed.
-fn connections(socket: &Path) -> usize {
-    let table = fs::read_to_string("/proc/net/unix").unwrap();
-    let socket = socket.to_str().unwrap();
-    let paths = table.lines().filter_map(|line| line.split(' ').next_back());
-    paths.filter(|path| path.starts_with(socket)).count()
+/// Stands in for a `crust_ops` that ends when it has heard what it is asked.
+fn ends_in_a_call(socket: UnixListener, target: &Path) {
+    socket.set_nonblocking(true).unwrap();
+    let mut taken = None;
+    wait_until("the driver to call", PATIENCE, || {
+        taken = socket.accept().ok();
+        taken.is_some()
+    });
+    let (mut connection, _) = taken.unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let target = target.as_os_str().as_bytes();
+    let mut heard = Vec::<u8>::new();
+    while !heard.windows(target.len()).any(|it| it == target) {
+        let mut part = [0; 1024];
+        let read = connection.read(&mut part).unwrap();
+        assert_ne!(read, 0, "the driver went away");
+        heard.extend(&part[..read]);
+    }
 }
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
@@ -222,17 +233,12 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         let lost = |call: &(dyn Fn() -> Result<(), Status> + Sync)| {
-            ops.signal(Signal::SIGSTOP);
-            // When all of its threads have.
-            let stopped = waitpid(Pid::from_raw(ops.pid()), Some(WaitPidFlag::WUNTRACED));
-            assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{stopped:?}");
-            let before = connections(ops.socket());
+            ops.kill();
+            fs::remove_file(ops.socket()).unwrap();
+            let socket = UnixListener::bind(ops.socket()).unwrap();
             let ended = thread::scope(|scope| {
                 let calling = scope.spawn(call);
-                wait_until("the driver to connect", Duration::from_secs(30), || {
-                    connections(ops.socket()) > before || calling.is_finished()
-                });
-                ops.kill();
+                ends_in_a_call(socket, &target);
                 calling.join().unwrap()
             });
             let error = refused(ended, Code::Unavailable);

@@ -10,7 +10,8 @@ use runcrust_tests::interrupt::held_up_at;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{
-    Bundle, Container, MountWatcher, Node, Run, host, on_each_delegate, wait_until,
+    Bundle, Container, Delegate, LoopDevice, MountWatcher, Node, Run, host, on_each_delegate,
+    wait_until,
 };
 use serde_json::json;
 
@@ -247,35 +248,28 @@ on_each_delegate! {
     /// It can't be seen before the delegate has mounted: each volume's is taken back.
     fn what_a_link_in_a_shared_directory_leads_out_is_taken_back(delegate: Delegate) {
         for option in [None, Some("rprivate")] {
-            let node = Node::new(delegate);
-            let (one, two) = (node.ext4(), node.ext4());
-            let targets = [node.stage(POD, "pv-1", &one, &[]), node.stage(POD, "pv-2", &two, &[])];
-            let (directory, private) = (node.dir().subdir("shared"), node.dir().subdir("private"));
-            for place in ["a", "b"] {
-                fs::create_dir(directory.join(place)).unwrap();
-            }
-            let _shared = Shared::new(&directory);
-            // The config says that what is below `/private` is the container's own.
-            symlink("../shared", private.join("link")).unwrap();
-            let bidirectional = ["rbind", "rshared", "rw"];
-            let own = ["rbind", "rprivate", "rw"];
+            let led = LedOut::new(delegate);
             let options: Vec<&str> = ["rbind", "rw"].into_iter().chain(option).collect();
-            let mut bundle = Bundle::plain(node.dir())
-                .bind(&directory, "/shared", &bidirectional)
-                .bind(&private, "/private", &own)
-                .bind(&targets[0], "/private/link/a", &options)
-                .bind(&targets[1], "/private/link/b", &options);
-            bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-            let container = node.container(&bundle.write());
-            let _ = container.create().failure();
-            for device in [&one, &two] {
-                assert_eq!(device.host_mounts(), Vec::<String>::new(), "{option:?}");
-            }
-            drop(container);
-            for (device, target) in [(one, &targets[0]), (two, &targets[1])] {
-                device.wait_until_free(PATIENCE);
-                let _ = node.unstage(target).success();
-            }
+            led.create_with(["a", "b"], &options);
+            led.put_away();
+        }
+    }
+
+    /// It hides the other one, and what is at that one's place then is of the upper volume.
+    fn where_one_volume_lies_over_another_both_are_taken_back(delegate: Delegate) {
+        for (inner, makes) in [
+            ("a", "true"),
+            ("a/inner", "true"),
+            ("a/inner", "ln -s elsewhere /data/inner"),
+            ("a/inner/deep", "touch /data/inner"),
+        ] {
+            let led = LedOut::new(delegate);
+            let bundle = Bundle::plain(led.node.dir()).bind(&led.targets[1], "/data", &[]);
+            let first = led.node.run(&bundle.write());
+            let _ = first.sh(makes);
+            end([first]);
+            led.create_with([inner, "a"], &["rbind", "rw"]);
+            led.put_away();
         }
     }
 
@@ -395,6 +389,72 @@ on_each_delegate! {
             let app = node.run(&bundle);
             held.assert_once_and_private();
             end([app]);
+        }
+    }
+}
+
+/// A node with two volumes, and a directory that a container shares with the host.
+struct LedOut {
+    delegate: Delegate,
+    node: Node,
+    devices: [LoopDevice; 2],
+    targets: [PathBuf; 2],
+}
+
+impl LedOut {
+    fn new(delegate: Delegate) -> Self {
+        let node = Node::new(delegate);
+        let devices = [node.ext4(), node.ext4()];
+        let stage = |name, device| node.stage(POD, name, device, &[]);
+        Self {
+            targets: [stage("pv-1", &devices[0]), stage("pv-2", &devices[1])],
+            devices,
+            node,
+            delegate,
+        }
+    }
+
+    /// Creates a container that has the volumes at these places of the directory, by way of a link in another one, of
+    /// which the config says that it is the container's own.
+    fn create_with(&self, places: [&str; 2], options: &[&str]) {
+        let node = &self.node;
+        let (directory, private) = (node.dir().subdir("shared"), node.dir().subdir("private"));
+        for place in places {
+            fs::create_dir_all(directory.join(place)).unwrap();
+        }
+        let _shared = Shared::new(&directory);
+        symlink("../shared", private.join("link")).unwrap();
+        let mut bundle = Bundle::plain(node.dir())
+            .bind(&directory, "/shared", &["rbind", "rshared", "rw"])
+            .bind(&private, "/private", &["rbind", "rprivate", "rw"]);
+        for (target, place) in self.targets.iter().zip(places) {
+            bundle = bundle.bind(target, &format!("/private/link/{place}"), options);
+        }
+        bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
+        let container = node.container(&bundle.write());
+        let failed = container.create().failure();
+        // crun keeps a hook's words to itself.
+        let is_told = |volume: &str| {
+            failed
+                .stderr
+                .contains(&format!("volume {volume}: it was mounted on the host too"))
+        };
+        let told = ["pv-1", "pv-2"].map(is_told);
+        assert_eq!(told, [self.delegate == Delegate::Runc; 2], "{failed}");
+        for device in &self.devices {
+            assert_eq!(
+                device.host_mounts(),
+                Vec::<String>::new(),
+                "{places:?} {options:?}"
+            );
+        }
+    }
+
+    /// Which shows that nothing holds them any more.
+    fn put_away(self) {
+        for (device, target) in self.devices.iter().zip(&self.targets) {
+            device.wait_until_free(PATIENCE);
+            let _ = self.node.unstage(target).success();
         }
     }
 }

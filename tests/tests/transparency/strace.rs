@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// Calls that make, change or remove something, start a process, or change what this one hands on.
 const CHANGES: [&str; 58] = [
@@ -174,11 +173,11 @@ impl Part {
         }
     }
 
-    /// From the first to the last, where that was traced.
-    pub(crate) fn took(&self) -> Duration {
-        let ends = self.times.first().zip(self.times.last());
-        let (first, last) = ends.expect("it was traced when they were made");
-        Duration::from_secs_f64(last - first)
+    /// When those were made that have such a text.
+    pub(crate) fn times_of(&self, text: &str) -> Vec<f64> {
+        let both = self.calls.iter().zip(&self.times);
+        let named = both.filter(|(call, _)| call.contains(text));
+        named.map(|(_, time)| *time).collect()
     }
 
     /// How many there are.

@@ -79,7 +79,7 @@ impl Driver {
             return Ok(());
         }
         match self.ops.unstage(target) {
-            // No stage has outlived it: what one has left is to be seen by now.
+            // No stage outlives it, and what one has left is to be seen by now.
             Err(Failure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
             unstaged => unstaged.map_err(Refusal::ops(id)),
         }

@@ -69,9 +69,7 @@ pub(super) fn conflicting(
         let read = || Aliases::read(sysfs, |device| said.tells(device), device);
         match plain.map_or_else(read, Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
-            Err(DeviceError::Silent(silent)) => {
-                tracing::warn!(%device, %silent, "what it shows can't be told: its file doesn't answer");
-            }
+            Err(error @ DeviceError::Silent(_)) => tracing::warn!(%device, "{error}"),
             Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
             Ok(_) | Err(_) => {}
         }
@@ -376,6 +374,17 @@ mod tests {
         assert_eq!(known(&said), [vec![device(0), device(2)], vec![]]);
         said.forget_the_unlisted(&[list(0, 14)]);
         assert_eq!(known(&said), [vec![device(2)], vec![]]);
+    }
+
+    #[test]
+    fn who_is_silent_is_not_asked_here() {
+        let mut said = asked(Instant::now());
+        let told = said.tells(device(3));
+        assert!(
+            matches!(told, Err(DeviceError::Silent(it)) if it == device(3)),
+            "{told:?}"
+        );
+        assert_eq!(said.tells(device(1)).unwrap(), Some(status(1)));
     }
 
     #[test]

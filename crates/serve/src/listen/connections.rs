@@ -1,6 +1,7 @@
 //! Connections, as they come.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -53,6 +54,14 @@ impl<L> Connections<L> {
             pause: None,
             told: None,
         }
+    }
+
+    /// A descriptor of the socket, of its own.
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd>
+    where
+        L: AsFd,
+    {
+        self.listener.as_fd().try_clone_to_owned()
     }
 
     fn tell(&mut self, error: &io::Error) {
