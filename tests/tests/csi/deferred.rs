@@ -40,7 +40,7 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
 }
 
 /// Stands in for a `crust_ops` that ends when it has heard what it is asked.
-fn ends_in_a_call(socket: UnixListener, target: &Path) {
+fn ends_in_a_call(socket: &UnixListener, target: &Path) {
     socket.set_nonblocking(true).unwrap();
     let mut taken = None;
     wait_until("the driver to call", PATIENCE, || {
@@ -238,7 +238,7 @@ on_each_delegate! {
             let socket = UnixListener::bind(ops.socket()).unwrap();
             let ended = thread::scope(|scope| {
                 let calling = scope.spawn(call);
-                ends_in_a_call(socket, &target);
+                ends_in_a_call(&socket, &target);
                 calling.join().unwrap()
             });
             let error = refused(ended, Code::Unavailable);
