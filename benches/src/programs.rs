@@ -21,6 +21,8 @@ macro_rules! program {
     };
 }
 
+/// It becomes the delegate, as [`PASSTHROUGH`] does, after looking at what a wrapper of root's has to look at.
+pub(crate) const CHECKED: Program = program!("checked");
 /// It reads or writes a file and takes the time.
 pub(crate) const IO: Program = program!("io");
 /// It mounts a device, and ends.
@@ -45,14 +47,9 @@ impl Program {
         self.build_with(dir, &[])
     }
 
-    /// The same with `DELEGATE` defined.
+    /// The same with files by these names.
     #[track_caller]
-    pub(crate) fn build_for(self, dir: &TestDir, delegate: &Path) -> PathBuf {
-        self.build_with(dir, &[format!("-DDELEGATE=\"{}\"", delegate.display())])
-    }
-
-    #[track_caller]
-    fn build_with(self, dir: &TestDir, flags: &[String]) -> PathBuf {
+    pub(crate) fn build_with(self, dir: &TestDir, files: &[(&str, &Path)]) -> PathBuf {
         let source = dir.join(format!("{}.c", self.name));
         let program = dir.join(self.name);
         std::fs::write(&source, self.text).expect("a program's text");
@@ -61,7 +58,9 @@ impl Program {
         let mut gcc = Command::new("musl-gcc");
         gcc.args(["-static", "-O2", "-Wall", "-Werror", "-o"])
             .arg(&program);
-        let _ = Run::of(gcc.args(flags).arg(&source)).success();
+        let define = |(name, file): &(&str, &Path)| format!("-D{name}=\"{}\"", file.display());
+        gcc.args(files.iter().map(define)).arg(&source);
+        let _ = Run::of(&mut gcc).success();
         program
     }
 }

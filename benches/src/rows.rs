@@ -32,6 +32,7 @@ pub(crate) const ROWS: &[Row] = &[
     lookup::ROW,
     binary::ROW,
     fsgroup::ROW,
+    fsgroup::MEMORY,
     stage::ROW,
     calls::ROW,
     io::ROW,

@@ -1,11 +1,13 @@
 //! A command that isn't a create: what runcrust takes before it is the delegate.
 
+use std::path::Path;
+
 use runcrust_tests::{Delegate, Node};
 
 use super::Row;
 use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
-use crate::programs::{NOOP, PASSTHROUGH};
+use crate::programs::{CHECKED, NOOP, PASSTHROUGH};
 use crate::starts::{Line, Round, Starter};
 use crate::statistics::{differences, ratios};
 
@@ -27,8 +29,11 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let dir = node.dir();
     let starter = Starter::new(dir);
     let delegate = NOOP.build(dir);
-    let passthrough = PASSTHROUGH.build_for(dir, &delegate);
     node.handler().delegate_to(&delegate);
+    let passthrough = PASSTHROUGH.build_with(dir, &[("DELEGATE", &delegate)]);
+    let configuration = node.handler().configuration();
+    let files: [(_, &Path); 2] = [("DELEGATE", &delegate), ("CONFIGURATION", &configuration)];
+    let checked = CHECKED.build_with(dir, &files);
 
     // As containerd's shim asks.
     let arguments = [
@@ -40,18 +45,22 @@ fn run(effort: &Effort) -> Vec<Measure> {
         "json",
     ];
     let arguments = || arguments.into_iter().chain(["state", "a-container"]);
-    let [bare, c, ours] = [&*delegate, &passthrough, node.handler().path()]
+    let [bare, c, checked, ours] = [&*delegate, &passthrough, &checked, node.handler().path()]
         .map(|program| Line::new(program, arguments()));
 
-    let times = starter.rounds(effort.rounds(ROUNDS), ROUND, [&bare, &c, &ours]);
-    let [bare_took, c_took, ours_took] = times;
-    let c_added = differences(&c_took, &bare_took);
-    let added = differences(&ours_took, &bare_took);
+    let commands = [&bare, &c, &checked, &ours];
+    let [bare_took, others @ ..] = starter.rounds(effort.rounds(ROUNDS), ROUND, commands);
+    let [c_added, checked_added, added] = others.map(|took| differences(&took, &bare_took));
     let reach = Reach::AtMost(1.5);
     let peak = || (0..5).map(|_| starter.peak(&ours)).collect();
     vec![
         Measure::told("the delegate alone", Unit::Time, bare_took),
         Measure::told("added by the C pass-through", Unit::Added, c_added.clone()),
+        Measure::told(
+            "added by C that looks at the same files",
+            Unit::Added,
+            checked_added,
+        ),
         Measure::told("added by runcrust", Unit::Added, added.clone()),
         Measure::to_reach(
             "runcrust's added time over the pass-through's",

@@ -11,19 +11,32 @@ use crate::scene::ALWAYS;
 const CHANGE: usize = 6;
 /// To look at it.
 const NO_OP: usize = 2;
+/// The same of a directory with one file.
+const DIRECTORY: [usize; 2] = [16, 9];
 /// Where tables are asked, for all of them together.
 const ALL: usize = 100;
 
-/// In one directory.
 const FEW: usize = 500;
 const MANY: usize = 1500;
 
-/// So many calls the creates of a container on a volume of so many files take: the first changes each of them, the
+/// What a volume has many of.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// In one directory.
+    Files,
+    /// In the root, each with a file.
+    Directories,
+}
+
+/// So many calls the creates of a container on a volume with so many take: the first changes each of them, the
 /// second none.
-fn creates(fstype: &'static str, files: usize) -> [usize; 2] {
+fn creates(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
     let node = Node::new(Delegate::Crun);
-    let device = LoopDevice::made(node.dir(), fstype, 64);
-    with_mounted(device.path(), |root| many(root, 1, files, files));
+    let device = LoopDevice::made(node.dir(), fstype, if fstype == "xfs" { 300 } else { 64 });
+    with_mounted(device.path(), |root| match shape {
+        Shape::Files => many(root, 1, count, count),
+        Shape::Directories => many(root, count, 1, 1),
+    });
     ["one", "another"].map(|pod| {
         let target = node.stage(pod, "pv-1", &device, &ALWAYS);
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
@@ -38,22 +51,45 @@ fn creates(fstype: &'static str, files: usize) -> [usize; 2] {
     })
 }
 
-/// How many more the creates take with many files than with few.
-fn more(fstype: &'static str) -> [usize; 2] {
-    let [few, many] = [FEW, MANY].map(|files| creates(fstype, files));
+/// How many more the creates take with many than with few.
+fn more(fstype: &'static str, shape: Shape) -> [usize; 2] {
+    let [few, many] = [FEW, MANY].map(|count| creates(fstype, shape, count));
     [0, 1].map(|at| many[at].saturating_sub(few[at]))
+}
+
+fn each(more: usize) -> usize {
+    more.div_ceil(MANY - FEW)
 }
 
 #[test]
 fn a_file_costs_a_few_calls_and_one_that_is_right_a_look() {
     // Of an ext3 the tables aren't asked.
-    let each = more("ext3").map(|more| more.div_ceil(MANY - FEW));
+    let each = more("ext3", Shape::Files).map(each);
     assert!(each[0] <= CHANGE && each[1] <= NO_OP, "{each:?}");
 }
 
 #[test]
-fn where_tables_are_asked_a_file_that_is_right_costs_nothing() {
-    let [change, no_op] = more("ext4");
-    assert!(change.div_ceil(MANY - FEW) <= CHANGE, "{change}");
-    assert!(no_op < ALL, "{no_op}");
+fn a_directory_costs_its_opening_and_its_list() {
+    let each = more("ext3", Shape::Directories).map(each);
+    assert!(
+        each[0] <= DIRECTORY[0] && each[1] <= DIRECTORY[1],
+        "{each:?}"
+    );
+}
+
+#[test]
+fn where_tables_are_asked_what_is_right_costs_nothing() {
+    for (fstype, shape) in [
+        ("ext4", Shape::Files),
+        ("ext4", Shape::Directories),
+        ("xfs", Shape::Files),
+    ] {
+        let [change, no_op] = more(fstype, shape);
+        let most = match shape {
+            Shape::Files => CHANGE,
+            Shape::Directories => DIRECTORY[0],
+        };
+        assert!(each(change) <= most, "{fstype}, {shape:?}: {change}");
+        assert!(no_op < ALL, "{fstype}, {shape:?}: {no_op}");
+    }
 }

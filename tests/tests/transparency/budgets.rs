@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, steps};
+use runcrust_tests::{Bundle, Delegate, Node, Run, binary, on_each_delegate, steps};
 
 use crate::strace::{Part, Trace};
 
@@ -23,6 +23,11 @@ const VOLUME: usize = 370;
 /// Instructions of a call that is handed on, and of a create with 30 mounts and 48 KB of environment.
 const INSTRUCTIONS: u64 = 33_000;
 const INSTRUCTIONS_OF_A_CREATE: u64 = 1_350_000;
+/// Of a create of a small container with a volume, and of looking at other tests' loop devices.
+const INSTRUCTIONS_OF_A_MATCH: u64 = 1_700_000;
+
+/// Bytes of the programs that start with every container. They are the same on every machine with this compiler.
+const SIZES: [(&str, u64); 2] = [("runcrust", 2_300_000), ("crust-mount-hook", 1_000_000)];
 
 /// A bundle with many mounts, each from a directory of its own, as a pod's volumes are.
 fn bundle(node: &Node, sources: &Path) -> Bundle {
@@ -119,4 +124,25 @@ fn a_call_that_is_handed_on_takes_few_instructions_and_a_create_is_read_fast() {
     let create = container.create_command();
     let count = steps::instructions(&create, |create| container.spawn(create));
     assert!(count <= INSTRUCTIONS_OF_A_CREATE, "{count}");
+}
+
+/// Of a small config: each instruction is a step of a tracer's, which takes its time.
+#[test]
+fn a_create_with_a_volume_takes_few_instructions() {
+    let node = Node::new(Delegate::Crun);
+    let device = node.ext4();
+    let target = node.stage("a-pod", "pv-1", &device, &[]);
+    let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+    let container = node.container(&bundle.write());
+    let create = container.create_command();
+    let count = steps::instructions(&create, |create| container.spawn(create));
+    assert!(count <= INSTRUCTIONS_OF_A_MATCH, "{count}");
+}
+
+#[test]
+fn what_starts_with_every_container_is_small() {
+    for (program, most) in SIZES {
+        let size = fs::metadata(binary(program)).unwrap().len();
+        assert!(size <= most, "{program}: {size}");
+    }
 }

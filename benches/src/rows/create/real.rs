@@ -1,6 +1,6 @@
 //! Before runc and crun: the whole of a create, a start and a state, each by itself. (In a `delete --force` a tenth
 //! of a second of sleep would hide all of it.) What is started, or asked for its state, was created by the runtime
-//! alone.
+//! alone. What another program before a runtime costs it, whatever that does, a C pass-through tells.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,13 @@ use runcrust_tests::{Bundle, Delegate, Run, process};
 
 use crate::effort::Effort;
 use crate::measure::{Measure, Reach, Unit};
+use crate::programs::PASSTHROUGH;
 use crate::scene;
 use crate::starts::{Line, Round, Starter};
 use crate::statistics::ratios;
 
 /// Many: a runtime's own time varies by more than what is asked of ours.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 25;
 /// Of containers, which have to be put away one by one.
 const SINGLE: Round = Round {
     blocks: 20,
@@ -38,8 +39,10 @@ pub(super) fn measured(effort: &Effort, delegate: Delegate) -> Vec<Measure> {
         delegate: delegate.program(),
         bundle,
     };
-    let through =
-        |line: &dyn Fn(&Path) -> Line| [&*container.delegate, node.handler().path()].map(line);
+    let passthrough = PASSTHROUGH.build_with(node.dir(), &[("DELEGATE", &container.delegate)]);
+    let through = |line: &dyn Fn(&Path) -> Line| {
+        [&*container.delegate, node.handler().path(), &passthrough].map(line)
+    };
     let rounds = effort.rounds(ROUNDS);
 
     let to_create = through(&|program| scene::create(program, &container.bundle));
@@ -62,15 +65,20 @@ pub(super) fn measured(effort: &Effort, delegate: Delegate) -> Vec<Measure> {
         ("start", start, None),
         ("state", state, None),
     ];
-    let measures = all.into_iter().flat_map(|(verb, [alone, through], reach)| {
-        let ratio = ratios(&through, &alone);
+    let measures = all.into_iter().flat_map(|(verb, [alone, ours, c], reach)| {
+        let [ours, c] = [ours, c].map(|through| ratios(&through, &alone));
         let command = format!("`{delegate} {verb}`");
         [
             Measure::told(format!("{command} alone"), Unit::Time, alone),
             Measure {
                 reach,
-                ..Measure::told(format!("{command} through runcrust"), Unit::Ratio, ratio)
+                ..Measure::told(format!("{command} through runcrust"), Unit::Ratio, ours)
             },
+            Measure::told(
+                format!("{command} through the C pass-through"),
+                Unit::Ratio,
+                c,
+            ),
         ]
     });
     measures.collect()

@@ -58,11 +58,24 @@ fn symbolic_links(root: &Path) {
     }
 }
 
+/// What a walk may need much memory for.
+pub(super) const LARGE: [Shape; 2] = [
+    ("five million names", five_million),
+    ("100k directories in one, of long names", long_names),
+];
+
 /// Most of them names of few files, which a walk knows nothing of: half in one directory, half in
 /// directories of their own size.
-pub(super) fn five_million(root: &Path) {
+fn five_million(root: &Path) {
     many(root, 1, 2_500_000, 100);
     let small = root.join("small");
     fs::create_dir(&small).expect("mkdir");
     many(&small, 2_500_000 / FILES, FILES, 1);
+}
+
+/// A walk has to come back to each of them.
+fn long_names(root: &Path) {
+    for number in 0..100_000 {
+        fs::create_dir(root.join(format!("{number:0>255}"))).expect("mkdir");
+    }
 }

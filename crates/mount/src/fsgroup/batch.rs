@@ -13,7 +13,7 @@ use super::names::Names;
 const LISTING: usize = 64 * 1024;
 /// From so many bytes on a directory is worth more than one worker.
 const LARGE: usize = LISTING / 2;
-/// What is sorted as one, in bytes: about half a million names.
+/// What is sorted as one, in bytes, with the copies that wait of directories' names: about half a million names.
 const MOST: usize = 16 << 20;
 /// What a worker takes of it at once, in entries.
 const PART: usize = 512;
@@ -36,6 +36,8 @@ pub(super) struct Batch {
     directories: Vec<Entry>,
     /// Everything else, the first one last.
     others: Vec<Entry>,
+    /// In bytes, of the names of directories.
+    copies: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,7 @@ impl Batch {
         self.names.clear();
         self.directories.clear();
         self.others.clear();
+        self.copies = 0;
     }
 
     /// Reads on where the last reader of `directory` ended, as much as the buffer takes; `false` at
@@ -72,21 +75,27 @@ impl Batch {
             any = true;
             let name = entry.file_name();
             if name != c"." && name != c".." {
-                let start = self.names.len();
-                self.names.extend_from_slice(name.to_bytes_with_nul());
-                // Unknown, where a file system doesn't tell, isn't one.
-                let entries = match entry.file_type() {
-                    FileType::Directory => &mut self.directories,
-                    _ => &mut self.others,
-                };
-                let inode = entry.ino();
-                entries.push(Entry { inode, start });
+                self.push(name, entry.ino(), entry.file_type());
             }
             if listing.is_buffer_empty() {
                 break;
             }
         }
         Ok(any)
+    }
+
+    fn push(&mut self, name: &CStr, inode: u64, kind: FileType) {
+        let start = self.names.len();
+        let name = name.to_bytes_with_nul();
+        self.names.extend_from_slice(name);
+        // Unknown, where a file system doesn't tell, isn't one.
+        let entries = if kind == FileType::Directory {
+            self.copies += name.len();
+            &mut self.directories
+        } else {
+            &mut self.others
+        };
+        entries.push(Entry { inode, start });
     }
 
     /// By inode numbers, as they lie on the disk, and in its journal: a directory's own order may be
@@ -102,7 +111,7 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.size() >= MOST
+        self.size() + self.copies >= MOST
     }
 
     fn size(&self) -> usize {
@@ -187,6 +196,26 @@ mod tests {
         }
         batch.sort();
         (root, batch, reads)
+    }
+
+    #[test]
+    fn what_is_read_at_once_is_bounded_with_the_names_that_wait_of_it() {
+        for kind in [FileType::Directory, FileType::RegularFile] {
+            for length in [1, 255] {
+                let name = CString::new(vec![b'n'; length]).expect("a name");
+                let mut batch = Batch::default();
+                while !batch.is_full() {
+                    batch.push(&name, 1, kind);
+                }
+                let waits = batch.directories().size();
+                let bytes = batch.size() + waits;
+                assert!(
+                    (MOST..MOST + 1024).contains(&bytes),
+                    "{kind:?} {length}: {bytes}"
+                );
+                assert_eq!(waits > 0, kind == FileType::Directory);
+            }
+        }
     }
 
     #[test]

@@ -11,12 +11,15 @@ pub(super) struct Names {
 
 impl Names {
     /// So that the first of `names` is the first to be popped.
-    pub(super) fn first_to_last<'a>(names: impl DoubleEndedIterator<Item = &'a CStr>) -> Self {
-        let mut bytes = Vec::new();
+    pub(super) fn first_to_last<'a>(
+        names: impl DoubleEndedIterator<Item = &'a CStr> + Clone,
+    ) -> Self {
+        // They may be all that fits: growing, there would be as many again for a moment.
+        let lengths = names.clone().map(|name| name.count_bytes() + 1);
+        let mut bytes = Vec::with_capacity(lengths.sum());
         for name in names.rev() {
             bytes.extend_from_slice(name.to_bytes_with_nul());
         }
-        bytes.shrink_to_fit();
         Self { bytes }
     }
 
