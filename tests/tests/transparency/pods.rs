@@ -80,8 +80,8 @@ fn looks(part: &Part) -> [usize; 2] {
     [asked, part.opened("thread-self/mountinfo")]
 }
 
-/// Whether the loop devices were asked more often than twice a moment: what they say is believed for a tenth of a second.
-/// Where that ends in the midst of a claim, those on lists are asked for it, and all others for the next.
+/// Whether the loop devices were asked more often than twice a moment: what they say is believed for a tenth of a
+/// second. Where that ends in the midst of a claim, those on lists are asked for it, and all others for the next.
 fn is_asked_again(part: &Part) -> bool {
     let asked = part.times_of("clone(");
     // The time is that of the call, and the moment begins before it.
