@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 pub use self::relay::CriRelay;
 use self::runtime_v1::runtime_service_client::RuntimeServiceClient;
-use crate::wait::on_this_machine;
+use crate::grpc;
 
 /// The generated messages, under the interface's own names.
 #[allow(
@@ -81,12 +81,9 @@ impl Cri {
             .enable_all()
             .build()
             .expect("a tokio runtime");
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))
-            .expect("a socket's path")
-            .timeout(on_this_machine(DEADLINE));
         let channel = {
             let _inside = runtime.enter();
-            endpoint.connect_lazy()
+            grpc::channel(socket, DEADLINE)
         };
         Self { runtime, channel }
     }

@@ -59,8 +59,9 @@ pub struct Servers {
     reporters: Vec<(HealthReporter, &'static str)>,
     calls: Calls,
     max_streams: u32,
-    /// Sockets are listened on to the very end: where nobody does, nobody works on a volume any more, as one that its
-    /// caller has hung up on still does when the calls have ended.
+    /// Sockets are listened on until clients have parted: a call that its caller has hung up on may still be carried
+    /// out when the others have ended, and whoever finds nobody is to find nobody at work, but for the process's last
+    /// moment.
     listening: Vec<OwnedFd>,
     end: watch::Sender<bool>,
 }

@@ -39,7 +39,7 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
     }
 }
 
-/// Stands in for a `crust_ops` that ends when it has heard what it is asked.
+/// Stands in for a `crust_ops` that ends when it has heard what it is asked: of the real one it isn't to be seen when.
 fn ends_in_a_call(socket: &UnixListener, target: &Path) {
     socket.set_nonblocking(true).unwrap();
     let mut taken = None;
