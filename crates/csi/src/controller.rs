@@ -8,7 +8,8 @@ use std::sync::PoisonError;
 use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crust_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
     GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
     VolumeCapability, list_volumes_response,
@@ -17,7 +18,7 @@ use crust_proto::csi::v1::{
 use crate::driver::{Driver, required};
 use crate::features::Feature;
 use crate::field::FieldError;
-use crate::images::ImageError;
+use crate::images::{FileSystemRoom, ImageError};
 use crate::refusal::Refusal;
 use crate::store::{Life, Record, id_of, is_id};
 use crate::usage::{Parameters, Usage};
@@ -28,6 +29,17 @@ pub(crate) const TOPOLOGY: &str = "topology.crust.dev/node";
 
 /// CSI's limit for a text of a request.
 const LONGEST_NAME: usize = 128;
+
+/// Room for volumes, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// What volumes can have in all: what their images take already, and what is free.
+    pub(crate) bytes: u64,
+    /// What they were promised: their sizes.
+    pub(crate) promised: u64,
+    /// Nothing can be written there.
+    pub(crate) is_read_only: bool,
+}
 
 impl Driver {
     /// `CreateVolume`.
@@ -159,12 +171,8 @@ impl Driver {
         &self,
         request: &ListVolumesRequest,
     ) -> Result<ListVolumesResponse, Refusal> {
-        let most = usize::try_from(request.max_entries)
-            .map_err(|_| Refusal::field("max_entries", "it is negative"))?;
         let token = request.starting_token.as_str();
-        if !token.is_empty() && !is_id(token) {
-            return Err(Refusal::Token(token.to_owned()));
-        }
+        let most = page_size(request.max_entries, token)?;
         let mut entries = Vec::new();
         let mut next_token = String::new();
         let volumes = self.store.all()?.into_iter();
@@ -184,6 +192,48 @@ impl Driver {
             entries,
             next_token,
         })
+    }
+
+    /// `ControllerGetVolumeHealth`: what a controller can know of a volume, which is its image.
+    pub(crate) fn health_of(
+        &self,
+        request: &ControllerGetVolumeHealthRequest,
+    ) -> Result<ControllerGetVolumeHealthResponse, Refusal> {
+        self.needs(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let record = self.record(id)?;
+        let health = self.image_health(id, &record)?.of_volume(id);
+        Ok(ControllerGetVolumeHealthResponse {
+            volume_health: Some(health),
+        })
+    }
+
+    /// `ControllerListVolumeHealth`: volumes with a problem. Pages are as [`Self::list`]'s.
+    pub(crate) fn list_health(
+        &self,
+        request: &ControllerListVolumeHealthRequest,
+    ) -> Result<ControllerListVolumeHealthResponse, Refusal> {
+        self.needs(Feature::GetVolumeHealth, "LIST_VOLUME_HEALTH")?;
+        let token = request.starting_token.as_str();
+        let most = page_size(request.max_entries, token)?;
+        let mut response = ControllerListVolumeHealthResponse::default();
+        let volumes = self.store.all()?.into_iter();
+        for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
+            let Some(record) = record.filter(|it| it.life == Life::Ready) else {
+                continue;
+            };
+            let health = self.image_health(&id, &record)?;
+            if health.is_well() {
+                continue;
+            }
+            if most != 0 && response.entries.len() == most {
+                response.next_token = id;
+                break;
+            }
+            response.entries.push(health.of_volume(&id));
+        }
+        Ok(response)
     }
 
     /// `GetCapacity`.
@@ -277,15 +327,28 @@ impl Driver {
     /// What is left for volumes: what there is, but for what was promised to others. Images are sparse, and a
     /// promise is kept.
     fn available(&self) -> Result<u64, Refusal> {
-        let room = self.images.room()?;
-        let room = self.settings.capacity.unwrap_or(u64::MAX).min(room);
+        let room = self.room()?;
+        let bytes = self.settings.capacity.unwrap_or(u64::MAX).min(room.bytes);
+        Ok(bytes.saturating_sub(room.promised))
+    }
+
+    /// How much room all volumes have, whatever `--capacity` says, and how much they were promised.
+    pub(crate) fn room(&self) -> Result<Room, Refusal> {
+        let FileSystemRoom {
+            bytes,
+            is_read_only,
+        } = self.images.room()?;
         let mut promised = 0_u64;
         for (id, record) in self.store.all()? {
             let size = self.images.size(&id).unwrap_or_default();
             let size = record.map_or(size, |record| record.capacity.max(size));
             promised = promised.saturating_add(size);
         }
-        Ok(room.saturating_sub(promised))
+        Ok(Room {
+            bytes,
+            promised,
+            is_read_only,
+        })
     }
 
     fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Usage>, FieldError> {
@@ -335,6 +398,14 @@ impl Driver {
             accessible_topology: vec![self.topology()],
         }
     }
+}
+
+/// How many entries a page may have; 0: no limit.
+fn page_size(max_entries: i32, token: &str) -> Result<usize, Refusal> {
+    if !token.is_empty() && !is_id(token) {
+        return Err(Refusal::Token(token.to_owned()));
+    }
+    usize::try_from(max_entries).map_err(|_| Refusal::field("max_entries", "it is negative"))
 }
 
 /// Whether a place is one of `segments`; others than ours may have labels of their own.

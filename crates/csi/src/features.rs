@@ -14,8 +14,12 @@ use crust_proto::csi::v1::{
 pub(crate) enum Feature {
     /// `NodeGetVolumeStats`.
     GetVolumeStats,
-    /// How a volume fares.
+    /// `volume_condition` of `NodeGetVolumeStats`: for kubelets before CSI 1.13.
     VolumeCondition,
+    /// `NodeGetVolumeHealth`, and the controller's calls for health (CSI 1.13).
+    GetVolumeHealth,
+    /// `NodeGetStorageHealth` (CSI 1.13).
+    GetStorageHealth,
     /// `ControllerExpandVolume` and `NodeExpandVolume`.
     ExpandVolume,
     /// The access modes of KEP-2485.
@@ -82,6 +86,8 @@ impl Features {
         self.0.iter().map(|feature| match feature {
             Feature::GetVolumeStats => NodeType::GetVolumeStats,
             Feature::VolumeCondition => NodeType::VolumeCondition,
+            Feature::GetVolumeHealth => NodeType::GetVolumeHealth,
+            Feature::GetStorageHealth => NodeType::GetStorageHealth,
             Feature::ExpandVolume => NodeType::ExpandVolume,
             Feature::SingleNodeMultiWriter => NodeType::SingleNodeMultiWriter,
             Feature::VolumeMountGroup => NodeType::VolumeMountGroup,
@@ -240,6 +246,8 @@ mod tests {
         let features = Features::without(&[Feature::DeferFsOps, Feature::GetVolumeStats]);
         let left: Vec<_> = features.of_the_node().collect();
         let expected = [
+            NodeType::GetVolumeHealth,
+            NodeType::GetStorageHealth,
             NodeType::ExpandVolume,
             NodeType::SingleNodeMultiWriter,
             NodeType::VolumeMountGroup,

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crust_state::files::{Directory, FileError};
+use rustix::fs::StatVfsMountFlags;
 
 /// The directory of images, in the data directory.
 const IMAGES: &str = "images";
@@ -35,6 +36,15 @@ pub(crate) enum ImageError {
     /// Another directory has taken its place.
     #[error("{}: it isn't the directory that crust-csi has begun with; hint: was a file system mounted over it, or unmounted? start crust-csi again", .0.display())]
     Elsewhere(PathBuf),
+}
+
+/// Room in the images' file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileSystemRoom {
+    /// What images have, and what is free beside them.
+    pub(crate) bytes: u64,
+    /// It is mounted read-only, or has become so.
+    pub(crate) is_read_only: bool,
 }
 
 /// All images.
@@ -147,7 +157,7 @@ impl Images {
     }
 
     /// How many bytes images may take in all: what they have, and what is free beside them.
-    pub(crate) fn room(&self) -> Result<u64, ImageError> {
+    pub(crate) fn room(&self) -> Result<FileSystemRoom, ImageError> {
         let path = &self.directory;
         let list = |error| failed("getdents64", path)(error);
         let mut taken = 0;
@@ -162,10 +172,11 @@ impl Images {
         }
         let stat = rustix::fs::statvfs(path);
         let stat = stat.map_err(|errno| failed("statvfs", path)(errno.into()))?;
-        Ok(stat
-            .f_bavail
-            .saturating_mul(stat.f_frsize)
-            .saturating_add(taken))
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(FileSystemRoom {
+            bytes: free.saturating_add(taken),
+            is_read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
+        })
     }
 
     fn sync(&self) -> Result<(), ImageError> {
@@ -274,6 +285,6 @@ mod tests {
         let free = rustix::fs::statvfs(&images.directory).unwrap();
         // Others write beside us; but not that much.
         let alone = free.f_bavail * free.f_frsize;
-        assert!(images.room().unwrap() >= alone.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE);
+        assert!(images.room().unwrap().bytes >= alone.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE);
     }
 }

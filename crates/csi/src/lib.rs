@@ -13,6 +13,7 @@
 //! | `format` | fsck, and mkfs where there is nothing to lose |
 //! | `mounts`, `clear` | mounts on the host; a target path that is given back |
 //! | `ops` | the client of `crust_ops` |
+//! | `health` | what is wrong with a volume, or with the storage of all |
 //! | `field`, `refusal` | what is wrong with a request; why a call isn't carried out |
 //!
 //! Images become loop devices in [`crust_mount::loops`].
@@ -27,6 +28,7 @@ mod driver;
 mod features;
 mod field;
 mod format;
+mod health;
 mod images;
 mod mounts;
 mod node;

@@ -2,6 +2,7 @@
 
 mod decide;
 mod expand;
+mod health;
 mod publish;
 mod stage;
 mod stats;

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     volumes: Volumes<String>,
     /// Who asks about a volume that may hang: one thread waits for it, however often it is asked about.
     asked: Volumes<String>,
+    /// The same for its health, which is asked for beside its stats.
+    examined: Volumes<String>,
 }
 
 impl Shared {
@@ -31,6 +33,7 @@ impl Shared {
             driver: Arc::new(driver),
             volumes: Volumes::default(),
             asked: Volumes::default(),
+            examined: Volumes::default(),
         }
     }
 
@@ -53,6 +56,16 @@ impl Shared {
     ) -> Result<Response<T>, Status> {
         crust_serve::about(&volume);
         self.in_turn(&self.asked, volume, work).await
+    }
+
+    /// A call that asks how it fares.
+    async fn examine<T: Send + 'static>(
+        &self,
+        volume: &str,
+        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        crust_serve::about(&volume);
+        self.in_turn(&self.examined, volume, work).await
     }
 
     async fn in_turn<T: Send + 'static>(

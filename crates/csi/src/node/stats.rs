@@ -5,10 +5,10 @@ use std::slice;
 use crust_mount::bare::{self, Contents};
 use crust_mount::device::Device;
 use crust_mount::usage::{self, Amounts};
-use crust_mount::volume::{self, Look};
+use crust_mount::volume::{self, Look as MountLook};
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage,
 };
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 use crust_serve::client::Failure;
@@ -19,9 +19,20 @@ use super::not_there;
 use crate::controller::signed;
 use crate::driver::{Driver, key, required, volume_path};
 use crate::features::Feature;
+use crate::health::{Health, Problem};
+use crate::images::ImageError;
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
-use crate::store::{By, Publication};
+use crate::store::{By, Publication, Record};
+
+/// What was seen of a volume at one of its places.
+#[derive(Debug)]
+pub(super) struct Look {
+    usage: Vec<VolumeUsage>,
+    pub(super) health: Health,
+    /// The message of `VolumeCondition` where nothing is wrong.
+    well: String,
+}
 
 impl Driver {
     /// `NodeGetVolumeStats`.
@@ -44,46 +55,71 @@ impl Driver {
                 ..NodeGetVolumeStatsResponse::default()
             });
         }
+        let look = self.look(id, &record, &place, request.defer_fs_ops)?;
+        let is_told = self.features.has(Feature::VolumeCondition);
+        Ok(NodeGetVolumeStatsResponse {
+            volume_condition: is_told.then(|| look.health.condition(&look.well)),
+            usage: look.usage,
+            source: String::new(),
+        })
+    }
+
+    /// Looks at a volume at a target or staging path. `defer_fs_ops` is the caller's word that it is deferred.
+    pub(super) fn look(
+        &self,
+        id: &str,
+        record: &Record,
+        place: &TargetPath,
+        defer_fs_ops: bool,
+    ) -> Result<Look, Refusal> {
+        let published = record.published.get(&key(place));
+        let by = published.map(|publication| publication.by);
         if by == Some(By::Runtime) {
             self.can_defer(id)?;
         }
-        if self.is_the_runtimes(id, &place, by, request.defer_fs_ops)? {
-            if self.is_another_staged(id, &self.devices(id)?, &place)? {
-                return Err(not_there(id, &place));
+        if self.is_the_runtimes(id, place, by, defer_fs_ops)? {
+            if self.is_another_staged(id, &self.devices(id)?, place)? {
+                return Err(not_there(id, place));
             }
-            let stats = match self.ops.stats(&place) {
-                Ok(stats) => of_the_runtimes(stats),
+            return match self.ops.stats(place) {
+                Ok(stats) => Ok(of_the_runtimes(stats)),
                 Err(failure) => {
-                    let message = astray(&place, &failure);
-                    let message = message.ok_or_else(|| Refusal::ops(id)(failure))?;
-                    let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
-                    NodeGetVolumeStatsResponse {
-                        volume_condition: Some(condition(true, &message)),
+                    let astray = astray(place, &failure);
+                    let astray = astray.ok_or_else(|| Refusal::ops(id)(failure))?;
+                    let device = self.device(id)?.ok_or_else(|| not_there(id, place))?;
+                    Ok(Look {
+                        health: astray.into(),
                         ..size_alone(id, &device)?
-                    }
+                    })
                 }
             };
-            return Ok(self.with_condition(stats));
         }
-        let is_staged = record.staged.contains_key(&key(&place));
+        let is_staged = record.staged.contains_key(&key(place));
         let is_block = published.is_some_and(|it| it.usage.mount.is_none());
-        let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
-        let is_there = match mounts::has(slice::from_ref(&device), place.as_path()) {
-            // What else is mounted there isn't the volume.
-            Err(MountsError::Occupied { .. }) => false,
-            other => other.map_err(Refusal::node(id))?,
-        };
-        if !is_staged && !is_there {
-            return Err(not_there(id, &place));
+        let device = self.device_shown(id, place)?;
+        let device = device.ok_or_else(|| not_there(id, place))?;
+        if !is_staged && !is_mounted(id, &device, place)? {
+            return Err(not_there(id, place));
         }
-        let mut stats = match published {
-            Some(publication) if !is_block => of_a_mount(id, &device, publication, &place)?,
+        let mut look = match published {
+            Some(publication) if !is_block => of_a_mount(id, &device, publication, place)?,
             _ => size_alone(id, &device)?,
         };
-        if let Err(cut) = self.check_whole(id, &record) {
-            stats.volume_condition = Some(condition(true, &cut.to_string()));
+        look.health.extend(self.image_health(id, record)?);
+        Ok(look)
+    }
+
+    /// A volume's loop device. Where its image was unlinked, it is the device that is mounted at the place.
+    fn device_shown(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
+        if !matches!(self.images.size(id), Err(ImageError::Missing(_))) {
+            return self.device(id);
         }
-        Ok(self.with_condition(stats))
+        for device in self.devices(id)? {
+            if is_mounted(id, &device, place)? {
+                return Ok(Some(device));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
@@ -100,27 +136,27 @@ impl Driver {
         }
         Ok(said || by == Some(By::Runtime) || self.is_staged_for_a_runtime(id, place)?)
     }
+}
 
-    /// The condition is told where the capability is.
-    fn with_condition(&self, mut stats: NodeGetVolumeStatsResponse) -> NodeGetVolumeStatsResponse {
-        if !self.features.has(Feature::VolumeCondition) {
-            stats.volume_condition = None;
-        }
-        stats
+/// Whether a device is mounted at a place. What else is mounted there isn't the volume.
+fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Refusal> {
+    match mounts::has(slice::from_ref(device), place.as_path()) {
+        Err(MountsError::Occupied { .. }) => Ok(false),
+        other => other.map_err(Refusal::node(id)),
     }
 }
 
 /// What is on the device is nobody's to look at here.
-fn size_alone(id: &str, device: &Device) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+fn size_alone(id: &str, device: &Device) -> Result<Look, Refusal> {
     let total = device.size().map_err(Refusal::node(id))?;
-    Ok(NodeGetVolumeStatsResponse {
+    Ok(Look {
         usage: vec![VolumeUsage {
             total: signed(total),
             unit: Unit::Bytes.into(),
             ..VolumeUsage::default()
         }],
-        volume_condition: Some(condition(false, "the volume's device is there")),
-        source: String::new(),
+        health: Health::default(),
+        well: "the volume's device is there".to_owned(),
     })
 }
 
@@ -129,7 +165,7 @@ fn of_a_mount(
     device: &Device,
     publication: &Publication,
     place: &TargetPath,
-) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+) -> Result<Look, Refusal> {
     let (Some(mount), Some(mounted)) = (
         &publication.usage.mount,
         mounts::at(place.as_path()).map_err(Refusal::node(id))?,
@@ -138,7 +174,7 @@ fn of_a_mount(
     };
     let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::usage(&root);
-    let looked = volume::look_over(&Look {
+    let looked = volume::look_over(&MountLook {
         root: &root,
         mount: &mounted,
         device: device.number(),
@@ -146,45 +182,61 @@ fn of_a_mount(
         read_only: publication.usage.is_read_only() || mount.is_read_only(),
         usage: usage.as_ref().map(drop),
     });
-    let message = if looked.abnormal {
-        looked.message.as_str()
-    } else {
-        "the volume is mounted"
-    };
-    let told = condition(looked.abnormal, message);
+    let mut health = Health::default();
+    if looked.abnormal {
+        health.add(of_the_file_system(usage.is_ok(), looked.message));
+    }
+    let well = "the volume is mounted".to_owned();
     Ok(match usage {
-        Ok(usage) => NodeGetVolumeStatsResponse {
+        Ok(usage) => Look {
             usage: vec![
                 amounts(usage.bytes, Unit::Bytes),
                 amounts(usage.inodes, Unit::Inodes),
             ],
-            volume_condition: Some(told),
-            source: String::new(),
+            health,
+            well,
         },
         // kubelet looks at no condition that comes without a number.
-        Err(_) => NodeGetVolumeStatsResponse {
-            volume_condition: Some(told),
+        Err(_) => Look {
+            health,
             ..size_alone(id, device)?
         },
     })
 }
 
-fn condition(abnormal: bool, message: &str) -> VolumeCondition {
-    let message = message.to_owned();
-    VolumeCondition { abnormal, message }
+/// A problem of a mounted file system: one that answers can still be used.
+fn of_the_file_system(answers: bool, message: String) -> Problem {
+    let (status, reason) = if answers {
+        (VolumeHealthErrorType::Degraded, "FileSystemDegraded")
+    } else {
+        (
+            VolumeHealthErrorType::Inaccessible,
+            "FileSystemInaccessible",
+        )
+    };
+    Problem {
+        status,
+        reason,
+        message,
+    }
 }
 
 /// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
 /// runcrust, and writes to the host's disk.
-fn astray(place: &TargetPath, failure: &Failure) -> Option<String> {
+fn astray(place: &TargetPath, failure: &Failure) -> Option<Problem> {
     let directory = place.as_path();
     if failure.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
         return None;
     }
-    Some(format!(
+    let message = format!(
         "{}: files are in it, on the host; hint: does the pod run under a handler without runcrust?",
         directory.display()
-    ))
+    );
+    Some(Problem {
+        status: VolumeHealthErrorType::Degraded,
+        reason: "FilesOnTheHost",
+        message,
+    })
 }
 
 fn amounts(amounts: Amounts, unit: Unit) -> VolumeUsage {
@@ -196,7 +248,7 @@ fn amounts(amounts: Amounts, unit: Unit) -> VolumeUsage {
     }
 }
 
-fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> NodeGetVolumeStatsResponse {
+fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> Look {
     let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
         available: usage.available,
         total: usage.total,
@@ -208,13 +260,19 @@ fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> NodeGetVolumeStatsRe
         }
         .into(),
     });
-    let condition = stats.volume_condition.map(|it| VolumeCondition {
-        abnormal: it.abnormal,
-        message: it.message,
-    });
-    NodeGetVolumeStatsResponse {
-        usage: usage.collect(),
-        volume_condition: condition,
-        source: String::new(),
+    let usage: Vec<VolumeUsage> = usage.collect();
+    let condition = stats.volume_condition.unwrap_or_default();
+    if condition.abnormal {
+        let problem = of_the_file_system(!usage.is_empty(), condition.message);
+        return Look {
+            usage,
+            health: problem.into(),
+            well: String::new(),
+        };
+    }
+    Look {
+        usage,
+        health: Health::default(),
+        well: condition.message,
     }
 }

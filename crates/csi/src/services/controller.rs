@@ -6,6 +6,8 @@ use crust_proto::csi::v1::controller_service_capability::{Rpc, Type};
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse,
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse,
     ControllerServiceCapability, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
     DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListVolumesRequest,
     ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
@@ -63,6 +65,27 @@ impl Controller for ControllerService {
         self.0.run(None, move |driver| driver.list(&request)).await
     }
 
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<ControllerListVolumeHealthRequest>,
+    ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
+        let request = request.into_inner();
+        self.0
+            .run(None, move |driver| driver.list_health(&request))
+            .await
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<ControllerGetVolumeHealthRequest>,
+    ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
+        let request = request.into_inner();
+        let id = request.volume_id.clone();
+        self.0
+            .ask(&id, move |driver| driver.health_of(&request))
+            .await
+    }
+
     async fn get_capacity(
         &self,
         request: Request<GetCapacityRequest>,
@@ -84,6 +107,8 @@ impl Controller for ControllerService {
                 Feature::SingleNodeMultiWriter,
                 RpcType::SingleNodeMultiWriter,
             ),
+            (Feature::GetVolumeHealth, RpcType::GetVolumeHealth),
+            (Feature::GetVolumeHealth, RpcType::ListVolumeHealth),
         ];
         let there = optional
             .into_iter()

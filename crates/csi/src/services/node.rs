@@ -6,7 +6,9 @@ use crust_proto::csi::v1::node_service_capability::{Rpc, Type};
 use crust_proto::csi::v1::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
     NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodeGetStorageHealthRequest, NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest,
+    NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest,
     NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
     NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
@@ -14,7 +16,7 @@ use crust_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::Shared;
-use crate::features::Known;
+use crate::features::{Feature, Known};
 
 /// The service.
 #[derive(Debug)]
@@ -83,6 +85,31 @@ impl Node for NodeService {
         let id = request.volume_id.clone();
         self.0
             .measure(&id, move |driver| driver.stats(&request))
+            .await
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        let request = request.into_inner();
+        let id = request.volume_id.clone();
+        self.0
+            .examine(&id, move |driver| driver.health(&request))
+            .await
+    }
+
+    async fn node_get_storage_health(
+        &self,
+        _: Request<NodeGetStorageHealthRequest>,
+    ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
+        self.0
+            .run(None, |driver| {
+                driver.needs(Feature::GetStorageHealth, "GET_STORAGE_HEALTH")?;
+                Ok(NodeGetStorageHealthResponse {
+                    backend_health: driver.storage_health(),
+                })
+            })
             .await
     }
 

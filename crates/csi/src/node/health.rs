@@ -1,0 +1,65 @@
+//! `NodeGetVolumeHealth` (CSI 1.13): the same findings as `NodeGetVolumeStats`, without numbers. It may be asked about
+//! a volume that couldn't be staged or published.
+
+use crust_proto::csi::v1::{
+    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, VolumeHealthErrorType,
+};
+use crust_state::TargetPath;
+use tonic::Code;
+
+use crate::driver::{Driver, key, required, volume_path};
+use crate::features::Feature;
+use crate::health::{Health, Problem};
+use crate::refusal::Refusal;
+use crate::store::{By, Record};
+
+impl Driver {
+    /// `NodeGetVolumeHealth`. Without a target path, all of the volume's are looked at.
+    pub(crate) fn health(
+        &self,
+        request: &NodeGetVolumeHealthRequest,
+    ) -> Result<NodeGetVolumeHealthResponse, Refusal> {
+        self.needs(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let record = self.record(id)?;
+        let mut health = self.image_health(id, &record)?;
+        let places = if request.volume_publish_path.is_empty() {
+            let published = record.published.keys();
+            published
+                .filter_map(|path| TargetPath::new(path).ok())
+                .collect()
+        } else {
+            vec![volume_path(id, &request.volume_publish_path)?]
+        };
+        for place in places {
+            health.extend(self.health_at(id, &record, &place)?);
+        }
+        Ok(NodeGetVolumeHealthResponse {
+            volume_health: Some(health.of_volume(id)),
+        })
+    }
+
+    fn health_at(&self, id: &str, record: &Record, place: &TargetPath) -> Result<Health, Refusal> {
+        let by = record.published.get(&key(place)).map(|it| it.by);
+        match self.look(id, record, place, false) {
+            Ok(look) => Ok(look.health),
+            // A record that is written before the mount, or one of before a boot; or somebody has unmounted it.
+            Err(Refusal::NotThere { .. }) if by == Some(By::Driver) => Ok(Problem {
+                status: VolumeHealthErrorType::Inaccessible,
+                reason: "NotMounted",
+                message: format!(
+                    "{}: the volume is published there, and isn't mounted; hint: the pod has to be started anew",
+                    place.as_path().display()
+                ),
+            }
+            .into()),
+            Err(Refusal::NotThere { .. }) => Ok(Health::default()),
+            // No container has it yet.
+            Err(Refusal::Ops { failure, .. }) if failure.code() == Code::FailedPrecondition => {
+                Ok(Health::default())
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
