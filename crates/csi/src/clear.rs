@@ -13,11 +13,15 @@ use std::path::{Path, PathBuf};
 
 use crust_mount::bare::{self, Contents};
 use crust_mount::errno::{self, Name};
+use crust_mount::mountinfo::MountInfoError;
 use crust_state::TargetPath;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat, openat2,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+
+use crate::mounts;
 
 /// A target path can't be given back.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +44,17 @@ pub(crate) enum ClearError {
         .0.display()
     )]
     NoQuarantine(PathBuf),
+    /// Something is mounted below.
+    #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
+    MountBelow {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        what: String,
+    },
+    /// The mount table.
+    #[error(transparent)]
+    MountInfo(#[from] MountInfoError),
 }
 
 impl ClearError {
@@ -47,13 +62,14 @@ impl ClearError {
     pub(crate) fn is_state(&self) -> bool {
         match self {
             Self::Call { errno, .. } => matches!(*errno, Errno::BUSY | Errno::XDEV),
-            Self::NoQuarantine(_) => true,
+            Self::NoQuarantine(_) | Self::MountBelow { .. } => true,
+            Self::MountInfo(_) => false,
         }
     }
 }
 
-/// Removes what is at a target path, where nothing is mounted any more; one that isn't there is fine. Where
-/// files were moved to, if there were any.
+/// Removes what is at a target path, where nothing is mounted any more; one that isn't there is fine. Returns where
+/// files were moved to, if there were any. What is mounted below the path stays, and is an error.
 pub(crate) fn clear(
     target: &TargetPath,
     quarantine: Option<&Path>,
@@ -73,7 +89,12 @@ pub(crate) fn clear(
         Err(errno) if is_none(errno) => return Ok(None),
         Err(errno) => return Err(failed("fstatat", path)(errno)),
     };
-    let removed = match FileType::from_raw_mode(stat.st_mode) {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::Directory {
+        // Neither is another file system looked into, nor moved away with its mount point.
+        check_no_mount_below(path)?;
+    }
+    let removed = match kind {
         FileType::Directory if bare::contents(path) == Contents::Bare => {
             remove_directories(&parent, name, path)
         }
@@ -119,7 +140,9 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
         Err(errno) => return Err(failed("rmdir", path)(errno)),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(at, name, flags, Mode::empty()).map_err(failed("open", path))?;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let directory = openat2(at, name, flags, Mode::empty(), within);
+    let directory = directory.map_err(failed("openat2(RESOLVE_NO_XDEV)", path))?;
     for below in names(&directory).map_err(failed("getdents64", path))? {
         match remove_directories(&directory, &below, &path.join(&below)) {
             // No directory: the one that it is in isn't empty.
@@ -131,6 +154,17 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
         }
     }
     unlinkat(at, name, AtFlags::REMOVEDIR).map_err(failed("rmdir", path))
+}
+
+/// Refuses a directory with a mount in it.
+fn check_no_mount_below(directory: &Path) -> Result<(), ClearError> {
+    match mounts::below(directory)? {
+        None => Ok(()),
+        Some(mounted) => Err(ClearError::MountBelow {
+            what: mounts::describe(&mounted),
+            path: mounted.mount_point,
+        }),
+    }
 }
 
 fn names(directory: impl AsFd) -> Result<Vec<OsString>, Errno> {
@@ -184,29 +218,6 @@ fn move_away(
     Err(failed("rename", path)(Errno::EXIST))
 }
 
-/// Whether a path is a CSI volume's target in a pod's directory, and nothing below one.
-pub(crate) fn is_kubelets(target: &TargetPath) -> bool {
-    let volume = target.csi_volume();
-    volume.is_some_and(|volume| volume.directory() == target.as_path())
-}
-
-/// Where files go where nothing is said: with kubelet's own directory of the driver, for that is on the
-/// mount that its pods' directory is on.
-pub(crate) fn default_quarantine(target: &TargetPath, driver: &str) -> Option<PathBuf> {
-    let block = Path::new("plugins/kubernetes.io/csi/volumeDevices/publish");
-    let mut ancestors = target.as_path().ancestors();
-    let kubelet = if is_kubelets(target) {
-        // <kubelet>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
-        ancestors.nth(6)?
-    } else {
-        // <kubelet>/plugins/kubernetes.io/csi/volumeDevices/publish/<pv>/<pod's uid>
-        let publish = ancestors.nth(2).filter(|it| it.ends_with(block))?;
-        publish.ancestors().nth(block.components().count())?
-    };
-    let plugins = kubelet.join("plugins").join(driver);
-    Some(plugins.join("quarantine"))
-}
-
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> ClearError {
     let path = path.to_owned();
     move |errno| ClearError::Call {
@@ -222,6 +233,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::kubelet::default_quarantine;
 
     struct Scene {
         _place: tempfile::TempDir,

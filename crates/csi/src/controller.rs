@@ -9,8 +9,9 @@ use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crust_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
-    ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
+    ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
     VolumeCapability, list_volumes_response,
 };
@@ -89,7 +90,9 @@ impl Driver {
         Ok(self.created(&id, &record))
     }
 
-    /// `DeleteVolume`.
+    /// `DeleteVolume`. A staging that nothing uses goes with the volume: volumes don't leave their node, so the
+    /// driver can see that, and a kubelet that was killed between `NodeUnpublishVolume` and `NodeUnstageVolume` may
+    /// have forgotten it.
     pub(crate) fn delete(
         &self,
         request: &DeleteVolumeRequest,
@@ -102,11 +105,12 @@ impl Driver {
         };
         self.check_unpublished(id, &record)?;
         if self.attached(id)?.is_some() {
+            self.detach_unused(id)?;
             if let Some(path) = record.staged.keys().next() {
-                let what = format!("it is staged at {path}; hint: NodeUnstageVolume comes first");
-                return Err(Refusal::state(id, what));
+                tracing::warn!(
+                    "volume {id}: it was still staged at {path}, and nothing used it: its loop device is detached"
+                );
             }
-            self.detach(id)?;
         }
         record.life = Life::Deleting;
         if let Err(error) = self.store.save(id, &record) {

@@ -12,10 +12,11 @@ use crust_serve::{Held, Volumes};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
-use crate::clear::default_quarantine;
+use crate::clear::clear;
 use crate::data::DataError;
 use crate::features::{Feature, Features};
 use crate::images::{ImageError, Images};
+use crate::kubelet::default_quarantine;
 use crate::ops::Ops;
 use crate::refusal::Refusal;
 use crate::settings::{LONGEST_LABEL, Settings};
@@ -139,12 +140,17 @@ impl Driver {
         Ok(self.store.remove(id)?)
     }
 
-    /// A volume's record; one that is being made or deleted is none.
-    pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
+    /// A volume's record, where there is such a volume. One that is being made or deleted is none.
+    pub(crate) fn known(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
         let ready = record.filter(|record| record.life == Life::Ready);
-        let ready = ready.ok_or_else(|| Refusal::NoVolume(id.to_owned()))?;
-        Ok(self.as_large_as_it_is(id, ready))
+        Ok(ready.map(|record| self.as_large_as_it_is(id, record)))
+    }
+
+    /// The record of a volume that has to be there.
+    pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
+        self.known(id)?
+            .ok_or_else(|| Refusal::NoVolume(id.to_owned()))
     }
 
     /// An image grows before its record says so. Where that was never written, it has grown all the same: what is
@@ -205,10 +211,20 @@ impl Driver {
         })
     }
 
-    /// Where files go that are found in a target path.
-    pub(crate) fn quarantine(&self, target: &TargetPath) -> Option<PathBuf> {
+    /// Removes what stands at a target or staging path. Files are moved to the quarantine, with a warning that says
+    /// where they are.
+    pub(crate) fn clear(&self, id: &str, place: &TargetPath) -> Result<(), Refusal> {
         let configured = self.settings.quarantine_dir.clone();
-        configured.or_else(|| default_quarantine(target, &self.settings.driver_name))
+        let quarantine =
+            configured.or_else(|| default_quarantine(place, &self.settings.driver_name));
+        let moved = clear(place, quarantine.as_deref()).map_err(Refusal::node(id))?;
+        if let Some(moved) = moved {
+            tracing::warn!(
+                "volume {id}: {place:?}: somebody has written files there, on the host; they are in {moved:?} \
+                 now; hint: did the pod run under a handler without runcrust?",
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a call whose capability was left out.

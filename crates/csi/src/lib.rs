@@ -12,6 +12,7 @@
 //! | `text` | how records have what has a text of its own |
 //! | `format` | fsck, and mkfs where there is nothing to lose |
 //! | `mounts`, `clear` | mounts on the host; a target path that is given back |
+//! | `kubelet` | which paths are kubelet's |
 //! | `ops` | the client of `crust_ops` |
 //! | `health` | what is wrong with a volume, or with the storage of all |
 //! | `field`, `refusal` | what is wrong with a request; why a call isn't carried out |
@@ -30,6 +31,7 @@ mod field;
 mod format;
 mod health;
 mod images;
+mod kubelet;
 mod mounts;
 mod node;
 mod ops;

@@ -280,7 +280,8 @@ pub(crate) fn is_left(publication: &Publication, target: &Path) -> Result<bool, 
 }
 
 /// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
-/// else's, and an error; but at a block volume's the node of a loop device is what it was given.
+/// else's, and an error. What a block volume was given is the node of a loop device: that goes whatever the device
+/// shows by now, and without a record if it shows nothing any more.
 pub(crate) fn unmount(
     devices: &[Device],
     recorded: Option<&Publication>,
@@ -294,6 +295,8 @@ pub(crate) fn unmount(
             (Err(MountsError::Occupied { .. }), Some(recorded))
                 if recorded.usage.mount.is_none()
                     && device_node(path).is_some_and(loops::is_loop) => {}
+            (Err(MountsError::Occupied { .. }), None)
+                if device_node(path).is_some_and(loops::is_loop) && loops::is_idle(path)? => {}
             (Err(error), _) => return Err(error),
         }
         // Whoever asks for the volume's stats has its root open for a moment.
@@ -313,12 +316,27 @@ pub(crate) fn unmount(
 pub(crate) fn occupied(path: &Path, mounted: &Mounted) -> MountsError {
     MountsError::Occupied {
         path: path.to_owned(),
-        what: format!(
-            "{} ({})",
-            mounted.fstype.to_string_lossy(),
-            mounted.source.to_string_lossy()
-        ),
+        what: describe(mounted),
     }
+}
+
+/// A mount by its file system and source.
+pub(crate) fn describe(mounted: &Mounted) -> String {
+    let (fstype, source) = (&mounted.fstype, &mounted.source);
+    format!(
+        "{} ({})",
+        fstype.to_string_lossy(),
+        source.to_string_lossy()
+    )
+}
+
+/// A mount below a directory, if there is one. A directory that can't be resolved has none.
+pub(crate) fn below(directory: &Path) -> Result<Option<Mounted>, MountInfoError> {
+    let Ok(real) = directory.canonicalize() else {
+        return Ok(None);
+    };
+    let mut mounts = mountinfo::read_own()?.into_iter();
+    Ok(mounts.find(|mount| mount.mount_point != real && mount.mount_point.starts_with(&real)))
 }
 
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountsError {

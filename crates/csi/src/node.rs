@@ -6,6 +6,7 @@ mod health;
 mod publish;
 mod stage;
 mod stats;
+mod unknown;
 mod unpublish;
 
 use std::time::Duration;
@@ -21,6 +22,9 @@ use crate::store::Record;
 
 /// A pod's mounts go a little later than its processes.
 const DETACH: Duration = Duration::from_secs(30);
+
+/// For a volume that nothing should use: whoever asks for its end waits less long than kubelet, and asks again.
+const DETACH_UNUSED: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// A volume's loop device, as large as the volume. It is the one that is there, or it is made.
@@ -42,7 +46,16 @@ impl Driver {
 
     /// Gives a volume's loop device back, if it has one.
     pub(crate) fn detach(&self, id: &str) -> Result<(), Refusal> {
-        let deadline = Deadline::after(DETACH);
+        self.detach_within(id, DETACH)
+    }
+
+    /// The same of a volume that nobody has published. Whatever uses its device nevertheless is an error.
+    pub(crate) fn detach_unused(&self, id: &str) -> Result<(), Refusal> {
+        self.detach_within(id, DETACH_UNUSED)
+    }
+
+    fn detach_within(&self, id: &str, patience: Duration) -> Result<(), Refusal> {
+        let deadline = Deadline::after(patience);
         let detached = loops::detach(&self.images.path(id), deadline);
         detached.map(drop).map_err(Refusal::node(id))
     }

@@ -9,17 +9,20 @@ use crust_proto::csi::v1::identity_client::IdentityClient;
 use crust_proto::csi::v1::node_client::NodeClient;
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
-    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, CreateVolumeRequest,
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse,
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse, CreateVolumeRequest,
     CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
     GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
     GetPluginInfoRequest, GetPluginInfoResponse, ListVolumesRequest, ListVolumesResponse,
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
     NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
-    NodePublishVolumeResponse, NodeStageVolumeRequest, NodeStageVolumeResponse,
-    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
-    ValidateVolumeCapabilitiesResponse,
+    NodeGetStorageHealthRequest, NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest,
+    NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
@@ -36,7 +39,7 @@ pub trait Call: Clone + Debug + Send + Sync + 'static {
     const NAME: &'static str;
 
     /// The answer.
-    type Answer: Debug + Send;
+    type Answer: Debug + Send + 'static;
 
     /// Calls.
     fn on(
@@ -69,12 +72,16 @@ calls! {
     ControllerClient list_volumes ListVolumesRequest ListVolumesResponse,
     ControllerClient get_capacity GetCapacityRequest GetCapacityResponse,
     ControllerClient controller_get_capabilities ControllerGetCapabilitiesRequest ControllerGetCapabilitiesResponse,
+    ControllerClient controller_list_volume_health ControllerListVolumeHealthRequest ControllerListVolumeHealthResponse,
+    ControllerClient controller_get_volume_health ControllerGetVolumeHealthRequest ControllerGetVolumeHealthResponse,
     ControllerClient controller_expand_volume ControllerExpandVolumeRequest ControllerExpandVolumeResponse,
     NodeClient node_stage_volume NodeStageVolumeRequest NodeStageVolumeResponse,
     NodeClient node_unstage_volume NodeUnstageVolumeRequest NodeUnstageVolumeResponse,
     NodeClient node_publish_volume NodePublishVolumeRequest NodePublishVolumeResponse,
     NodeClient node_unpublish_volume NodeUnpublishVolumeRequest NodeUnpublishVolumeResponse,
     NodeClient node_get_volume_stats NodeGetVolumeStatsRequest NodeGetVolumeStatsResponse,
+    NodeClient node_get_volume_health NodeGetVolumeHealthRequest NodeGetVolumeHealthResponse,
+    NodeClient node_get_storage_health NodeGetStorageHealthRequest NodeGetStorageHealthResponse,
     NodeClient node_expand_volume NodeExpandVolumeRequest NodeExpandVolumeResponse,
     NodeClient node_get_capabilities NodeGetCapabilitiesRequest NodeGetCapabilitiesResponse,
     NodeClient node_get_info NodeGetInfoRequest NodeGetInfoResponse,

@@ -52,6 +52,11 @@ impl Csi {
         device.clone()
     }
 
+    /// A volume's record.
+    pub fn record(&self, id: &str) -> PathBuf {
+        self.data.join("volumes").join(format!("{id}.json"))
+    }
+
     /// All that is in its data directory but what is there without a volume.
     pub fn left(&self) -> Vec<PathBuf> {
         let mut left = Vec::new();

@@ -10,12 +10,15 @@ use crust_proto::csi::v1::controller_server::{Controller, ControllerServer};
 use crust_proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crust_proto::csi::v1::node_server::{Node, NodeServer};
 use crust_proto::csi::v1::{
-    ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, CreateVolumeRequest,
+    ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest,
+    ControllerGetVolumeHealthRequest, ControllerListVolumeHealthRequest, CreateVolumeRequest,
     DeleteVolumeRequest, GetCapacityRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
-    ListVolumesRequest, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
-    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
-    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, ProbeRequest,
-    ValidateVolumeCapabilitiesRequest,
+    ListVolumesRequest, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetStorageHealthRequest,
+    NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+    NodeServiceCapability, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, ProbeRequest, ValidateVolumeCapabilitiesRequest,
+    node_service_capability,
 };
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
@@ -125,6 +128,12 @@ impl Relay {
         self.set::<C>(Fault::Held(moment));
     }
 
+    /// Has the driver tell of further node capabilities, by their numbers, until [`Self::heal`]: whether or not it has
+    /// them.
+    pub fn claim(&self, capabilities: &[i32]) {
+        self.shared.state().claimed = capabilities.to_vec();
+    }
+
     /// Waits until a call is held up at that moment.
     ///
     /// # Panics
@@ -139,7 +148,10 @@ impl Relay {
 
     /// Lets all calls go on.
     pub fn heal(&self) {
-        self.shared.state().faults.clear();
+        let mut state = self.shared.state();
+        state.faults.clear();
+        state.claimed.clear();
+        drop(state);
         self.shared.changed.send_replace(());
     }
 
@@ -170,6 +182,8 @@ struct Shared {
 struct State {
     heard: Vec<(&'static str, Box<dyn Any + Send>)>,
     faults: BTreeMap<&'static str, Fault>,
+    /// Node capabilities that are told besides the driver's own.
+    claimed: Vec<i32>,
     /// Of each call that is held up now.
     held: Vec<Moment>,
 }
@@ -187,6 +201,18 @@ impl Shared {
 
     fn fault<C: Call>(&self) -> Option<Fault> {
         self.state().faults.get(C::NAME).cloned()
+    }
+
+    /// Adds what the driver is to claim to an answer that tells its capabilities.
+    fn claim(&self, answer: &mut dyn Any) {
+        use node_service_capability::{Rpc, Type};
+        if let Some(told) = answer.downcast_mut::<NodeGetCapabilitiesResponse>() {
+            let claimed = self.state().claimed.clone().into_iter();
+            let claimed = claimed.map(|number| NodeServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: number })),
+            });
+            told.capabilities.extend(claimed);
+        }
     }
 
     async fn pass<C: Call>(&self, moment: Moment) {
@@ -232,7 +258,10 @@ impl Ear {
         shared.pass::<C>(Moment::Before).await;
         // Each by a connection of its own: the driver may have been replaced.
         let channel = grpc::channel(&shared.driver, DEADLINE);
-        let answer = grpc::answer(request.on(channel).await);
+        let mut answer = grpc::answer(request.on(channel).await);
+        if let Ok(answer) = &mut answer {
+            shared.claim(answer);
+        }
         shared.pass::<C>(Moment::After).await;
         answer.map(Response::new)
     }
@@ -267,6 +296,8 @@ handed_on! {
     list_volumes ListVolumesRequest,
     get_capacity GetCapacityRequest,
     controller_get_capabilities ControllerGetCapabilitiesRequest,
+    controller_list_volume_health ControllerListVolumeHealthRequest,
+    controller_get_volume_health ControllerGetVolumeHealthRequest,
     controller_expand_volume ControllerExpandVolumeRequest,
 }
 
@@ -277,6 +308,8 @@ handed_on! {
     node_publish_volume NodePublishVolumeRequest,
     node_unpublish_volume NodeUnpublishVolumeRequest,
     node_get_volume_stats NodeGetVolumeStatsRequest,
+    node_get_volume_health NodeGetVolumeHealthRequest,
+    node_get_storage_health NodeGetStorageHealthRequest,
     node_expand_volume NodeExpandVolumeRequest,
     node_get_capabilities NodeGetCapabilitiesRequest,
     node_get_info NodeGetInfoRequest,

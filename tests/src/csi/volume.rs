@@ -8,9 +8,9 @@ use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use crust_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest,
-    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
-    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
-    ValidateVolumeCapabilitiesRequest, VolumeCapability,
+    NodeExpandVolumeRequest, NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest,
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, ValidateVolumeCapabilitiesRequest, VolumeCapability,
 };
 
 use crate::node::utf8;
@@ -79,6 +79,15 @@ impl CsiVolume {
             volume_path: utf8(path).to_owned(),
             staging_target_path: utf8(&self.staging).to_owned(),
             ..NodeGetVolumeStatsRequest::default()
+        }
+    }
+
+    /// `NodeGetVolumeHealth`.
+    pub fn health(&self, path: &Path) -> NodeGetVolumeHealthRequest {
+        NodeGetVolumeHealthRequest {
+            volume_id: self.id.clone(),
+            volume_publish_path: utf8(path).to_owned(),
+            staging_target_path: utf8(&self.staging).to_owned(),
         }
     }
 

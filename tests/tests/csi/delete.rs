@@ -1,8 +1,11 @@
 //! `DeleteVolume`: only of what nobody has.
 
+use std::fs;
 use std::path::PathBuf;
 
 use runcrust_tests::csi::{block, filesystem};
+use runcrust_tests::node::utf8;
+use runcrust_tests::volume::with_mounted;
 use tonic::Code;
 
 use crate::refused;
@@ -35,16 +38,68 @@ fn a_name_that_is_made_again_has_none_of_the_data() {
     scene.put_away(&volume, &[&target]);
 }
 
+/// As after a kubelet that was killed between `NodeUnpublishVolume` and `NodeUnstageVolume`, and forgot the latter.
 #[test]
-fn what_is_staged_or_published_stays() {
+fn a_staging_that_nothing_uses_goes_with_the_volume() {
+    for (capability, is_published) in [
+        (filesystem("ext4"), false),
+        (filesystem("ext4"), true),
+        (block(), true),
+    ] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", capability);
+        if is_published {
+            let target = scene.publish(&volume, "pod");
+            scene
+                .call(volume.unpublish(&target))
+                .expect("NodeUnpublishVolume");
+        }
+        scene.restart(&[]);
+        assert_eq!(scene.devices(&volume.id).len(), 1, "it is staged still");
+        scene.call(volume.delete()).expect("DeleteVolume");
+        assert_eq!(scene.left(), Vec::<PathBuf>::new());
+        scene
+            .call(volume.unstage())
+            .expect("kubelet remembers after all");
+        scene.call(volume.delete()).expect("again");
+    }
+}
+
+#[test]
+fn a_staged_volume_whose_device_is_in_use_stays() {
+    let scene = Scene::new();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let device = scene.device(&volume.id);
+    let says_so = || {
+        let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
+        assert!(
+            message.contains(&volume.id) && message.contains(utf8(&device)),
+            "{message}"
+        );
+        assert!(scene.image(&volume.id).exists() && scene.device(&volume.id) == device);
+    };
+    with_mounted(&device, |root| {
+        let open = fs::write(root.join("file"), "data");
+        open.expect("a file");
+        says_so();
+    });
+    let open = fs::File::open(&device).expect("the device");
+    says_so();
+    drop(open);
+    let target = scene.publish(&volume, "pod");
+    assert_eq!(read(&target, "file"), "data", "nothing was lost");
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    scene.call(volume.delete()).expect("nobody uses it");
+    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn what_is_published_stays() {
     for capability in [filesystem("ext4"), block()] {
         let scene = Scene::new();
         let volume = scene.staged("pv", capability);
-        let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
-        assert!(
-            message.contains(&volume.id) && message.contains("NodeUnstageVolume"),
-            "{message}"
-        );
         let target = scene.publish(&volume, "pod");
         let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
         assert!(message.contains("NodeUnpublishVolume"), "{message}");

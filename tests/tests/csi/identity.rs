@@ -20,19 +20,23 @@ use tonic::Code;
 use crate::refused;
 use crate::scene::Scene;
 
-const CONTROLLER: [ControllerRpc; 5] = [
+const CONTROLLER: [ControllerRpc; 7] = [
     ControllerRpc::CreateDeleteVolume,
     ControllerRpc::ListVolumes,
     ControllerRpc::GetCapacity,
     ControllerRpc::ExpandVolume,
     ControllerRpc::SingleNodeMultiWriter,
+    ControllerRpc::GetVolumeHealth,
+    ControllerRpc::ListVolumeHealth,
 ];
 
-const NODE_RPCS: [NodeRpc; 9] = [
+const NODE_RPCS: [NodeRpc; 11] = [
     NodeRpc::StageUnstageVolume,
     NodeRpc::GetVolumeStats,
     NodeRpc::ExpandVolume,
     NodeRpc::VolumeCondition,
+    NodeRpc::GetVolumeHealth,
+    NodeRpc::GetStorageHealth,
     NodeRpc::SingleNodeMultiWriter,
     NodeRpc::VolumeMountGroup,
     NodeRpc::DeferFsOps,
@@ -143,6 +147,12 @@ fn an_older_driver_lacks_what_it_is_told_to_lack() {
             &[],
         ),
         ("VOLUME_CONDITION", &["VOLUME_CONDITION"], &[]),
+        (
+            "GET_VOLUME_HEALTH",
+            &["GET_VOLUME_HEALTH"],
+            &["GET_VOLUME_HEALTH", "LIST_VOLUME_HEALTH"],
+        ),
+        ("GET_STORAGE_HEALTH", &["GET_STORAGE_HEALTH"], &[]),
         ("EXPAND_VOLUME", &["EXPAND_VOLUME"], &["EXPAND_VOLUME"]),
         (
             "SINGLE_NODE_MULTI_WRITER",

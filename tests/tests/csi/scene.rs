@@ -116,6 +116,22 @@ pub(crate) fn read(target: &Path, name: &str) -> String {
     read.unwrap_or_else(|error| panic!("{}: {name}: {error}", target.display()))
 }
 
+/// Files of a name below a directory, however deep.
+pub(crate) fn found(directory: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let of = |path: PathBuf| {
+        if path.is_dir() {
+            found(&path, name)
+        } else if path.file_name().is_some_and(|it| it == name) {
+            vec![path]
+        } else {
+            Vec::new()
+        }
+    };
+    paths.flat_map(of).collect()
+}
+
 /// A driver that can defer, and whom it defers to. They are dropped from the last to the first.
 #[track_caller]
 pub(crate) fn deferral(delegate: Delegate, arguments: &[&str]) -> (Node, Ops, Csi) {

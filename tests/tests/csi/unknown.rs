@@ -1,4 +1,5 @@
-//! Volumes that there are not: `NOT_FOUND`, but for `DeleteVolume`, which has nothing to do.
+//! Volumes that there are not: `NOT_FOUND`, but for `DeleteVolume`, which has nothing to do, and for
+//! `NodeUnpublishVolume` and `NodeUnstageVolume`, which give back what stands at the path.
 
 use std::fs;
 
@@ -42,13 +43,16 @@ fn each_call_about_one_says_that_there_is_none() {
     for id in ids() {
         let volume = unknown(&scene, &id);
         refused(scene.call(volume.stage()), Code::NotFound);
-        refused(scene.call(volume.unstage()), Code::NotFound);
         refused(scene.call(volume.publish(&target)), Code::NotFound);
-        refused(scene.call(volume.unpublish(&target)), Code::NotFound);
         refused(scene.call(volume.stats(&target)), Code::NotFound);
         refused(scene.call(volume.expand(&target, 64 << 20)), Code::NotFound);
         refused(scene.call(volume.grow(64 << 20)), Code::NotFound);
         refused(scene.call(volume.validate()), Code::NotFound);
+        refused(scene.call(volume.health(&target)), Code::NotFound);
+        scene
+            .call(volume.unpublish(&target))
+            .expect("it isn't published");
+        scene.call(volume.unstage()).expect("nor staged");
     }
     assert!(!target.exists());
 }

@@ -9,7 +9,7 @@ use runcrust_tests::csi::{DRIVER, block, filesystem};
 use runcrust_tests::host::mounts_below;
 use tonic::Code;
 
-use crate::scene::{Scene, deferral, read, write};
+use crate::scene::{Scene, deferral, found, read, write};
 use crate::{deferring, refused};
 
 #[test]
@@ -119,22 +119,6 @@ fn what_others_have_mounted_stays() {
     assert_eq!(read(&target, "theirs"), "data");
     nix::mount::umount(&target).expect("umount");
     scene.put_away(&volume, &[&target]);
-}
-
-/// Files below a directory, wherever.
-fn found(directory: &Path, name: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    let of = |path: PathBuf| {
-        if path.is_dir() {
-            found(&path, name)
-        } else if path.file_name().is_some_and(|it| it == name) {
-            vec![path]
-        } else {
-            Vec::new()
-        }
-    };
-    paths.flat_map(of).collect()
 }
 
 /// A pod under a handler without runcrust has written to the host's disk.

@@ -342,9 +342,9 @@ const INVALID: [(Change, &str, &str); 17] = [
         "volume pv-1: fsgroup_gid: -1 is negative",
     ),
     (
-        |it| it.fsgroup_policy = "Always".into(),
+        |it| it.fsgroup_policy = "Sometimes".into(),
         "INVALID_FIELD",
-        "volume pv-1: fsgroup_policy: there is no fsgroup_gid",
+        "volume pv-1: fsgroup_policy: \"Sometimes\" isn't an fsGroupChangePolicy",
     ),
     (
         |it| (it.fsgroup_gid, it.fsgroup_policy) = (Some(0), "Sometimes".into()),

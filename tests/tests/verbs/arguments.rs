@@ -42,8 +42,8 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
             "always",
         ),
         (
-            with(&["--fs-group-change-policy", "OnRootMismatch"]),
-            "--fs-group",
+            with(&["--fs-group-change-policy", "Sometimes"]),
+            "Sometimes",
         ),
         (
             with(&["--access-mode", "ReadWriteOncePod"]),

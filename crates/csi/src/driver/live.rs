@@ -6,11 +6,21 @@
 use crust_mount::device::Device;
 use crust_mount::loops;
 use crust_state::TargetPath;
+use crust_state::info::MountInfo;
 
 use super::{Driver, key};
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{By, Publication, Record};
+
+/// Whether the device of something that was staged shows another disk by now, so that nobody has that entry any more.
+fn is_another_disk(staged: &MountInfo) -> bool {
+    let now = Device::open(&staged.device).and_then(|device| device.disk_seq());
+    match (staged.disk_seq, now) {
+        (Some(then), Ok(Some(now))) => then != now,
+        _ => false,
+    }
+}
 
 impl Driver {
     /// A target path that another volume has is its own.
@@ -66,8 +76,10 @@ impl Driver {
             Ok(Some(staged)) => {
                 let device = staged.info().device.as_path();
                 let is_its = devices.iter().any(|it| it.path() == device);
-                // Somebody has detached it by hand.
-                Ok(is_its || loops::is_idle(device).map_err(Refusal::node(id))?)
+                // Somebody has detached it by hand, and another file may be attached there since.
+                Ok(is_its
+                    || loops::is_idle(device).map_err(Refusal::node(id))?
+                    || is_another_disk(staged.info()))
             }
             Err(_) => self.is_staged_for_a_runtime(id, target),
         }

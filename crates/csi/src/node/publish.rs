@@ -12,9 +12,10 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 
 use super::decide::{Step, decide};
-use crate::clear::{is_kubelets, is_vacant};
+use crate::clear::is_vacant;
 use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
+use crate::kubelet;
 use crate::mounts;
 use crate::refusal::Refusal;
 use crate::store::{By, Publication};
@@ -180,7 +181,7 @@ impl Driver {
         }
         // A subPath's directory of kubelet's is one in kubelet's place; what a pod wrote there is kept at the end.
         let is_block = wanted.usage.mount.is_none();
-        if (is_kubelets(target) && !is_block) || is_vacant(path, is_block) {
+        if (kubelet::is_target(target) && !is_block) || is_vacant(path, is_block) {
             return Ok(());
         }
         // The volume itself, of which the record is an older copy.

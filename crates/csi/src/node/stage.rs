@@ -63,8 +63,12 @@ impl Driver {
     ) -> Result<NodeUnstageVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
         required("volume_id", id)?;
-        let staging = key(&path("staging_target_path", &request.staging_target_path)?);
-        let mut record = self.record(id)?;
+        let staging = path("staging_target_path", &request.staging_target_path)?;
+        let Some(mut record) = self.known(id)? else {
+            self.unstage_unknown(id, &staging)?;
+            return Ok(NodeUnstageVolumeResponse {});
+        };
+        let staging = key(&staging);
         let is_last = record.staged.keys().all(|there| *there == staging);
         if is_last {
             self.check_unpublished(id, &record)?;

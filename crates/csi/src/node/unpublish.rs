@@ -5,9 +5,9 @@ use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeRespon
 use crust_serve::client::Failure;
 use crust_state::TargetPath;
 
-use crate::clear::{clear, is_kubelets};
 use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
+use crate::kubelet;
 use crate::mounts;
 use crate::refusal::Refusal;
 use crate::store::{By, Publication, Record};
@@ -21,7 +21,10 @@ impl Driver {
         let id = request.volume_id.as_str();
         required("volume_id", id)?;
         let target = path("target_path", &request.target_path)?;
-        let mut record = self.record(id)?;
+        let Some(mut record) = self.known(id)? else {
+            self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
+            return Ok(NodeUnpublishVolumeResponse {});
+        };
         let _turn = self.turn_at(id, &target)?;
         let devices = self.devices(id)?;
         let published = record.published.get(&key(&target));
@@ -29,7 +32,7 @@ impl Driver {
         if published.is_none() {
             // It was given back before, or its record is an older copy: kubelet's own paths are looked at, and
             // none that another volume has.
-            if !is_kubelets(&target) {
+            if !kubelet::is_target(&target) {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
             self.check_nobody_elses(id, &target)?;
@@ -51,14 +54,7 @@ impl Driver {
             self.unstage_for_the_runtime(id, &target, is_said)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
-        let quarantine = self.quarantine(&target);
-        let moved = clear(&target, quarantine.as_deref()).map_err(Refusal::node(id))?;
-        if let Some(moved) = moved {
-            tracing::warn!(
-                "volume {id}: {target:?}: somebody has written files there, on the host; they are in {moved:?} \
-                 now; hint: did the pod run under a handler without runcrust?",
-            );
-        }
+        self.clear(id, &target)?;
         if record.published.remove(&key(&target)).is_some() {
             self.forget_less(id, &record, by)?;
         }
@@ -68,7 +64,7 @@ impl Driver {
     /// kubelets that don't know of deferral don't say that it was deferred: the crust directory does. Where nothing
     /// is to be seen there, a stage may still be under way, and `crust_ops` ends it; unless that isn't there either,
     /// as after a boot.
-    fn unstage_for_the_runtime(
+    pub(super) fn unstage_for_the_runtime(
         &self,
         id: &str,
         target: &TargetPath,

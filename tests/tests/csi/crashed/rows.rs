@@ -45,6 +45,18 @@ fn deleting() {
     });
 }
 
+/// A staging that nothing uses goes with it.
+#[test]
+fn deleting_what_is_staged() {
+    at_each_moment(&Row {
+        capability: ext4,
+        before: stage,
+        call: |client, life| called(client, life.volume.delete()),
+        has_data: true,
+        after: nothing,
+    });
+}
+
 fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
     at_each_moment(&Row {
         capability,

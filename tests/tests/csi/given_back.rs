@@ -1,0 +1,195 @@
+//! `NodeUnpublishVolume` and `NodeUnstageVolume` of a volume that was deleted first: kubelet would ask for ever, and the
+//! pod's directory stay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::csi::{CsiVolume, DRIVER, block, filesystem};
+use runcrust_tests::host::mounts_below;
+use runcrust_tests::mounts::{take_off, tmpfs};
+use runcrust_tests::node::utf8;
+use runcrust_tests::{LoopDevice, loopdev};
+use tonic::Code;
+
+use crate::scene::{Scene, found, read, write};
+use crate::{deferring, refused};
+
+const POD: &str = "67676767-1111-2222-3333-000000000000";
+
+impl Scene {
+    /// Somebody has removed a volume behind the driver's back.
+    fn lose(&self, volume: &CsiVolume) {
+        for file in [self.record(&volume.id), self.image(&volume.id)] {
+            fs::remove_file(&file).expect("a file of the volume's");
+        }
+    }
+
+    /// Files of a name that were moved away from kubelet's directories.
+    fn quarantined(&self, name: &str) -> Vec<PathBuf> {
+        let plugins = self.node.handler().kubelet_dir().join("plugins");
+        found(&plugins.join(DRIVER).join("quarantine"), name)
+    }
+}
+
+/// The node is down while its pod is removed by force: the mounts and what was staged in /run go with it, the
+/// volume is deleted, and the kubelet that is started then has the pod's directory.
+#[test]
+fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
+    for (what, files) in [
+        ("empty subPath directories", &[][..]),
+        ("files", &["sub/stray"]),
+    ] {
+        let scene = Scene::deferring();
+        let volume = scene.staged("pv", filesystem("ext4"));
+        let target = scene.target(POD, "pv");
+        scene
+            .call(deferring(&volume, &target))
+            .expect("NodePublishVolume");
+        fs::create_dir_all(target.join("sub/deeper")).expect("as containerd makes them");
+        for file in files {
+            write(&target, file, "data");
+        }
+        scene.kill_with_the_machine();
+        fs::remove_dir_all(scene.node.entry(&target)).expect("what was staged");
+        scene.spawn(scene.command(&[]));
+        scene.call(volume.delete()).expect("DeleteVolume");
+
+        for round in ["first", "again"] {
+            scene
+                .call(volume.unpublish(&target))
+                .unwrap_or_else(|status| panic!("{what}, {round}: {status}"));
+            assert!(!target.exists(), "{what}");
+            scene
+                .call(volume.unstage())
+                .unwrap_or_else(|status| panic!("{what}, {round}: {status}"));
+        }
+        let kept = scene.quarantined("stray");
+        assert_eq!(kept.len(), files.len(), "{what}: {kept:?}");
+        assert!(
+            kept.iter().all(|file| file.ends_with("sub/stray")),
+            "{what}: {kept:?}"
+        );
+    }
+}
+
+/// What a runtime would find goes, too.
+#[test]
+fn what_is_staged_for_a_runtime_is_unstaged() {
+    let scene = Scene::deferring();
+    let volume = scene.staged("pv", filesystem("ext4"));
+    let target = scene.target(POD, "pv");
+    scene
+        .call(deferring(&volume, &target))
+        .expect("NodePublishVolume");
+    let device = scene.device(&volume.id);
+    scene.lose(&volume);
+    scene
+        .call(volume.unpublish(&target))
+        .expect("NodeUnpublishVolume");
+    assert!(!target.exists() && !scene.node.entry(&target).exists());
+    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    loopdev::detach(&device);
+}
+
+/// Provably its own: the device shows its image, which was unlinked.
+#[test]
+fn a_mount_of_a_deleted_image_is_unmounted() {
+    for capability in [filesystem("ext4"), block()] {
+        let scene = Scene::new();
+        let volume = scene.staged("pv", capability);
+        let target = scene.publish(&volume, POD);
+        let device = scene.device(&volume.id);
+        scene.lose(&volume);
+        scene
+            .call(volume.unpublish(&target))
+            .expect("NodeUnpublishVolume");
+        assert!(!target.exists());
+        assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
+        scene.call(volume.unstage()).expect("NodeUnstageVolume");
+        loopdev::detach(&device);
+    }
+}
+
+/// It stays, and whoever reads the pod's events learns what is mounted where.
+#[test]
+fn what_others_have_there_stays() {
+    let scene = Scene::deferring();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    scene.call(volume.delete()).expect("DeleteVolume");
+    let target = scene.target(POD, "pv");
+    let refuses = |what: &str, place: &Path| {
+        let called = if place == volume.staging {
+            scene.call(volume.unstage()).map(drop)
+        } else {
+            scene.call(volume.unpublish(&target)).map(drop)
+        };
+        let message = refused(called, Code::FailedPrecondition);
+        assert!(
+            message.contains(&volume.id) && message.contains(utf8(place)),
+            "{what}: {message}"
+        );
+    };
+    let below = target.join("sub");
+    for (what, place) in [
+        ("a mount", &target),
+        ("a mount below", &below),
+        ("a mount at the staging path", &volume.staging),
+    ] {
+        fs::create_dir_all(place).expect("mkdir");
+        tmpfs(place);
+        write(place, "theirs", "data");
+        refuses(what, place);
+        assert_eq!(read(place, "theirs"), "data", "{what}");
+        take_off(place);
+    }
+
+    // A device that isn't the driver's.
+    let device = LoopDevice::ext4(scene.node.dir(), 16);
+    let staged = ["--device", utf8(device.path()), "--fstype", "ext4"];
+    let stage = [&["stage", utf8(&target)][..], &staged].concat();
+    let _ = scene.node.handler().crust(&stage).success();
+    refuses("another driver's", &target);
+    assert!(scene.node.entry(&target).exists());
+    let _ = scene
+        .node
+        .handler()
+        .crust(&["unstage", utf8(&target)])
+        .success();
+
+    // Another volume of the driver's.
+    let other = scene.staged("other", filesystem("ext4"));
+    scene
+        .call(other.publish(&target))
+        .expect("NodePublishVolume");
+    write(&target, "file", "data");
+    refuses("another volume", &target);
+    assert_eq!(read(&target, "file"), "data");
+    scene.put_away(&other, &[&target]);
+}
+
+/// Only what stands at one of kubelet's own places is known to be the volume's.
+#[test]
+fn files_are_moved_away_from_kubelets_places_alone() {
+    let scene = Scene::new();
+    let volume = scene.volume("pv", filesystem("ext4"));
+    scene.call(volume.delete()).expect("DeleteVolume");
+    write(&volume.staging, "stray", "data");
+    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    let kept = scene.quarantined("stray");
+    assert!(kept.len() == 1 && kept[0].ends_with("stray"), "{kept:?}");
+
+    let elsewhere = scene.node.dir().subdir("elsewhere");
+    write(&elsewhere, "theirs", "data");
+    let nowhere = scene.node.dir().join("no/such/directory");
+    for place in [&elsewhere, &nowhere] {
+        scene
+            .call(volume.unpublish(place))
+            .expect("NodeUnpublishVolume");
+        let unstage = CsiVolume {
+            staging: place.clone(),
+            ..volume.clone()
+        };
+        scene.call(unstage.unstage()).expect("NodeUnstageVolume");
+    }
+    assert_eq!(read(&elsewhere, "theirs"), "data");
+}

@@ -1,0 +1,231 @@
+//! CSI 1.13's calls for health, which tell of the same as `volume_condition`.
+
+use std::fs;
+
+use crust_proto::csi::v1::volume_health::VolumeHealthEntry;
+use crust_proto::csi::v1::{
+    ControllerGetVolumeHealthRequest, ControllerListVolumeHealthRequest,
+    NodeGetStorageHealthRequest, StorageHealthErrorType, VolumeHealth, VolumeHealthErrorType,
+};
+use runcrust_tests::csi::{CsiVolume, block, filesystem};
+use runcrust_tests::loopdev;
+use runcrust_tests::mounts::take_off;
+use tonic::Code;
+
+use crate::scene::{Scene, write};
+use crate::{deferring, refused};
+
+/// What a volume's problems are, by status and reason.
+fn problems(
+    health: Option<VolumeHealth>,
+    volume: &CsiVolume,
+) -> Vec<(VolumeHealthErrorType, String)> {
+    let health = health.expect("volume_health is REQUIRED");
+    assert_eq!(health.volume_id, volume.id);
+    let told = |entry: VolumeHealthEntry| {
+        assert!(!entry.message.is_empty(), "{entry:?}");
+        (entry.status(), entry.reason)
+    };
+    health.health_statuses.into_iter().map(told).collect()
+}
+
+impl Scene {
+    fn node_problems(
+        &self,
+        volume: &CsiVolume,
+        place: &std::path::Path,
+    ) -> Vec<(VolumeHealthErrorType, String)> {
+        let answer = self
+            .call(volume.health(place))
+            .expect("NodeGetVolumeHealth");
+        problems(answer.volume_health, volume)
+    }
+
+    fn controllers_problems(&self, volume: &CsiVolume) -> Vec<(VolumeHealthErrorType, String)> {
+        let answer = self.call(ControllerGetVolumeHealthRequest {
+            volume_id: volume.id.clone(),
+            ..ControllerGetVolumeHealthRequest::default()
+        });
+        let answer = answer.expect("ControllerGetVolumeHealth");
+        problems(answer.volume_health, volume)
+    }
+}
+
+#[test]
+fn a_volume_that_is_well_has_no_problems_wherever_it_is() {
+    let scene = Scene::deferring();
+    let none = Vec::new();
+    let mounted = scene.staged("mounted", filesystem("ext4"));
+    let raw = scene.staged("raw", block());
+    let deferred = scene.staged("deferred", filesystem("ext4"));
+    let places = [&mounted, &raw, &deferred].map(|volume| scene.target("pod", &volume.id));
+    for (volume, place) in [&mounted, &raw, &deferred].into_iter().zip(&places) {
+        // Nothing is there yet; 1.13 may ask nevertheless.
+        assert_eq!(scene.node_problems(volume, place), none);
+    }
+    scene
+        .call(mounted.publish(&places[0]))
+        .expect("NodePublishVolume");
+    scene
+        .call(raw.publish(&places[1]))
+        .expect("NodePublishVolume");
+    scene
+        .call(deferring(&deferred, &places[2]))
+        .expect("NodePublishVolume");
+    for (volume, place) in [&mounted, &raw, &deferred].into_iter().zip(&places) {
+        assert_eq!(scene.node_problems(volume, place), none);
+        assert_eq!(scene.controllers_problems(volume), none);
+    }
+    let listed = scene.call(ControllerListVolumeHealthRequest::default());
+    assert_eq!(listed.expect("ControllerListVolumeHealth").entries, []);
+    let storage = scene.call(NodeGetStorageHealthRequest::default());
+    assert_eq!(storage.expect("NodeGetStorageHealth").backend_health, []);
+}
+
+/// Both interfaces are asked about the same volume.
+#[test]
+fn each_problem_is_told_by_both_interfaces() {
+    use VolumeHealthErrorType::{DataLoss, Degraded, Inaccessible};
+    let scene = Scene::deferring();
+    let problem = |status, reason: &str| vec![(status, reason.to_owned())];
+    let condition = |volume: &CsiVolume, place: &std::path::Path| {
+        let stats = scene.call(volume.stats(place)).expect("NodeGetVolumeStats");
+        let condition = stats.volume_condition.expect("VOLUME_CONDITION");
+        assert!(
+            condition.abnormal && !condition.message.is_empty(),
+            "{condition:?}"
+        );
+    };
+
+    let cut = scene.staged("cut", filesystem("ext4"));
+    let place = scene.target("pod", "cut");
+    scene.call(cut.publish(&place)).expect("NodePublishVolume");
+    let image = fs::File::options().write(true).open(scene.image(&cut.id));
+    image
+        .and_then(|image| image.set_len(1 << 20))
+        .expect("a shorter image");
+    // Its file system may have noticed, too.
+    let told = scene.node_problems(&cut, &place);
+    assert_eq!(told[..1], problem(DataLoss, "ImageCut"), "{told:?}");
+    assert_eq!(
+        scene.controllers_problems(&cut),
+        problem(DataLoss, "ImageCut")
+    );
+    condition(&cut, &place);
+
+    let unlinked = scene.staged("unlinked", filesystem("ext4"));
+    let place = scene.target("pod", "unlinked");
+    scene
+        .call(unlinked.publish(&place))
+        .expect("NodePublishVolume");
+    let device = scene.device(&unlinked.id);
+    fs::remove_file(scene.image(&unlinked.id)).expect("its image");
+    assert_eq!(
+        scene.node_problems(&unlinked, &place),
+        problem(Inaccessible, "ImageMissing")
+    );
+    assert_eq!(
+        scene.controllers_problems(&unlinked),
+        problem(Inaccessible, "ImageMissing")
+    );
+    condition(&unlinked, &place);
+
+    // The two are listed page by page.
+    let mut ids = Vec::new();
+    let mut request = ControllerListVolumeHealthRequest {
+        max_entries: 1,
+        ..Default::default()
+    };
+    loop {
+        let page = scene
+            .call(request.clone())
+            .expect("ControllerListVolumeHealth");
+        assert_eq!(page.entries.len(), 1, "{page:?}");
+        ids.extend(page.entries.into_iter().map(|it| it.volume_id));
+        if page.next_token.is_empty() {
+            break;
+        }
+        request.starting_token = page.next_token;
+    }
+    let mut expected = [cut.id.clone(), unlinked.id.clone()];
+    expected.sort();
+    assert_eq!(ids, expected);
+
+    let unmounted = scene.staged("unmounted", filesystem("ext4"));
+    let place = scene.target("pod", "unmounted");
+    scene
+        .call(unmounted.publish(&place))
+        .expect("NodePublishVolume");
+    take_off(&place);
+    assert_eq!(
+        scene.node_problems(&unmounted, &place),
+        problem(Inaccessible, "NotMounted")
+    );
+
+    // A pod under a handler without runcrust writes to the host's disk.
+    let astray = scene.staged("astray", filesystem("ext4"));
+    let place = scene.target("pod", "astray");
+    scene
+        .call(deferring(&astray, &place))
+        .expect("NodePublishVolume");
+    write(&place, "file", "data");
+    assert_eq!(
+        scene.node_problems(&astray, &place),
+        problem(Degraded, "FilesOnTheHost")
+    );
+    condition(&astray, &place);
+    loopdev::detach(&device);
+}
+
+#[test]
+fn storage_that_is_gone_is_told() {
+    let scene = Scene::new();
+    let images = scene.data().join("images");
+    let aside = scene.data().join("aside");
+    fs::rename(&images, &aside).expect("mv");
+    fs::create_dir(&images).expect("mkdir");
+    let storage = scene.call(NodeGetStorageHealthRequest::default());
+    let told = storage.expect("NodeGetStorageHealth").backend_health;
+    let told: Vec<_> = told
+        .iter()
+        .map(|it| (it.status(), it.reason.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [(
+            StorageHealthErrorType::StorageUnreachable,
+            "DataDirectoryReplaced"
+        )]
+    );
+    fs::remove_dir(&images).expect("rmdir");
+    fs::rename(&aside, &images).expect("mv");
+    let storage = scene.call(NodeGetStorageHealthRequest::default());
+    assert_eq!(storage.expect("NodeGetStorageHealth").backend_health, []);
+}
+
+#[test]
+fn what_is_left_out_is_not_served() {
+    let arguments = [
+        "--without",
+        "GET_VOLUME_HEALTH",
+        "--without",
+        "GET_STORAGE_HEALTH",
+    ];
+    let scene = Scene::with(&arguments);
+    let volume = scene.volume("pv", filesystem("ext4"));
+    let place = scene.target("pod", "pv");
+    refused(scene.call(volume.health(&place)), Code::Unimplemented);
+    refused(
+        scene.call(NodeGetStorageHealthRequest::default()),
+        Code::Unimplemented,
+    );
+    refused(
+        scene.call(ControllerListVolumeHealthRequest::default()),
+        Code::Unimplemented,
+    );
+    let one = ControllerGetVolumeHealthRequest {
+        volume_id: volume.id,
+        ..Default::default()
+    };
+    refused(scene.call(one), Code::Unimplemented);
+}
