@@ -10,6 +10,7 @@ mod gates;
 mod groups;
 mod lives;
 mod modes;
+mod numbers;
 mod owners;
 mod scene;
 mod stories;

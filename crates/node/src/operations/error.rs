@@ -7,12 +7,14 @@ use crust_mount::errno::Name as ErrorName;
 use crust_mount::fsgroup::FsGroupError;
 use crust_mount::mountinfo::MountInfoError;
 use crust_mount::subpath::SubpathError;
+use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use rustix::io::Errno;
 
 use crate::csi::{CallError, Lacks};
 use crate::objects::Name;
 use crate::pods::config::ConfigError;
 use crate::runtime_assist::RuntimeError;
+use crate::volumes::actual::Mounter;
 use crate::volumes::data::DataError;
 use crate::volumes::spec::{Unresolved, VolumeId};
 
@@ -76,6 +78,21 @@ pub(crate) enum OperationError {
         /// `type`
         kind: String,
     },
+    /// The driver was asked to defer the mount, and has mounted the volume on the host.
+    #[error(
+        "driver {driver} has mounted the volume at {} on the host, though defer_fs_ops asked it to leave that to the \
+         container runtime{}; hint: rebuild the driver with the numbers of runcrust's csi.proto (DEFER_FS_OPS is \
+         {}), or take deferFSMount out of the pod",
+        target.display(), after(unpublish.as_deref()), Rpc::DeferFsOps as i32
+    )]
+    NotDeferred {
+        /// Which.
+        driver: String,
+        /// `target_path`
+        target: PathBuf,
+        /// Why the mount couldn't be taken back, if it couldn't.
+        unpublish: Option<Box<CallError>>,
+    },
     /// The pod's runtime class doesn't say any more where its handler answers.
     #[error(
         "volume {0:?}: the pod's runtime class has no fsMgmtSocket any more, and the volume was left to that; hint: give it back to the class, or delete the pod"
@@ -127,6 +144,12 @@ impl OperationError {
     }
 }
 
+fn after(unpublish: Option<&CallError>) -> String {
+    unpublish.map_or_else(String::new, |error| {
+        format!(", and NodeUnpublishVolume failed: {error}")
+    })
+}
+
 /// A failed operation.
 #[derive(Debug)]
 pub(crate) struct Attempt {
@@ -134,6 +157,8 @@ pub(crate) struct Attempt {
     pub(crate) error: OperationError,
     /// Whether the driver was asked, or something was written: it has to be taken back then.
     pub(crate) has_begun: bool,
+    /// Who has the volume mounted, where that was found to be another than was asked for.
+    pub(crate) mounter: Option<Mounter>,
 }
 
 impl Attempt {
@@ -142,13 +167,18 @@ impl Attempt {
         Self {
             error: error.into(),
             has_begun: false,
+            mounter: None,
         }
     }
 
     /// The same of what has to be there first: unless another volume has the place, which stays as it is.
     pub(super) fn preparing(error: OperationError) -> Self {
         let has_begun = !matches!(error, OperationError::Occupied { .. });
-        Self { error, has_begun }
+        Self {
+            error,
+            has_begun,
+            mounter: None,
+        }
     }
 
     /// Something may have been done.
@@ -156,6 +186,15 @@ impl Attempt {
         Self {
             error: error.into(),
             has_begun: true,
+            mounter: None,
+        }
+    }
+
+    /// The volume is, or may be, mounted on the host by its driver.
+    pub(super) fn mounted_by_the_driver(error: OperationError) -> Self {
+        Self {
+            mounter: Some(Mounter::Driver),
+            ..Self::within(error)
         }
     }
 }

@@ -10,6 +10,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use crust_state::files::{Directory, FileError};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx};
+use rustix::io::Errno;
 
 use super::OperationError;
 use crate::volumes::data::VolumeData;
@@ -73,6 +75,19 @@ pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     removed.map_err(failed)
 }
 
+/// Whether a path is the root of a mount; one that isn't there is none. A link isn't followed.
+pub(super) fn is_mount_root(path: &Path) -> Result<bool, OperationError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = match openat(CWD, path, flags, Mode::empty()) {
+        Ok(held) => held,
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(OperationError::system("open", path)(errno)),
+    };
+    let stat = statx(&held, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+    let stat = stat.map_err(OperationError::system("statx", path))?;
+    Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
 /// What is gone already is as good.
 pub(super) fn gone(
     call: &'static str,
@@ -121,6 +136,19 @@ mod tests {
         fs::write(volume.join(".kept"), "").unwrap();
         let error = clear(&volume, &below).unwrap_err().to_string();
         assert!(error.contains("ENOTEMPTY"), "{error}");
+    }
+
+    #[test]
+    fn only_the_root_of_a_mount_is_one() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("mount");
+        assert!(!is_mount_root(&directory).unwrap(), "it isn't there");
+        fs::create_dir(&directory).unwrap();
+        assert!(!is_mount_root(&directory).unwrap());
+        assert!(is_mount_root(Path::new("/proc")).unwrap());
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink("/proc", &link).unwrap();
+        assert!(!is_mount_root(&link).unwrap(), "a link isn't followed");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A volume in a pod.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
@@ -9,7 +10,7 @@ use crust_proto::csi::v1::{
 };
 
 use super::{Attempt, Context, OperationError, blocking, group, place, runtime, secret, subpath};
-use crate::csi::{Publish, capability, context as volume_context};
+use crate::csi::{Driver, Publish, capability, context as volume_context};
 use crate::objects::{Objects, Pod};
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
@@ -107,6 +108,11 @@ pub(crate) async fn publish(
         Err(error) => return Err(Attempt::within(error)),
     };
     if publish.defer_fs_ops {
+        let place = target.clone();
+        let is_mounted = blocking(move || place::is_mount_root(&place)).await;
+        if is_mounted.map_err(Attempt::within)? {
+            return Err(take_back(&driver, &data, target, directory, is_new).await);
+        }
         context.metrics.published_deferred();
         return Ok(Published {
             mounter: Mounter::Deferred,
@@ -141,6 +147,45 @@ pub(crate) async fn publish(
         mounter,
         late: None,
     })
+}
+
+/// Unpublishes what a driver has mounted on the host although it was asked to defer it: one that reports another
+/// capability by the number of `DEFER_FS_OPS`, or that ignores the field.
+async fn take_back(
+    driver: &Driver,
+    data: &VolumeData,
+    target: PathBuf,
+    directory: PathBuf,
+    is_new: bool,
+) -> Attempt {
+    let request = NodeUnpublishVolumeRequest {
+        volume_id: data.id().handle,
+        target_path: target.display().to_string(),
+        defer_fs_ops: false,
+    };
+    let unpublished = driver.call(request).await;
+    let is_gone = unpublished.is_ok() && is_new;
+    let error = OperationError::NotDeferred {
+        driver: data.id().driver,
+        target: target.clone(),
+        unpublish: unpublished.err().map(Box::new),
+    };
+    if is_gone {
+        let (directory, target) = (directory.clone(), target);
+        if blocking(move || place::clear(&directory, &target))
+            .await
+            .is_ok()
+        {
+            return Attempt::before(error);
+        }
+    }
+    // Whoever is started anew is not to take it for deferred.
+    let by_the_driver = data.by(Mounter::Driver);
+    let written = blocking(move || place::prepare(&directory, &by_the_driver)).await;
+    if let Err(error) = written {
+        tracing::warn!("{}", crust_state::sentence(&error));
+    }
+    Attempt::mounted_by_the_driver(error)
 }
 
 /// What a driver is told of the pod, where its `CSIDriver` says that it wants to know.

@@ -28,10 +28,17 @@ impl Volumes {
                 self.failed.remove(&key);
                 self.succeeded(&key, mount.as_deref(), published);
             }
-            Err(Attempt { error, has_begun }) => {
+            Err(Attempt {
+                error,
+                has_begun,
+                mounter,
+            }) => {
                 let pause = self.backoff.fail(&key, Instant::now());
                 if has_begun {
                     self.uncertain(&key, mount.as_deref());
+                }
+                if let (Step::Publish(pod), Some(mounter)) = (&key.1, mounter) {
+                    self.mounted_otherwise(&key.0, pod, mounter);
                 }
                 let told = crust_state::sentence(&error);
                 let told = format!("{} : {told}", self.what(&key, mount.as_deref()));
@@ -115,6 +122,15 @@ impl Volumes {
                 }
             }
             (Step::Stage | Step::Publish(_), None) => {}
+        }
+    }
+
+    /// What is there, or may be, is mounted by another than was asked for.
+    fn mounted_otherwise(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
+        let volume = self.actual.volumes.get_mut(id);
+        if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {
+            mount.mounter = mounter;
+            mount.certainty = Certainty::Uncertain;
         }
     }
 
