@@ -295,6 +295,6 @@ mod tests {
                 assert_eq!(among, None, "{line}");
             }
         }
-        assert_eq!(alone_too, 4);
+        assert_eq!(alone_too, 5);
     }
 }

@@ -33,13 +33,8 @@ pub(super) struct VolumeArguments {
     /// The group that owns the volume's files (a pod's fsGroup)
     #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..=0xffff_fffe))]
     fs_group: Option<u32>,
-    /// When the group is applied: Always or `OnRootMismatch`
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "Always",
-        requires = "fs_group"
-    )]
+    /// When the group is applied: Always or `OnRootMismatch`; without a group it has no effect
+    #[arg(long, value_name = "POLICY", default_value = "Always")]
     fs_group_change_policy: FsGroupChangePolicy,
     /// Mount the file system read-only
     #[arg(long)]
@@ -60,7 +55,7 @@ impl VolumeArguments {
             fstype: self.fstype,
             options: self.options,
             fs_group: self.fs_group,
-            fs_group_change_policy: self.fs_group_change_policy,
+            fs_group_change_policy: self.fs_group_change_policy.with_group(self.fs_group),
             target_path: Some(target.clone()),
             read_only: self.read_only,
             access_mode: self.access_mode,

@@ -39,6 +39,15 @@ pub enum FsGroupChangePolicy {
     OnRootMismatch,
 }
 
+impl FsGroupChangePolicy {
+    /// The policy of a volume with this group. Without a group a policy means nothing: kubelet sends one whenever
+    /// the pod has one. It is then the default, so that the same volume is described in one way.
+    #[must_use]
+    pub fn with_group(self, group: Option<u32>) -> Self {
+        group.map_or_else(Self::default, |_| self)
+    }
+}
+
 /// Declares an enum's names in one place, for both directions.
 macro_rules! names {
     ($kind:ident, $error:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {

@@ -183,7 +183,7 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
         fstype: required("fs_type", request.fs_type)?,
         options: request.mount_flags,
         fs_group: group,
-        fs_group_change_policy: policy,
+        fs_group_change_policy: policy.with_group(group),
         target_path: Some(target.clone()),
         read_only: request.readonly,
         access_mode,
@@ -267,6 +267,14 @@ mod tests {
             let info = staged(|it| it.volume_supplemental_group_change_policy = unset).unwrap();
             assert_eq!(info.fs_group_change_policy, FsGroupChangePolicy::Always);
         }
+        let without_group = |policy_of| {
+            staged(|it| it.volume_supplemental_group_change_policy = policy(policy_of)).unwrap()
+        };
+        assert_eq!(
+            without_group(GroupPolicy::OnRootMismatch),
+            without_group(GroupPolicy::Always),
+            "a policy without a group means nothing"
+        );
     }
 
     #[test]

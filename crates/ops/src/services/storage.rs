@@ -198,21 +198,19 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
         add("mount_options", "option", option)?;
     }
     let policy = &request.fsgroup_policy;
+    if !policy.is_empty() {
+        let known = policy.parse::<FsGroupChangePolicy>();
+        known.map_err(|error| Refusal::field("fsgroup_policy", error))?;
+    }
     if let Some(gid) = request.fsgroup_gid {
         if gid < 0 {
             return Err(Refusal::field("fsgroup_gid", format!("{gid} is negative")));
         }
         add("fsgroup_gid", "fs-group", &gid.to_string())?;
+        // Without a group a policy means nothing.
         if !policy.is_empty() {
-            let known = policy.parse::<FsGroupChangePolicy>();
-            known.map_err(|error| Refusal::field("fsgroup_policy", error))?;
             add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
-    } else if !policy.is_empty() {
-        return Err(Refusal::field(
-            "fsgroup_policy",
-            "there is no fsgroup_gid to apply",
-        ));
     }
     Ok(arguments)
 }

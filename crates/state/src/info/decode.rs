@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::{InfoError, MountInfo, VERSION, VolumeType};
+use super::{FsGroupChangePolicy, InfoError, MountInfo, VERSION, VolumeType};
 use crate::target::TargetPath;
 
 pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
@@ -53,15 +53,16 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         Some(other) => return Err(wrong("metadata", "an object", other)),
     };
     let metadata = Fields(metadata);
-    let policy = metadata.parsed("metadata.fsGroupChangePolicy")?;
+    let fs_group = metadata.gid("metadata.fsGroup")?;
+    let policy: Option<FsGroupChangePolicy> = metadata.parsed("metadata.fsGroupChangePolicy")?;
     let target = string("metadata.targetPath", metadata.0.get("targetPath"))?;
     Ok(MountInfo {
         volume_type,
         device: PathBuf::from(device),
         fstype: fstype.to_owned(),
         options: fields.options()?,
-        fs_group: metadata.gid("metadata.fsGroup")?,
-        fs_group_change_policy: policy.unwrap_or_default(),
+        fs_group,
+        fs_group_change_policy: policy.unwrap_or_default().with_group(fs_group),
         target_path: target.map(TargetPath::new).transpose()?,
         read_only: metadata.flag("metadata.readOnly")?,
         access_mode: metadata.parsed("metadata.accessMode")?,

@@ -51,6 +51,16 @@ fn katas_spelling_is_read() {
     assert_eq!(info.options, ["noatime", "discard"]);
 }
 
+#[test]
+fn a_policy_without_a_group_means_nothing() {
+    let with_policy =
+        |policy: &str| parse(&with("metadata", json!({"fsGroupChangePolicy": policy})));
+    let info = with_policy("OnRootMismatch").unwrap();
+    assert_eq!(info, with_policy("Always").unwrap());
+    assert_eq!(info.to_json(), with_policy("Always").unwrap().to_json());
+    assert!(with_policy("Sometimes").is_err(), "a word that is none");
+}
+
 fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
     MountInfo::parse_katas(with("metadata", metadata).as_bytes())
 }
