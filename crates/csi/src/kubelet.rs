@@ -88,7 +88,6 @@ mod tests {
             ),
             ("/globalmount", false),
             ("/k", false),
-            ("/", false),
         ];
         for (path, is_known) in cases {
             let target = TargetPath::new(path).unwrap();

@@ -54,7 +54,7 @@ fn katas_spelling_is_read() {
 #[test]
 fn a_policy_without_a_group_means_nothing() {
     let with_policy =
-        |policy: &str| parse(&with("metadata", json!({"fsGroupChangePolicy": policy})));
+        |policy: &str| parse(&with("metadata", &json!({"fsGroupChangePolicy": policy})));
     let info = with_policy("OnRootMismatch").unwrap();
     assert_eq!(info, with_policy("Always").unwrap());
     assert_eq!(info.to_json(), with_policy("Always").unwrap().to_json());
