@@ -29,11 +29,11 @@ pub(crate) enum ClearError {
     /// A call failed.
     #[error("{call} {}: {}{hint}", path.display(), Name(*errno))]
     Call {
-        /// Which.
+        /// Name of the system call.
         call: &'static str,
-        /// Of what.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Its error.
         errno: Errno,
         /// The next step, if there is one to tell.
         hint: &'static str,
@@ -47,12 +47,12 @@ pub(crate) enum ClearError {
     /// Something is mounted below.
     #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
     MountBelow {
-        /// Where.
+        /// Path of the mount point.
         path: PathBuf,
-        /// What.
+        /// File system and source of the mount.
         what: String,
     },
-    /// The mount table.
+    /// The mount table can't be read.
     #[error(transparent)]
     MountInfo(#[from] MountInfoError),
 }
@@ -125,14 +125,14 @@ pub(crate) fn is_vacant(path: &Path, is_block: bool) -> bool {
     }
 }
 
-/// Whether nothing is at a path, or can be.
+/// Returns whether an error means that nothing is at a path, or can be.
 fn is_none(errno: Errno) -> bool {
     let nothing = [Errno::NOENT, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP];
     nothing.contains(&errno)
 }
 
-/// Removes a directory and the directories below it, the lowest first. `ENOTEMPTY` where there is anything
-/// else, `EBUSY` where something is mounted.
+/// Removes a directory and the directories below it, the lowest first. Fails with `ENOTEMPTY` where anything else
+/// is in it, and with `EBUSY` or `EXDEV` where something is mounted.
 fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), ClearError> {
     match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -180,7 +180,7 @@ fn names(directory: impl AsFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Moves what is there, whole, to a place where it keeps.
+/// Moves a target path's file or directory, whole, into the quarantine directory.
 fn move_away(
     parent: &OwnedFd,
     name: &OsStr,

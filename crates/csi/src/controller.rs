@@ -34,11 +34,11 @@ const LONGEST_NAME: usize = 128;
 /// Room for volumes, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// What volumes can have in all: what their images take already, and what is free.
+    /// Bytes that images take already, and those that are free.
     pub(crate) bytes: u64,
-    /// What they were promised: their sizes.
+    /// Sum of the volumes' sizes.
     pub(crate) promised: u64,
-    /// Nothing can be written there.
+    /// Set where the file system can't be written to.
     pub(crate) is_read_only: bool,
 }
 
@@ -296,7 +296,7 @@ impl Driver {
         })
     }
 
-    /// An image without a record is somebody's data, of which nothing is known.
+    /// Refuses an image without a record: it is somebody's data.
     fn check_no_stray(&self, id: &str) -> Result<(), Refusal> {
         if !is_id(id) {
             return Ok(());
@@ -380,7 +380,7 @@ impl Driver {
         Err(Refusal::Elsewhere(self.settings.node_id()))
     }
 
-    /// Where volumes are: on this node.
+    /// This node, as the place of all volumes.
     pub(crate) fn topology(&self) -> Topology {
         let segment = (TOPOLOGY.to_owned(), self.settings.node_id());
         Topology {

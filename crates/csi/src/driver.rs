@@ -140,7 +140,7 @@ impl Driver {
         Ok(self.store.remove(id)?)
     }
 
-    /// A volume's record, where there is such a volume. One that is being made or deleted is none.
+    /// Returns a volume's record; `None` where there is no such volume, or where it is being made or deleted.
     pub(crate) fn known(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
         let ready = record.filter(|record| record.life == Life::Ready);
@@ -195,7 +195,7 @@ impl Driver {
         Err(Refusal::state(id, what))
     }
 
-    /// Nobody else is given a target path, or gives it back, for as long as this is held.
+    /// Reserves a target path: no other call publishes or unpublishes there while this is held.
     pub(crate) fn turn_at(
         &self,
         id: &str,
@@ -262,7 +262,7 @@ pub(crate) fn volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
     TargetPath::new(text).map_err(not_there)
 }
 
-/// A path as records have it. It was text, so it is.
+/// Returns a path as records spell it.
 pub(crate) fn key(path: &TargetPath) -> String {
     path.as_path().to_string_lossy().into_owned()
 }

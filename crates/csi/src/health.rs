@@ -47,7 +47,7 @@ impl Health {
         self.0.is_empty()
     }
 
-    /// As before CSI 1.13; `well` is the message where nothing is wrong.
+    /// Converts to `VolumeCondition`, the form before CSI 1.13. `well` is the message where nothing is wrong.
     pub(crate) fn condition(&self, well: &str) -> VolumeCondition {
         let messages: Vec<&str> = self.0.iter().map(|it| it.message.as_str()).collect();
         VolumeCondition {
@@ -60,7 +60,7 @@ impl Health {
         }
     }
 
-    /// As since CSI 1.13.
+    /// Converts to `VolumeHealth`, CSI 1.13's form.
     pub(crate) fn of_volume(self, id: &str) -> VolumeHealth {
         let entries = self.0.into_iter().map(|problem| VolumeHealthEntry {
             status: problem.status.into(),
@@ -81,7 +81,7 @@ impl From<Problem> for Health {
 }
 
 impl Driver {
-    /// Problems of a volume's image, which concern whoever uses the volume.
+    /// Looks for problems of a volume's image.
     pub(crate) fn image_health(&self, id: &str, record: &Record) -> Result<Health, Refusal> {
         let problem = match self.images.size(id) {
             Err(error @ ImageError::Missing(_)) => Problem {
@@ -102,7 +102,7 @@ impl Driver {
         Ok(problem.into())
     }
 
-    /// Problems of what all volumes are kept in.
+    /// Looks for problems of the data directory, which all volumes share.
     pub(crate) fn storage_health(&self) -> Vec<StorageBackendHealth> {
         use StorageHealthErrorType::{StorageDegraded, StorageUnreachable};
         let problem = |status: StorageHealthErrorType, reason: &str, message: String| {

@@ -41,7 +41,7 @@ pub(crate) enum ImageError {
 /// Room in the images' file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileSystemRoom {
-    /// What images have, and what is free beside them.
+    /// Bytes that images take, and those that are free beside them.
     pub(crate) bytes: u64,
     /// It is mounted read-only, or has become so.
     pub(crate) is_read_only: bool,
@@ -80,7 +80,7 @@ impl Images {
         }
     }
 
-    /// Where a volume's image is, or would be.
+    /// Returns the path of a volume's image, which need not exist.
     pub(crate) fn path(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.img"))
     }
@@ -93,7 +93,7 @@ impl Images {
         self.sync()
     }
 
-    /// How large an image is.
+    /// Returns an image's size in bytes.
     pub(crate) fn size(&self, id: &str) -> Result<u64, ImageError> {
         self.check()?;
         let path = self.path(id);
@@ -156,7 +156,7 @@ impl Images {
         }
     }
 
-    /// How many bytes images may take in all: what they have, and what is free beside them.
+    /// Returns how much room there is for all images together.
     pub(crate) fn room(&self) -> Result<FileSystemRoom, ImageError> {
         let path = &self.directory;
         let list = |error| failed("getdents64", path)(error);

@@ -9,13 +9,13 @@ use crust_state::TargetPath;
 /// Below kubelet's directory: what a CSI driver's volumes have there.
 const PLUGIN: &str = "plugins/kubernetes.io/csi";
 
-/// Whether a path is a CSI volume's target in a pod's directory, and nothing below one.
+/// Returns whether a path is the target path of a CSI volume in a pod's directory, not one below it.
 pub(crate) fn is_target(path: &TargetPath) -> bool {
     let volume = path.csi_volume();
     volume.is_some_and(|volume| volume.directory() == path.as_path())
 }
 
-/// Kubelet's directory, where a path is one that kubelet gives to this driver.
+/// Returns kubelet's directory, if a path is one that kubelet gives to this driver.
 pub(crate) fn directory<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path> {
     if is_target(path) {
         // <kubelet>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
@@ -43,15 +43,15 @@ fn of_a_staging_path<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path>
     above(path.parent()?, &format!("{PLUGIN}/volumeDevices/staging"))
 }
 
-/// What is above `below`, where a path ends with that.
+/// Returns the part of a path before `below`, if the path ends with that.
 fn above<'p>(path: &'p Path, below: &str) -> Option<&'p Path> {
     let below = Path::new(below);
     let above = path.ancestors().nth(below.components().count())?;
     path.ends_with(below).then_some(above)
 }
 
-/// Where files go that are found at such a path, unless the command line says otherwise: into kubelet's own directory
-/// of the driver, which is on the mount that its pods' directory is on.
+/// Returns the quarantine directory for files that are found at such a path: in kubelet's own directory of the driver,
+/// which is on the same mount as its pods' directory.
 pub(crate) fn default_quarantine(path: &TargetPath, driver: &str) -> Option<PathBuf> {
     let plugins = directory(path, driver)?.join("plugins").join(driver);
     Some(plugins.join("quarantine"))

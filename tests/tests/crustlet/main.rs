@@ -8,6 +8,7 @@ mod cli;
 mod draft;
 mod gates;
 mod groups;
+mod health;
 mod lives;
 mod modes;
 mod numbers;

@@ -152,7 +152,7 @@ impl Scene {
         assert_eq!(self.stat(storage, abnormal), Some(0));
     }
 
-    fn stat(&self, storage: &Storage, name: &str) -> Option<i64> {
+    pub(crate) fn stat(&self, storage: &Storage, name: &str) -> Option<i64> {
         let labels = [
             ("namespace", "default"),
             ("persistentvolumeclaim", &storage.claim),

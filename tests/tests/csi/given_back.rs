@@ -91,22 +91,33 @@ fn what_is_staged_for_a_runtime_is_unstaged() {
     loopdev::detach(&device);
 }
 
-/// Provably its own: the device shows its image, which was unlinked.
+/// Provably its own: the device shows its image, which was unlinked. With its record or without.
 #[test]
 fn a_mount_of_a_deleted_image_is_unmounted() {
-    for capability in [filesystem("ext4"), block()] {
+    for (capability, is_known) in [
+        (filesystem("ext4"), false),
+        (block(), false),
+        (filesystem("ext4"), true),
+        (block(), true),
+    ] {
         let scene = Scene::new();
         let volume = scene.staged("pv", capability);
         let target = scene.publish(&volume, POD);
         let device = scene.device(&volume.id);
-        scene.lose(&volume);
+        if is_known {
+            fs::remove_file(scene.image(&volume.id)).expect("its image");
+        } else {
+            scene.lose(&volume);
+        }
         scene
             .call(volume.unpublish(&target))
             .expect("NodeUnpublishVolume");
         assert!(!target.exists());
         assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
         scene.call(volume.unstage()).expect("NodeUnstageVolume");
+        scene.call(volume.delete()).expect("DeleteVolume");
         loopdev::detach(&device);
+        assert_eq!(scene.left(), Vec::<PathBuf>::new());
     }
 }
 

@@ -25,7 +25,7 @@ use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{By, Publication, Record};
 
-/// What was seen of a volume at one of its places.
+/// Usage and health of a volume at a target or staging path.
 #[derive(Debug)]
 pub(super) struct Look {
     usage: Vec<VolumeUsage>,
@@ -64,7 +64,8 @@ impl Driver {
         })
     }
 
-    /// Looks at a volume at a target or staging path. `defer_fs_ops` is the caller's word that it is deferred.
+    /// Measures a volume at a target or staging path, and looks for problems. `defer_fs_ops` is the caller's word that
+    /// it is deferred.
     pub(super) fn look(
         &self,
         id: &str,
@@ -122,7 +123,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
+    /// Returns whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
     /// directory does.
     fn is_the_runtimes(
         &self,
@@ -146,7 +147,7 @@ fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Ref
     }
 }
 
-/// What is on the device is nobody's to look at here.
+/// Measures the device alone, of a volume whose file system can't be looked at here.
 fn size_alone(id: &str, device: &Device) -> Result<Look, Refusal> {
     let total = device.size().map_err(Refusal::node(id))?;
     Ok(Look {

@@ -10,10 +10,11 @@ use crust_proto::csi::v1::{
     GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
     NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
-    NodePublishVolumeResponse, NodeStageVolumeRequest, NodeStageVolumeResponse,
-    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse,
+    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, ProbeRequest,
+    ProbeResponse,
 };
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -67,6 +68,7 @@ calls! {
         node_publish_volume "NodePublishVolume" NodePublishVolumeRequest NodePublishVolumeResponse,
         node_unpublish_volume "NodeUnpublishVolume" NodeUnpublishVolumeRequest NodeUnpublishVolumeResponse,
         node_get_volume_stats "NodeGetVolumeStats" NodeGetVolumeStatsRequest NodeGetVolumeStatsResponse,
+        node_get_volume_health "NodeGetVolumeHealth" NodeGetVolumeHealthRequest NodeGetVolumeHealthResponse,
         node_expand_volume "NodeExpandVolume" NodeExpandVolumeRequest NodeExpandVolumeResponse,
     }
 }

@@ -86,11 +86,11 @@ pub(crate) enum OperationError {
         target.display(), after(unpublish.as_deref()), Rpc::DeferFsOps as i32
     )]
     NotDeferred {
-        /// Which.
+        /// The driver's name.
         driver: String,
-        /// `target_path`
+        /// The target path that is a mount.
         target: PathBuf,
-        /// Why the mount couldn't be taken back, if it couldn't.
+        /// Error of the `NodeUnpublishVolume` that followed, if it failed.
         unpublish: Option<Box<CallError>>,
     },
     /// The pod's runtime class doesn't say any more where its handler answers.
@@ -155,9 +155,9 @@ fn after(unpublish: Option<&CallError>) -> String {
 pub(crate) struct Attempt {
     /// Why.
     pub(crate) error: OperationError,
-    /// Whether the driver was asked, or something was written: it has to be taken back then.
+    /// Set if the driver was called or something was written, which has to be taken back.
     pub(crate) has_begun: bool,
-    /// Who has the volume mounted, where that was found to be another than was asked for.
+    /// The volume's mounter, if the attempt found another one than requested.
     pub(crate) mounter: Option<Mounter>,
 }
 

@@ -75,7 +75,7 @@ pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     removed.map_err(failed)
 }
 
-/// Whether a path is the root of a mount; one that isn't there is none. A link isn't followed.
+/// Returns whether a path is the root of a mount: false where nothing is. Doesn't follow a symbolic link.
 pub(super) fn is_mount_root(path: &Path) -> Result<bool, OperationError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = match openat(CWD, path, flags, Mode::empty()) {
@@ -88,7 +88,7 @@ pub(super) fn is_mount_root(path: &Path) -> Result<bool, OperationError> {
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// What is gone already is as good.
+/// Treats the removal of something that is gone already as success.
 pub(super) fn gone(
     call: &'static str,
     path: &Path,

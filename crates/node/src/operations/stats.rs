@@ -1,12 +1,12 @@
 //! How full a published volume is, by whoever has it mounted.
 
-use crust_proto::csi::v1::NodeGetVolumeStatsRequest;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
+use crust_proto::csi::v1::{NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest};
 
 use super::{Context, OperationError, Publication, Telling};
 use crate::csi::Lacks;
 use crate::volumes::actual::Mounter;
-use crate::volumes::stats::Stats;
+use crate::volumes::stats::{Condition, Stats};
 
 /// `NodeGetVolumeStats`; `None` where the driver tells none.
 pub(crate) async fn stats(
@@ -38,10 +38,19 @@ pub(crate) async fn stats(
         runtime_supported_stats: supported,
     };
     let answer = driver.call(request).await?;
-    match runtime {
-        Some(runtime) if !answer.source.is_empty() => {
-            Ok(Some(runtime.stats(&answer.source).await?))
-        }
-        _ => Ok(Some(answer.into())),
+    if let Some(runtime) = runtime.filter(|_| !answer.source.is_empty()) {
+        return Ok(Some(runtime.stats(&answer.source).await?));
     }
+    let mut stats = Stats::from(answer);
+    // CSI 1.13 has a call of its own for what `volume_condition` told.
+    if stats.condition.is_none() && capabilities.has(Rpc::GetVolumeHealth) {
+        let request = NodeGetVolumeHealthRequest {
+            volume_id: id.handle.clone(),
+            volume_publish_path: context.layout.target(pod, directory).display().to_string(),
+            staging_target_path: context.layout.staging(id).display().to_string(),
+        };
+        let health = driver.call(request).await?.volume_health;
+        stats.condition = health.map(Condition::from);
+    }
+    Ok(Some(stats))
 }

@@ -1,6 +1,6 @@
 //! How full a volume is and how it fares, whoever tells it: a driver or a runtime.
 
-use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse};
+use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse, VolumeHealth};
 use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsResponse};
 
 /// All that was told.
@@ -32,6 +32,21 @@ pub(crate) struct Condition {
     pub(crate) abnormal: bool,
     /// What, in a sentence.
     pub(crate) message: String,
+}
+
+/// CSI 1.13's form. A status that isn't known here is a problem as well.
+impl From<VolumeHealth> for Condition {
+    fn from(health: VolumeHealth) -> Self {
+        let entries = health.health_statuses;
+        let messages = entries.iter().map(|entry| {
+            let is_said = !entry.message.is_empty();
+            is_said.then_some(&entry.message).unwrap_or(&entry.reason)
+        });
+        Self {
+            message: messages.cloned().collect::<Vec<_>>().join("; "),
+            abnormal: !entries.is_empty(),
+        }
+    }
 }
 
 /// The two interfaces have the same messages, each in its own package.
@@ -69,6 +84,29 @@ told_by!(runtime, RuntimeGetVolumeStatsResponse);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_problem_is_abnormal_and_is_told() {
+        use csi::volume_health::VolumeHealthEntry;
+        let health = |entries: &[(i32, &str)]| {
+            let entry = |(status, message): &(i32, &str)| VolumeHealthEntry {
+                status: *status,
+                reason: "Reason".to_owned(),
+                message: (*message).to_owned(),
+            };
+            let health = VolumeHealth {
+                volume_id: "v".to_owned(),
+                health_statuses: entries.iter().map(entry).collect(),
+            };
+            let condition = Condition::from(health);
+            (condition.abnormal, condition.message)
+        };
+        assert_eq!(health(&[]), (false, String::new()));
+        assert_eq!(
+            health(&[(1, "slow"), (77, "")]),
+            (true, "slow; Reason".to_owned())
+        );
+    }
 
     #[test]
     fn what_is_counted_is_told_apart() {

@@ -89,7 +89,7 @@ impl Volumes {
         }
     }
 
-    /// It may be there now, or not.
+    /// Records that a step has failed half way, so that its result is unknown.
     pub(super) fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: Option<&MountSpec>) {
         let there = self.actual.volumes.get_mut(id);
         match (step, spec) {
@@ -125,7 +125,7 @@ impl Volumes {
         }
     }
 
-    /// What is there, or may be, is mounted by another than was asked for.
+    /// Corrects who has a pod's volume mounted, after an attempt that found another mounter than requested.
     fn mounted_otherwise(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
         let volume = self.actual.volumes.get_mut(id);
         if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {
