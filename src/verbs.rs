@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use crust_mount::device::Neighbours;
 use crust_mount::volume::{Code, Context, VolumeError};
 use crust_state::config::ConfigError;
+use crust_state::printable::printable_json;
 use crust_state::{
     Config, CrustDirectory, Deadline, StateDirectory, TargetPath, limits, logging, sentence,
 };
@@ -189,7 +190,7 @@ fn alone(words: &[OsString]) -> Option<Verb> {
 
 fn failed(Failure { code, message }: &Failure) -> u8 {
     let line = json!({"error": {"code": code.as_str(), "message": message}});
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", printable_json(&line.to_string()));
     FAILURE
 }
 

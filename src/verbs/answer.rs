@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 
+use crust_state::printable::printable_json;
 use serde_json::Value;
 
 /// Which form an answer has.
@@ -60,7 +61,7 @@ impl Answer {
 
 impl From<Value> for Answer {
     fn from(object: Value) -> Self {
-        Self::saying(object.to_string())
+        Self::saying(printable_json(&object.to_string()).into_owned())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use crust_state::printable::printable;
+
 /// Between two columns.
 const GAP: &str = "  ";
 
@@ -13,7 +15,9 @@ impl Table {
     /// Adds a row. Nothing that a name or a message holds can start a line or tell a terminal
     /// anything.
     pub(super) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let cells = cells.into_iter().map(|cell| plain(&cell.to_string()));
+        let cells = cells
+            .into_iter()
+            .map(|cell| printable(&cell.to_string()).into_owned());
         self.0.push(cells.collect());
     }
 
@@ -45,18 +49,6 @@ impl Display for Table {
     }
 }
 
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() {
-            plain.extend(letter.escape_default());
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +71,7 @@ mod tests {
     #[test]
     fn a_name_starts_no_line_and_tells_a_terminal_nothing() {
         let mut table = Table::default();
-        table.row(["pv\n\u{1b}[2J\u{9b}", "é"]);
-        assert_eq!(table.to_string(), "pv\\n\\u{1b}[2J\\u{9b}  é");
+        table.row(["pv\n\u{1b}[2J\u{202e}", "é"]);
+        assert_eq!(table.to_string(), "pv\\n\\u{1b}[2J\\u{202e}  é");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crust_state::printable::printable;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -57,13 +58,9 @@ pub(crate) fn unseen(code: Code, reason: &str, message: &str) -> Status {
 
 /// One line, of a length that travels: whoever is quoted could write lines of his own in the log.
 fn shortened(text: &str) -> String {
-    let line = |character: char| match character {
-        control if control.is_control() => control.escape_default().to_string(),
-        other => other.to_string(),
-    };
-    let text: String = text.chars().map(line).collect();
+    let text = printable(text);
     if text.len() <= LONGEST {
-        return text;
+        return text.into_owned();
     }
     let mut starts = text.char_indices().map(|(at, _)| at);
     let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();

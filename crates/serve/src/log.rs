@@ -1,8 +1,10 @@
 //! The log: lines on standard error, or entries with fields in systemd's journal.
 
 use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::str::FromStr;
 
+use crust_state::printable::printable;
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
 use tracing_journald::{Priority, PriorityMappings};
@@ -51,7 +53,7 @@ pub fn start(level: LogLevel, identifier: &str) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| PrintableLines(std::io::stderr()))
         .with_ansi(false);
     let is_journal = is_journal();
     let journal = if is_journal {
@@ -76,6 +78,26 @@ pub fn start(level: LogLevel, identifier: &str) {
     tracing_subscriber::registry()
         .with(log.with_filter(level))
         .init();
+}
+
+/// Writes each line with what isn't printable in it escaped: whoever is quoted must not write lines
+/// of his own, nor reorder one on a reader's terminal.
+struct PrintableLines<W>(W);
+
+impl<W: Write> Write for PrintableLines<W> {
+    /// Takes a whole event, as tracing-subscriber's formatter hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        // One write(2), so that lines of several threads don't mix.
+        self.0
+            .write_all(format!("{}\n", printable(line)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The last word of a process that can't go on, also where nothing was set up for a log yet.
@@ -113,6 +135,19 @@ mod tests {
         assert_eq!("warn".parse(), Ok(LogLevel::Warn));
         let error = "Warn".parse::<LogLevel>().unwrap_err().to_string();
         assert!(error.contains("`error`, `warn`, `info`"), "{error}");
+    }
+
+    #[test]
+    fn an_event_is_one_line_that_a_terminal_does_not_obey() {
+        let mut written = Vec::new();
+        let event = "WARN pv\u{202e}1: a\nb\u{1b}[2J\n";
+        PrintableLines(&mut written)
+            .write_all(event.as_bytes())
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(written).unwrap(),
+            "WARN pv\\u{202e}1: a\\nb\\u{1b}[2J\n"
+        );
     }
 
     #[test]

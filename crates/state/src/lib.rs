@@ -12,6 +12,7 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`printable`] | text for terminals |
 //! | [`beneath`], [`bounded`] | opening below a directory, and reading so much and no more |
 //! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
@@ -38,6 +39,7 @@ pub mod logging;
 mod memory;
 pub mod ops;
 pub mod ownership;
+pub mod printable;
 pub mod privilege;
 mod process;
 pub mod record;

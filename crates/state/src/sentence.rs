@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use crate::printable::one_line;
+
 /// Of causes: what somebody else wrote, a path or an annotation, has no end of its own.
 const LONGEST: usize = 8 * 1024;
 
@@ -56,26 +58,6 @@ fn without_the_middle(text: String) -> String {
     format!("{}…{}", &text[..start], &text[end..])
 }
 
-/// Runs of control characters, and the blanks around them, become one blank.
-fn one_line(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (index, part) in text
-        .split(char::is_control)
-        .filter(|part| !part.trim().is_empty())
-        .enumerate()
-    {
-        if index > 0 {
-            out.truncate(out.trim_end().len());
-            out.push(' ');
-            out.push_str(part.trim_start());
-        } else {
-            out.push_str(part);
-        }
-    }
-    out.truncate(out.trim_end().len());
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +92,7 @@ mod tests {
             (&["a; hint: same", "b; hint: same"], "a: b; hint: same"),
             (&["one\n\ttwo \r\n three\n"], "one two three"),
             (&["two  blanks stay"], "two  blanks stay"),
+            (&["pv\u{202e}1: \u{1b}[2J"], "pv\\u{202e}1: \\u{1b}[2J"),
         ] {
             assert_eq!(said(chain), expected);
         }

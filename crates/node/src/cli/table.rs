@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crust_state::printable::printable;
+
 /// Of a column, with what is between it and the next.
 const LEAST: usize = 6;
 
@@ -43,7 +45,8 @@ impl Table {
     }
 }
 
-/// One line of a text; nothing in it tells a terminal anything.
+/// Returns the first line of a text, with controls as kubectl prints them and format characters,
+/// which it prints raw, escaped.
 fn plain(cell: &str) -> String {
     let end = cell.find(['\n', '\r', '\x0c']);
     let (line, more) = end.map_or((cell, ""), |end| (&cell[..end], "..."));
@@ -55,7 +58,7 @@ fn plain(cell: &str) -> String {
             letter => plain.push(letter),
         }
     }
-    plain + more
+    printable(&plain).into_owned() + more
 }
 
 #[cfg(test)]
@@ -94,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_cell_is_one_line_and_no_escape() {
-        let rows = [row(&["one\ntwo", "\x1b[31mred\tand"])];
-        assert_eq!(Table::default().lines(&rows), "one...   ^[[31mred and\n");
+        let rows = [row(&["one\ntwo", "\x1b[31mred\tand\u{202e}"])];
+        let expected = "one...   ^[[31mred and\\u{202e}\n";
+        assert_eq!(Table::default().lines(&rows), expected);
     }
 }

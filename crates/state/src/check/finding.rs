@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::printable::one_line;
 use serde::{Serialize, Serializer};
 
 use crate::sentence;
@@ -99,8 +100,7 @@ impl fmt::Display for Finding {
         };
         let hint = if self.fix.is_empty() { "" } else { "; hint: " };
         let line = format!("{verdict}  {}: {}{hint}{}", self.what, self.found, self.fix);
-        // What a program said, or a file is called, starts no line.
-        formatter.write_str(&line.replace(char::is_control, " "))
+        formatter.write_str(&one_line(&line))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_found_is_one_line_and_an_object() {
         let finding = Finding::pass("kernel", "a\nb\u{1b}");
-        assert_eq!(finding.to_string(), "pass  kernel: a b ");
+        assert_eq!(finding.to_string(), "pass  kernel: a b\\u{1b}");
         assert_eq!(
             serde_json::to_value(&finding).unwrap(),
             serde_json::json!({"check": "kernel", "verdict": "pass", "found": "a\nb\u{1b}", "fix": null})

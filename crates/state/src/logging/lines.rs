@@ -12,6 +12,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::printable::printable;
+
 /// Writes each event of at least [`Level::INFO`] as a line, with one write(2): others may have the file open.
 #[derive(Debug)]
 pub(super) struct Lines(pub(super) File);
@@ -77,13 +79,7 @@ struct OneLine(String);
 
 impl fmt::Write for OneLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            if character.is_control() {
-                self.0.extend(character.escape_default());
-            } else {
-                self.0.push(character);
-            }
-        }
+        self.0.push_str(&printable(text));
         Ok(())
     }
 }
@@ -103,7 +99,12 @@ mod tests {
         let log = tempfile::NamedTempFile::new().unwrap();
         let lines = Lines(log.reopen().unwrap());
         tracing::subscriber::with_default(lines, || {
-            tracing::warn!(volume = "pv-1", number = 7, "it's {}", "odd\n\u{1b}[1m");
+            tracing::warn!(
+                volume = "pv-1",
+                number = 7,
+                "it's {}",
+                "odd\n\u{1b}[1m\u{202e}"
+            );
             tracing::info!("told");
             tracing::debug!("not told");
         });
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                " WARN crust_state::logging::lines::tests: it's odd\\n\\u{1b}[1m volume=\"pv-1\" number=7",
+                " WARN crust_state::logging::lines::tests: it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7",
                 " INFO crust_state::logging::lines::tests: told",
             ]
         );

@@ -1,5 +1,6 @@
 //! Objects as YAML and JSON: keys in their alphabet, as kubectl has them.
 
+use crust_state::printable::{printable, printable_json};
 use serde::Serialize as _;
 use serde_json::{Value, json};
 
@@ -21,13 +22,15 @@ pub(in crate::cli) fn json(document: &Value) -> String {
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, indent);
     // Memory takes it, and keys are texts.
     let _ = sorted(document).serialize(&mut serializer);
-    text.push(b'\n');
-    String::from_utf8_lossy(&text).into_owned()
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .flat_map(|line| [printable_json(line), "\n".into()])
+        .collect()
 }
 
 /// In one line.
 pub(in crate::cli) fn json_line(document: &Value) -> String {
-    format!("{}\n", sorted(document))
+    printable_json(&sorted(document).to_string()).into_owned() + "\n"
 }
 
 /// A text that isn't YAML's to write.
@@ -41,8 +44,12 @@ pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
     let options = serde_saphyr::ser_options! {
         folded_wrap_chars: usize::MAX,
     };
-    let text = serde_saphyr::to_string_with_options(&sorted(document), options);
-    Ok(text?)
+    let text = serde_saphyr::to_string_with_options(&sorted(document), options)?;
+    if text.lines().all(|line| printable(line) == line) {
+        return Ok(text);
+    }
+    // Plain and block scalars have no escapes. JSON has, and is YAML.
+    Ok(json(document))
 }
 
 fn sorted(document: &Value) -> Value {
@@ -132,5 +139,9 @@ spec:
         assert_eq!(json(&document), expected);
         let line = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"spec\":{\"a\":[1]}}\n";
         assert_eq!(json_line(&document), line);
+        let document = json!({"message": "a\u{202e}b"});
+        assert_eq!(json_line(&document), "{\"message\":\"a\\u202eb\"}\n");
+        assert_eq!(json(&document), "{\n    \"message\": \"a\\u202eb\"\n}\n");
+        assert_eq!(yaml(&document).unwrap(), json(&document));
     }
 }
