@@ -157,7 +157,8 @@ impl Found {
     }
 }
 
-fn flavour_of(path: &Path) -> Flavour {
+/// Returns which of the two the file is, by its name: its links have to be resolved before.
+pub(crate) fn flavour_of(path: &Path) -> Flavour {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     if name == b"krun" || name.windows(4).any(|part| part == b"crun") {
         Flavour::Crun

@@ -48,6 +48,7 @@ impl Common {
             config: self.config(node)?,
             handler: self.handler.clone(),
             program: None,
+            is_crun: false,
             systemd_cgroup: None,
         })
     }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use crust_handler::{Copy, Engine, Node, Request, check_complete, plan_copies};
+use crust_handler::{Copy, Engine, Node, Request, check_complete, find_delegate, plan_copies};
 use rustix::param::linux_execfn;
 
 use super::common::{Common, shown, tell};
-use crate::delegate::built_in;
+use crate::delegate::{built_in, flavour_of};
+use crate::invocation::Flavour;
 use crate::programs;
 
 #[derive(Debug, clap::Args)]
@@ -71,8 +72,10 @@ impl Install {
             Some(runcrust) => runcrust.path.clone(),
             None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
         };
+        let delegate = find_delegate(&node, &program, &built_in());
         let request = Request {
             program: Some(program.clone()),
+            is_crun: delegate.is_some_and(|path| flavour_of(&path) == Flavour::Crun),
             systemd_cgroup: self.systemd_cgroup,
             ..common.request(&node, self.engine.into())?
         };

@@ -20,7 +20,7 @@ pub(crate) const CRIO: DropIn = DropIn {
         [] => "it has no runtime_path".into(),
     },
     write,
-    tidy: |_, _| (),
+    tidy: |_, _, _| (),
 };
 
 fn programs(entry: &Item) -> Option<Vec<&str>> {
@@ -31,6 +31,7 @@ fn programs(entry: &Item) -> Option<Vec<&str>> {
 fn write(
     toml: &mut Toml<'_>,
     _source: &Source,
+    _others: &[Source],
     wanted: Wanted<'_>,
     there: Option<&str>,
 ) -> Result<(), HandlerError> {

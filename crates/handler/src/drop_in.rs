@@ -21,11 +21,19 @@ pub(crate) struct DropIn {
     /// Why programs that aren't runcrust are none of ours.
     pub(crate) foreign: fn(&[&str]) -> String,
     /// Writes the entry, which ran this program before.
-    pub(crate) write:
-        fn(&mut Toml<'_>, &Source, Wanted<'_>, Option<&str>) -> Result<(), HandlerError>,
-    /// Removes what stood around the entry, in a file that is all ours or isn't.
-    pub(crate) tidy: fn(&mut Toml<'_>, bool),
+    pub(crate) write: Write,
+    /// Removes what stood around the entry of a handler, in a file that is all ours or isn't.
+    pub(crate) tidy: fn(&mut Toml<'_>, &str, bool),
 }
+
+/// Writes a handler into a file; the others are what the engine reads beside it.
+type Write = fn(
+    &mut Toml<'_>,
+    &Source,
+    others: &[Source],
+    Wanted<'_>,
+    there: Option<&str>,
+) -> Result<(), HandlerError>;
 
 /// A file with the handler, which is runcrust's.
 struct Entry<'a> {
@@ -55,7 +63,7 @@ impl DropIn {
         let text = source.text.as_deref().unwrap_or(MARK);
         let mut toml = Toml::parse(&source.path, text)?;
         let there = self.program(&toml, source, wanted.handler, |it| wanted.is_ours(it))?;
-        (self.write)(&mut toml, source, wanted, there.as_deref())?;
+        (self.write)(&mut toml, source, others, wanted, there.as_deref())?;
         let edit = Edit::new(&source.path, source.text.as_deref(), toml.text());
         Ok(vec![edit])
     }
@@ -135,7 +143,7 @@ impl DropIn {
         let (mut toml, text) = (entry.toml, entry.text);
         let is_our_file = text.starts_with(MARK);
         toml.remove(&[self.runtimes, &[handler]].concat());
-        (self.tidy)(&mut toml, is_our_file);
+        (self.tidy)(&mut toml, handler, is_our_file);
         let mut left = toml.text();
         if is_our_file && !left.starts_with(MARK) {
             // It stood above a table, and went with that.

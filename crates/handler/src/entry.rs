@@ -38,6 +38,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) handler: &'a str,
     /// What it runs.
     pub(crate) program: &'a str,
+    /// Whether the program's delegate is crun.
+    pub(crate) is_crun: bool,
     /// Whether its containers' cgroups are systemd's, where that is asked for.
     pub(crate) systemd_cgroup: Option<bool>,
 }

@@ -1,7 +1,10 @@
-//! podman: `[engine.runtimes]`, as `containers.conf(5)` has it.
+//! podman: `[engine.runtimes]` and what it is told that they support, as `containers.conf(5)` has it.
+
+pub(crate) mod support;
 
 use toml_edit::{Array, Item, Value};
 
+use self::support::LISTS;
 use crate::drop_in::DropIn;
 use crate::edit::{MARK, Source};
 use crate::entry::Wanted;
@@ -29,12 +32,24 @@ fn programs(entry: &Item) -> Option<Vec<&str>> {
 fn write(
     toml: &mut Toml<'_>,
     source: &Source,
+    others: &[Source],
     wanted: Wanted<'_>,
     there: Option<&str>,
 ) -> Result<(), HandlerError> {
+    for list in &LISTS {
+        list.write(toml, source, others, wanted)?;
+    }
     if there == Some(wanted.program) {
         return Ok(());
     }
+    write_entry(toml, source, wanted)
+}
+
+fn write_entry(
+    toml: &mut Toml<'_>,
+    source: &Source,
+    wanted: Wanted<'_>,
+) -> Result<(), HandlerError> {
     let is_new = toml.get(&RUNTIMES).is_none();
     let runtimes = toml.table(&RUNTIMES)?;
     if is_new {
@@ -47,10 +62,14 @@ fn write(
     Ok(())
 }
 
-fn tidy(toml: &mut Toml<'_>, is_our_file: bool) {
+fn tidy(toml: &mut Toml<'_>, handler: &str, is_our_file: bool) {
+    for list in &LISTS {
+        list.take_back(toml, handler);
+    }
     if is_our_table(toml.get(&RUNTIMES), is_our_file) {
         toml.remove(&RUNTIMES);
     }
+    support::tidy(toml, is_our_file);
 }
 
 /// An empty table that [`write()`] made.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_state::bounded;
 use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
+use crust_state::{Config, bounded};
 
 use crate::error::HandlerError;
 use crate::node::Node;
@@ -109,10 +109,7 @@ pub fn check_complete(
             hook.display()
         )));
     }
-    let delegates = match &config.delegate {
-        Some(delegate) => vec![delegate.as_path()],
-        None => delegates.to_vec(),
-    };
+    let delegates = candidates(&config, delegates);
     if delegates.iter().any(|delegate| is_there(delegate)) {
         return Ok(());
     }
@@ -126,4 +123,21 @@ pub fn check_complete(
          /etc/runcrust/{name}.toml there, to where runc or crun is",
         delegates.join(", ")
     )))
+}
+
+/// Returns the real path of the program's delegate on the node, as its configuration has it; `None`
+/// where there is none yet, or the configuration can't be read.
+#[must_use]
+pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<PathBuf> {
+    let config = settings::of(node, program).ok()?;
+    let mut candidates = candidates(&config, delegates).into_iter();
+    let found = candidates.find(|path| node.has_program(path))?;
+    Some(node.real(found))
+}
+
+fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {
+    match &config.delegate {
+        Some(delegate) => vec![delegate.as_path()],
+        None => delegates.to_vec(),
+    }
 }

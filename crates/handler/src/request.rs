@@ -63,6 +63,8 @@ pub struct Request {
     pub handler: String,
     /// What the handler runs; to be removed, only what runcrust is called besides.
     pub program: Option<PathBuf>,
+    /// Whether the program's delegate is crun: podman is told what a runtime supports.
+    pub is_crun: bool,
     /// containerd's `SystemdCgroup`; `None` is as its `runc` has it.
     pub systemd_cgroup: Option<bool>,
 }
@@ -94,6 +96,7 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     let wanted = Wanted {
         handler: handler(&request.handler)?,
         program: program_name(program)?,
+        is_crun: request.is_crun,
         systemd_cgroup: request.systemd_cgroup,
     };
     let files = Files::read(node, request.engine, request.file())?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use toml_edit::{Decor, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use toml_edit::{Array, Decor, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use crate::error::HandlerError;
 use crate::lines;
@@ -78,6 +78,17 @@ impl<'a> Toml<'a> {
             return Err(kind(self.path, keys, "a table"));
         }
         Ok(item)
+    }
+
+    /// Changes an array, if it is there.
+    pub(crate) fn with_array(&mut self, keys: &[&str], change: impl FnOnce(&mut Array)) {
+        let root = self.document.as_item_mut();
+        let found = keys
+            .iter()
+            .try_fold(root, |item, key| item.as_table_like_mut()?.get_mut(key));
+        if let Some(array) = found.and_then(Item::as_array_mut) {
+            change(array);
+        }
     }
 
     /// Removes a key; a parent that has no header of its own goes with its last. True if it was there.

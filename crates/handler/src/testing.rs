@@ -7,6 +7,7 @@ pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
 pub(crate) const WANTED: Wanted<'_> = Wanted {
     handler: "crust",
     program: PROGRAM,
+    is_crun: false,
     systemd_cgroup: None,
 };
 

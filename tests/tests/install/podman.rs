@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
+use runcrust_tests::{Delegate, Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
 
 use crate::scene::run;
 
@@ -27,6 +27,17 @@ on_each_delegate! {
         let _ = podman.sh("one", "echo hello > /data/file");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
         assert_eq!(podman.inspect("one", "{{.OCIRuntime}}"), "crust");
+
+        // podman knows what a runtime supports by the name that its configuration has for it.
+        let without_cgroups = podman.start("two", &["--cgroups=disabled", &volume], 0);
+        match delegate {
+            Delegate::Crun => {
+                let _ = without_cgroups.success();
+                assert_eq!(podman.sh("two", "cat /data/file"), "hello");
+                let _ = podman.run(&["rm", "--force", "--time", "0", "two"]).success();
+            }
+            Delegate::Runc => drop(without_cgroups.failure()),
+        }
 
         let refused = call("uninstall").failure();
         assert!(refused.stderr.contains("pv-1"), "{refused}");

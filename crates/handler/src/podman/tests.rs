@@ -1,14 +1,133 @@
 use super::*;
 use crate::edit::MARK;
-use crate::testing::PROGRAM;
+use crate::testing::{PROGRAM, WANTED};
+
+const JSON: &str = "\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\"";
+
+const CRUN: Wanted<'_> = Wanted {
+    is_crun: true,
+    ..WANTED
+};
+
+fn with(files: &[(&str, &str)], wanted: Wanted<'_>) -> String {
+    let files: Vec<Source> = files
+        .iter()
+        .map(|(path, text)| Source::new(path.into(), Some((*text).to_owned())))
+        .collect();
+    let mut edits = PODMAN.install(&files, wanted).unwrap();
+    edits.remove(0).after.unwrap()
+}
 
 #[test]
 fn a_drop_in_comes_and_goes() {
     let text = PODMAN.installed(None);
-    let expected = format!("{MARK}\n[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n");
+    let expected = format!(
+        "{MARK}\n[engine]\nruntime_supports_json = [\n  {MARK}  {JSON}, \"crust\"\n]\n\n\
+         [engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n"
+    );
     assert_eq!(text, expected);
     assert_eq!(PODMAN.installed(Some(&text)), text);
     assert_eq!(PODMAN.uninstalled(&text), None);
+}
+
+#[test]
+fn what_podman_is_told_follows_the_delegate() {
+    let file = "/etc/containers/containers.conf.d/runcrust.conf";
+    let runc = PODMAN.installed(None);
+    let crun = with(&[(file, &runc)], CRUN);
+    for key in ["nocgroups", "nocgroup"] {
+        let list = format!("[\n  {MARK}  \"crun\", \"krun\", \"crust\"\n]\n");
+        let line = format!("runtime_supports_{key} = {list}");
+        assert!(crun.contains(&line), "{crun}");
+    }
+    assert_eq!(with(&[(file, &crun)], CRUN), crun);
+    assert_eq!(with(&[(file, &crun)], WANTED), runc);
+    assert_eq!(PODMAN.uninstalled(&crun), None);
+}
+
+#[test]
+fn what_an_earlier_file_says_stays_said() {
+    let ours = "/etc/containers/containers.conf.d/runcrust.conf";
+    let vendor = "/usr/share/containers/containers.conf";
+    let operator = "/etc/containers/containers.conf";
+    let key = "[engine]\nruntime_supports_json =";
+    let lists = |files: &[(&str, &str)]| {
+        let text = with(&[&[(ours, "")][..], files].concat(), WANTED);
+        let at = text.find("json = [").map(|at| &text[at..]);
+        at.map(|list| {
+            list.split(['[', ']'])
+                .nth(1)
+                .unwrap()
+                .replace(MARK, "")
+                .trim()
+                .to_owned()
+        })
+    };
+    for (files, expected) in [
+        (
+            &[(operator, "[engine]\n")][..],
+            Some(format!("{JSON}, \"crust\"")),
+        ),
+        (
+            &[(operator, &*format!("{key} [\"a\"]"))],
+            Some("\"a\", \"crust\"".to_owned()),
+        ),
+        (
+            // In whatever order they are named here.
+            &[
+                (operator, &*format!("{key} [\"a\"]")),
+                (vendor, &*format!("{key} [\"b\"]")),
+            ],
+            Some("\"a\", \"crust\"".to_owned()),
+        ),
+        (
+            &[
+                (vendor, &*format!("{key} [\"b\"]")),
+                (operator, &*format!("{key} [\"a\", {{append=true}}]")),
+            ],
+            Some("\"b\", \"a\", \"crust\"".to_owned()),
+        ),
+        (&[(operator, &*format!("{key} [\"crust\"]"))], None),
+        (
+            &[(
+                "/etc/containers/containers.conf.d/z.conf",
+                &*format!("{key} [\"z\"]"),
+            )],
+            Some(format!("{JSON}, \"crust\"")),
+        ),
+    ] {
+        assert_eq!(lists(files), expected, "{files:?}");
+    }
+    let error = PODMAN.refused("[engine]\nruntime_supports_json = \"crun\"\n");
+    assert!(error.to_string().contains("a list of names"), "{error}");
+}
+
+#[test]
+fn a_list_that_is_there_gets_the_name_and_keeps_its_form() {
+    for list in [
+        "[]",
+        "[ ]",
+        "[\"a\"]",
+        "[ \"a\", \"b\" ]",
+        "[\n  \"a\", # one\n  \"b\",\n  # end\n]",
+        "[\"a\", {append=true}]",
+    ] {
+        for text in [
+            format!("[engine]\nruntime_supports_json = {list} # kept\nruntime = \"runc\"\n"),
+            format!("engine = {{ runtime_supports_json = {list} }}\n"),
+            format!("engine.runtime_supports_json = {list}\n"),
+        ] {
+            let once = PODMAN.installed(Some(&text));
+            assert!(once.contains("\"crust\""), "{once}");
+            assert!(!once.contains("youki"), "{once}");
+            assert_eq!(PODMAN.installed(Some(&once)), once);
+            assert_eq!(
+                PODMAN.uninstalled(&once).as_deref(),
+                Some(text.as_str()),
+                "{once}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -31,10 +150,9 @@ fn what_was_there_comes_back_with_the_tables_that_were_empty() {
 #[test]
 fn an_older_path_is_replaced_and_another_program_is_not() {
     let older = "[engine.runtimes]\ncrust = [\"/opt/runcrust\"] # old\n";
-    assert_eq!(
-        PODMAN.installed(Some(older)),
-        older.replace("/opt/runcrust", PROGRAM)
-    );
+    let entry = older.replace("/opt/runcrust", PROGRAM);
+    let once = PODMAN.installed(Some(older));
+    assert!(once.ends_with(&entry), "{once}");
     for foreign in [
         "[\"/usr/bin/crun\"]",
         "[\"/usr/bin/crun\", \"/opt/runcrust\"]",
@@ -45,10 +163,14 @@ fn an_older_path_is_replaced_and_another_program_is_not() {
         assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
     }
     let both = "[engine.runtimes]\ncrust = [\"/opt/runcrust\", \"/usr/bin/runcrust\"]\n";
-    assert_eq!(
-        PODMAN.installed(Some(both)),
-        format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n")
-    );
+    let once = PODMAN.installed(Some(both));
+    let entry = format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n");
+    assert!(once.ends_with(&entry), "{once}");
+    // As an earlier version left it, which knew of no lists.
+    let ours = format!("{MARK}\n{entry}");
+    let once = PODMAN.installed(Some(&ours));
+    assert!(once.starts_with(MARK) && once != ours, "{once}");
+    assert_eq!(PODMAN.uninstalled(&once), None);
     let text = "[engine.runtimes]\ncrust = \"/x\"\n";
     let error = PODMAN.refused(text);
     assert!(error.to_string().contains("a list of programs"), "{error}");

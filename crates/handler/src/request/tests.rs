@@ -120,6 +120,7 @@ fn removal(engine: Engine) -> Request {
         config: None,
         handler: "crust".to_owned(),
         program: None,
+        is_crun: false,
         systemd_cgroup: None,
     }
 }
