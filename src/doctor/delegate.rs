@@ -1,6 +1,6 @@
 //! The delegate, and the control groups that it finds.
 
-mod version;
+pub(super) mod version;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -72,6 +72,12 @@ fn judge(path: &Path, flavour: Flavour, said: &Said) -> Finding {
             format!("{path} is {program} {version}, which wasn't tried; it is called as {own} is"),
             "runc and crun are known",
         ),
+        Said::NotRun(why) => Finding::fail(
+            WHAT,
+            format!("{path} --version: {why}: no container starts with it"),
+            "run that command by hand; install runc or crun for this architecture, or set \
+             `delegate` in runcrust's configuration to where one is",
+        ),
         Said::Nothing(why) => Finding::warn(
             WHAT,
             format!("{path} --version: {why}"),
@@ -113,6 +119,11 @@ mod tests {
                 Flavour::Runc,
                 Said::Nothing("no answer".into()),
                 "warn  delegate: /d --version: no answer; hint: ",
+            ),
+            (
+                Flavour::Runc,
+                Said::NotRun("Exec format error".into()),
+                "FAIL  delegate: /d --version: Exec format error: no container",
             ),
         ] {
             let line = judge(Path::new("/d"), flavour, &said).to_string();

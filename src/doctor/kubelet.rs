@@ -1,34 +1,118 @@
-//! Kubelet's directories, where a new sandbox's volumes are looked for.
+//! Kubelet's directories, where a new sandbox's volumes are looked for: whether `kubelet_dirs` names
+//! the one that this node's kubelet has.
 
-use std::path::PathBuf;
+mod roots;
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 use crust_state::check::Finding;
 
 const WHAT: &str = "kubelet's directories";
 
-pub(super) fn check(config: &Config) -> Finding {
-    let seen = config.kubelet_dirs.iter();
-    let seen: Vec<(PathBuf, bool)> = seen.map(|it| (it.clone(), it.is_dir())).collect();
-    judge(&seen)
+/// What is known of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Missing,
+    /// It has no directory of pods: perhaps it came with a package.
+    Unused,
+    Used,
 }
 
-fn judge(seen: &[(PathBuf, bool)]) -> Finding {
-    let named = |is_there: bool| {
-        let named = seen.iter().filter(|(_, there)| *there == is_there);
-        let named: Vec<String> = named.map(|(path, _)| path.display().to_string()).collect();
-        named.join(", ")
+/// What `kubelet_dirs` names, and what it doesn't.
+#[derive(Debug, Default)]
+struct Seen {
+    configured: Vec<(PathBuf, State)>,
+    /// Root directories of kubelets that run, and aren't configured.
+    running: Vec<PathBuf>,
+    /// Places of distributions' kubelets that have pods, and aren't configured.
+    elsewhere: Vec<PathBuf>,
+}
+
+pub(super) fn check(config: &Config) -> Finding {
+    judge(&look(config))
+}
+
+fn look(config: &Config) -> Seen {
+    let running = roots::of_running();
+    let configured = &config.kubelet_dirs;
+    let is_configured = |path: &Path| configured.iter().any(|it| is_same(it, path));
+    let others = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+        let others = paths.into_iter().filter(|path| !is_configured(path));
+        others.collect()
     };
-    let missing = named(false);
-    if missing.is_empty() {
-        return Finding::pass(WHAT, named(true));
+    let state = |path: &Path| {
+        if !path.is_dir() {
+            State::Missing
+        } else if path.join("pods").is_dir() || running.iter().any(|it| is_same(it, path)) {
+            State::Used
+        } else {
+            State::Unused
+        }
+    };
+    let seen = configured.iter().map(|path| (path.clone(), state(path)));
+    Seen {
+        configured: seen.collect(),
+        elsewhere: others(roots::with_pods()),
+        running: others(running),
     }
-    Finding::warn(
-        WHAT,
-        format!("{missing}: there is no such directory, so no pod's volumes are found in it"),
-        "`kubelet_dirs` in runcrust's configuration names where kubelet's is; without a kubelet none \
-         is needed",
-    )
+}
+
+/// A link to it will do: target paths are matched as they are given and with their links resolved.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    one == other || real(one).is_some_and(|it| Some(it) == real(other))
+}
+
+/// A volume that isn't below one of `kubelet_dirs` isn't found, so a kubelet that runs elsewhere starts
+/// no pod with one. A directory alone proves no kubelet.
+fn judge(seen: &Seen) -> Finding {
+    let listed = |paths: &[PathBuf]| {
+        let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
+        paths.join(", ")
+    };
+    let in_state = |wanted: State| -> Vec<PathBuf> {
+        let those = seen.configured.iter().filter(|(_, state)| *state == wanted);
+        those.map(|(path, _)| path.clone()).collect()
+    };
+    let fix = |paths: &[PathBuf]| {
+        let all = seen.configured.iter().filter(|(_, it)| *it == State::Used);
+        let all: Vec<&PathBuf> = all.map(|(path, _)| path).chain(paths).collect();
+        format!("set kubelet_dirs = {all:?} in runcrust's configuration, and restart crust_ops")
+    };
+    if !seen.running.is_empty() {
+        let running = listed(&seen.running);
+        let found = format!(
+            "a kubelet runs with root directory {running}, which `kubelet_dirs` doesn't name: its \
+             pods' volumes aren't found"
+        );
+        return Finding::fail(WHAT, found, fix(&seen.running));
+    }
+    if !seen.elsewhere.is_empty() {
+        let elsewhere = listed(&seen.elsewhere);
+        let found = format!(
+            "{elsewhere} has pods of a kubelet, and `kubelet_dirs` doesn't name it: their volumes \
+             aren't found"
+        );
+        return Finding::warn(WHAT, found, fix(&seen.elsewhere));
+    }
+    let (missing, unused) = (in_state(State::Missing), in_state(State::Unused));
+    let hint = "set `kubelet_dirs` in runcrust's configuration to kubelet's root directory \
+                (--root-dir); without a kubelet none is needed";
+    if !missing.is_empty() {
+        let missing = listed(&missing);
+        let found =
+            format!("{missing}: there is no such directory, so no pod's volumes are found in it");
+        return Finding::warn(WHAT, found, hint);
+    }
+    if !unused.is_empty() && in_state(State::Used).is_empty() {
+        let unused = listed(&unused);
+        let found = format!("{unused}: no kubelet has used it: there is no directory `pods` in it");
+        return Finding::warn(WHAT, found, hint);
+    }
+    let all: Vec<PathBuf> = seen.configured.iter().map(|it| it.0.clone()).collect();
+    Finding::pass(WHAT, listed(&all))
 }
 
 #[cfg(test)]
@@ -36,20 +120,77 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_missing_is_told() {
-        let line = |seen: &[(&str, bool)]| {
-            let seen: Vec<_> = seen
-                .iter()
-                .map(|(path, there)| (path.into(), *there))
-                .collect();
-            judge(&seen).to_string()
-        };
-        let both = "pass  kubelet's directories: /a, /b";
-        assert_eq!(line(&[("/a", true), ("/b", true)]), both);
-        let line = line(&[("/a", true), ("/b", false)]);
-        assert!(
-            line.starts_with("warn  kubelet's directories: /b: there is no"),
-            "{line}"
-        );
+    fn the_kubelet_of_the_node_has_to_be_named() {
+        use State::{Missing, Unused, Used};
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        for (configured, running, elsewhere, expected) in [
+            (
+                &[("/a", Used)][..],
+                &[][..],
+                &[][..],
+                "pass  kubelet's directories: /a",
+            ),
+            (
+                &[("/a", Used), ("/b", Unused)],
+                &[],
+                &[],
+                "pass  kubelet's directories: /a, /b",
+            ),
+            (
+                &[("/a", Unused)],
+                &[],
+                &[],
+                "warn  kubelet's directories: /a: no kubelet has used it",
+            ),
+            (
+                &[("/a", Used), ("/b", Missing)],
+                &[],
+                &[],
+                "warn  kubelet's directories: /b: there is no",
+            ),
+            (
+                &[("/a", Unused)],
+                &["/k"],
+                &["/k"],
+                "FAIL  kubelet's directories: a kubelet runs with root directory /k, which",
+            ),
+            (
+                &[("/a", Used)],
+                &["/k"],
+                &[],
+                "FAIL  kubelet's directories: a kubelet runs",
+            ),
+            (
+                &[("/a", Missing)],
+                &[],
+                &["/k"],
+                "warn  kubelet's directories: /k has pods",
+            ),
+        ] {
+            let finding = judge(&Seen {
+                configured: configured
+                    .iter()
+                    .map(|(path, state)| (path.into(), *state))
+                    .collect(),
+                running: paths(running),
+                elsewhere: paths(elsewhere),
+            });
+            let line = finding.to_string();
+            assert!(line.starts_with(expected), "{line}");
+            let is_elsewhere = !running.is_empty() || !elsewhere.is_empty();
+            assert_eq!(line.contains("\"/k\"]"), is_elsewhere, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_link_names_what_it_leads_to() {
+        let lab = tempfile::tempdir().unwrap();
+        let (real, link) = (lab.path().join("real"), lab.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        assert!(is_same(&real, &link));
+        assert!(!is_same(&real, lab.path()));
+        assert!(is_same(Path::new("/no/such"), Path::new("/no/such")));
+        assert!(!is_same(Path::new("/no/such"), Path::new("/no/other")));
     }
 }

@@ -73,7 +73,7 @@ impl Node {
             mounts::tmpfs(&directory);
             fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("chmod");
         }
-        let _ = dir.subdir("kubelet");
+        let _ = dir.subdir("kubelet/pods");
         Self {
             handler: Handler::installed(&dir, delegate, Version::New, extra),
             dir,

@@ -1,7 +1,7 @@
 //! What a runtime says that it is.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,17 +22,27 @@ const MOST: u64 = 4096;
 pub(super) enum Said {
     /// Its name, and its version.
     Version(String, String),
-    /// There is none, and why.
+    /// It runs and says none, or nothing in time, and what it does instead.
     Nothing(String),
+    /// It can't be executed, or ends as a failure: no container starts with it.
+    NotRun(String),
 }
 
 /// Asks a program, which is waited for only so long.
 pub(super) fn ask(program: &Path) -> Said {
     match run(program) {
         Ok((status, text)) if status.success() => read(&text),
-        Ok((status, _)) => Said::Nothing(status.to_string()),
-        Err(error) => Said::Nothing(error.to_string()),
+        // As where the dynamic loader doesn't find a library.
+        Ok((status, _)) => Said::NotRun(status.to_string()),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Said::Nothing(error.to_string()),
+        Err(error) => Said::NotRun(error.to_string()),
     }
+}
+
+/// Fails where the kernel can't execute a program: it is another architecture's, or empty, or its
+/// interpreter isn't there.
+pub(in crate::doctor) fn execute(program: &Path) -> io::Result<()> {
+    spawn(program, &[], Stdio::null()).map(drop)
 }
 
 /// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
@@ -47,29 +57,36 @@ fn read(text: &str) -> Said {
     Said::Nothing(format!("answers {line:?}"))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
-)]
-fn run(program: &Path) -> std::io::Result<(ExitStatus, String)> {
+fn run(program: &Path) -> io::Result<(ExitStatus, String)> {
     // A pipe would be held open by what the program leaves.
     let mut output = File::from(memfd_create("version", MemfdFlags::CLOEXEC)?);
-    let mut command = Command::new(program);
-    command.arg("--version").env_clear().current_dir("/");
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    command.stdout(output.try_clone()?);
-    let mut child = Group(command.process_group(0).spawn()?);
+    let mut child = spawn(program, &["--version"], output.try_clone()?.into())?;
     let ended = Deadline::after(PATIENCE).poll(|| child.0.try_wait())?;
     let Some(status) = ended else {
         let seconds = PATIENCE.as_secs();
-        return Err(std::io::Error::other(format!(
-            "no answer in {seconds} seconds"
-        )));
+        return Err(io::Error::new(
+            ErrorKind::TimedOut,
+            format!("no answer in {seconds} seconds"),
+        ));
     };
     let mut text = Vec::new();
     output.rewind()?;
     output.take(MOST).read_to_end(&mut text)?;
     Ok((status, String::from_utf8_lossy(&text).into_owned()))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
+)]
+fn spawn(program: &Path, arguments: &[&str], stdout: Stdio) -> io::Result<Group> {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().current_dir("/");
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::null());
+    Ok(Group(command.process_group(0).spawn()?))
 }
 
 /// A program and what it has started, which end with this.
@@ -107,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_says_nothing() {
+    fn a_program_that_fails_was_not_run() {
         let no_program = ask(Path::new("/no/such/program"));
-        assert!(matches!(no_program, Said::Nothing(_)), "{no_program:?}");
+        assert!(matches!(no_program, Said::NotRun(_)), "{no_program:?}");
         let fails = ask(Path::new("/bin/false"));
-        assert!(matches!(fails, Said::Nothing(why) if why.contains('1')));
+        assert!(matches!(fails, Said::NotRun(why) if why.contains('1')));
     }
 }

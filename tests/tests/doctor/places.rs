@@ -52,14 +52,54 @@ fn a_directory_that_is_made_on_its_first_use() {
     assert!(!state.exists());
 }
 
+const KUBELETS: &str = "kubelet's directories";
+
 #[test]
-fn a_kubelet_that_is_elsewhere() {
+fn a_directory_that_no_kubelet_has() {
     let node = in_order(Delegate::Runc);
-    fs::remove_dir(node.handler().kubelet_dir()).unwrap();
+    let kubelet = node.handler().kubelet_dir();
+    fs::remove_dir(kubelet.join("pods")).unwrap();
+    doctor(&node).assert(KUBELETS, "warn", "no kubelet has used it");
+    fs::remove_dir(kubelet).unwrap();
     let told = doctor(&node);
-    let words = "there is no such directory";
-    told.assert("kubelet's directories", "warn", words);
+    told.assert(KUBELETS, "warn", "there is no such directory");
     assert!(told.succeeded, "{told:?}");
+}
+
+/// In a PID namespace of its own: what runs on the machine has its kubelet, or none.
+#[test]
+fn a_kubelet_that_runs_elsewhere() {
+    let node = in_order(Delegate::Runc);
+    let beside_a_kubelet = |root: &Path| {
+        let script = format!(
+            "(exec -a /usr/bin/kubelet bash -c 'sleep 1000; :' kubelet --v=2 --root-dir={}) &\n\
+             until tr '\\0' ' ' < /proc/$!/cmdline | grep -q ^/usr/bin/kubelet; do :; done\n\
+             exec \"$@\"",
+            root.display()
+        );
+        let own = [
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            "-c",
+            &script,
+            "-",
+        ];
+        doctor_by(&node, "unshare", &own)
+    };
+    beside_a_kubelet(&node.handler().kubelet_dir()).assert(KUBELETS, "pass", "/kubelet");
+    // That the configured one has pods of an earlier kubelet doesn't help.
+    let root = node.dir().subdir("k0s/kubelet");
+    let told = beside_a_kubelet(&root);
+    let found = told.assert(KUBELETS, "fail", utf8(&root));
+    let fix = found.fix.as_ref().unwrap();
+    assert!(
+        fix.contains("kubelet_dirs") && fix.contains(utf8(&root)),
+        "{fix}"
+    );
+    assert!(!told.succeeded, "{told:?}");
 }
 
 #[test]
@@ -68,7 +108,7 @@ fn mounts_that_reach_nobody() {
     doctor(&node).assert("propagation", "pass", "/ is shared");
     let told = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
     told.assert("propagation", "warn", "/ is private");
-    fs::remove_dir(node.handler().kubelet_dir()).unwrap();
+    fs::remove_dir_all(node.handler().kubelet_dir()).unwrap();
     let told = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
     told.assert("propagation", "pass", "/ is private");
 }

@@ -19,6 +19,20 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
+/// With words of what is said of them.
+fn programs_that_cannot_run() -> [(Vec<u8>, &'static str); 5] {
+    let mut foreign = fs::read(Delegate::Runc.program()).unwrap();
+    // The ELF header's `e_machine`: IBM S/390.
+    foreign[18..20].copy_from_slice(&22_u16.to_le_bytes());
+    [
+        (foreign, "Exec format error"),
+        (Vec::new(), "Exec format error"),
+        (b"\x7fELF".to_vec(), "Exec format error"),
+        (b"#!/no/such/interpreter\n".to_vec(), "No such file"),
+        (b"#!/bin/sh\nexit 127\n".to_vec(), "127"),
+    ]
+}
+
 #[test]
 fn a_configuration_that_cannot_be_read() {
     let node = in_order(Delegate::Runc);
@@ -74,6 +88,12 @@ fn a_delegate_that_is_not_what_its_name_says() {
     doctor(&node).assert("delegate", "warn", "is youki 1.0");
     script(&runc, "echo hello");
     doctor(&node).assert("delegate", "warn", "answers \"hello\"");
+    for (bytes, words) in programs_that_cannot_run() {
+        fs::write(&runc, bytes).unwrap();
+        let told = doctor(&node);
+        told.assert("delegate", "fail", words);
+        assert!(!told.succeeded, "{told:?}");
+    }
     fs::set_permissions(&runc, Permissions::from_mode(0o644)).unwrap();
     doctor(&node).assert("delegate", "fail", "not an executable file");
     fs::set_permissions(&runc, Permissions::from_mode(0o775)).unwrap();
@@ -100,6 +120,13 @@ fn a_delegate_that_hangs_is_not_waited_for_and_does_not_stay() {
 fn a_hook_that_cannot_be_run() {
     let node = in_order(Delegate::Runc);
     let hook = home(&node, "crust-mount-hook");
+    let works = fs::read(&hook).unwrap();
+    for (bytes, words) in &programs_that_cannot_run()[..4] {
+        fs::write(&hook, bytes).unwrap();
+        doctor(&node).assert("hook", "fail", words);
+    }
+    fs::write(&hook, works).unwrap();
+    doctor(&node).assert("hook", "pass", "");
     fs::set_permissions(&hook, Permissions::from_mode(0o777)).unwrap();
     doctor(&node).assert("hook", "fail", "can be written by others");
     fs::set_permissions(&hook, Permissions::from_mode(0o644)).unwrap();
