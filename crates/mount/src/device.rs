@@ -310,6 +310,11 @@ impl AsFd for Device {
     }
 }
 
+/// Returns whether the kernel has a block device of this number.
+pub(crate) fn exists(number: DeviceNumber) -> Result<bool, DeviceError> {
+    Ok(aliases::name(Path::new(SYSFS), number)?.is_some())
+}
+
 /// What a loop device shows, by its own word; `None` where it can't be asked from here, or shows nothing
 /// any more.
 fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {

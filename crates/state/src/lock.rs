@@ -1,5 +1,6 @@
 //! Locks between runcrust processes: files under `<state_dir>/locks`. A volume's is unlinked with the
-//! volume, by whoever holds it, and who waited for it then takes the one that is there.
+//! volume, and a device's when the kernel has no device of that number any more, in either case by whoever
+//! holds it. Whoever waited for it then takes the one that is there.
 
 use std::fs::File;
 use std::io::Read;
@@ -110,8 +111,8 @@ impl Lock {
         Ok(length.map(|_| Self(file)))
     }
 
-    /// Lets the lock of something go that is no more, with its file: one for each volume that ever
-    /// was would fill the memory that `/run` is.
+    /// Lets the lock of something go that is no more, with its file: one for each volume and device that
+    /// ever was would fill the memory that `/run` is.
     pub fn retire(self, locks: &Directory, name: LockName) -> Result<(), FileError> {
         locks.remove(&name.file_name())
     }
@@ -126,11 +127,13 @@ impl LockName {
             Self::Attach => "attach.lock".to_owned(),
         }
     }
-}
 
-/// The volume that a file is the lock of; `None` for another's.
-pub(crate) fn volume(file_name: &str) -> Option<Digest> {
-    file_name.strip_suffix(".lock")?.parse().ok()
+    /// Returns the volume or the device that a file is the lock of; `None` for the node's two.
+    pub(crate) fn of_file(name: &str) -> Option<Self> {
+        let name = name.strip_suffix(".lock")?;
+        let device = || name.parse().ok().map(Self::Device);
+        name.parse().ok().map(Self::Volume).or_else(device)
+    }
 }
 
 /// How many bytes a lock file has; `None` where it was retired while it was waited for, and keeps nobody out.
@@ -216,6 +219,27 @@ mod tests {
         drop(glance);
         let names = locks.names().unwrap();
         assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+    }
+
+    #[test]
+    fn a_lock_is_known_by_its_file() {
+        let digest: Digest = "5f".repeat(32).parse().unwrap();
+        for name in [
+            LockName::Volume(digest),
+            LockName::Device("253:7".parse().unwrap()),
+        ] {
+            assert_eq!(LockName::of_file(&name.file_name()), Some(name));
+        }
+        for other in [
+            "owners.lock",
+            "attach.lock",
+            "253:7",
+            "7.lock",
+            ".lock",
+            ".253:7.lock",
+        ] {
+            assert_eq!(LockName::of_file(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::bundle::BundleRecord;
 use crate::deadline::Deadline;
 use crate::device::DeviceNumber;
 use crate::files::{FileError, Finder, LateDirectory};
-use crate::lock::{self, Lock, LockError, LockName};
+use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
@@ -144,13 +144,14 @@ impl StateDirectory {
         lock.retire(&self.0.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// The volumes that have a lock, and where those are.
-    pub fn volume_locks(&self) -> Result<Vec<(Digest, PathBuf)>, FileError> {
+    /// Returns the locks of volumes and of devices, with their files.
+    pub fn locks(&self) -> Result<Vec<(LockName, PathBuf)>, FileError> {
         let Some(locks) = self.0.open_directory(LOCKS)? else {
             return Ok(Vec::new());
         };
         let names = locks.names()?.into_iter();
-        let those = names.filter_map(|name| Some((lock::volume(&name)?, locks.path().join(name))));
+        let those =
+            names.filter_map(|name| Some((LockName::of_file(&name)?, locks.path().join(name))));
         Ok(those.collect())
     }
 

@@ -148,7 +148,8 @@ impl Node {
     }
 
     fn locks(&self) -> Vec<PathBuf> {
-        let locks = self.with(|context| context.state.volume_locks()).unwrap();
+        let mut locks = self.with(|context| context.state.locks()).unwrap();
+        locks.retain(|(name, _)| matches!(name, LockName::Volume(_)));
         locks.into_iter().map(|(_, path)| path).collect()
     }
 
@@ -531,6 +532,34 @@ fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
             assert!(matches!(lock(mode), Err(LockError::Held { .. })));
         }
     });
+}
+
+/// A node that attaches and detaches disks for months would fill `/run`.
+#[test]
+fn the_lock_of_a_device_that_is_gone_goes_with_it() {
+    let node = Node::new();
+    let present = fs::read_dir("/sys/dev/block").unwrap().flatten();
+    let present = present.map(|entry| entry.file_name().into_string().unwrap());
+    let present = present.min().expect("a block device");
+    let name = |number: &str| LockName::Device(number.parse().unwrap());
+    let names = || {
+        let locks = node.with(|context| context.state.locks()).unwrap();
+        locks.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    node.with(|context| {
+        let lock = |number: &str| context.state.lock(name(number), Deadline::never()).unwrap();
+        drop(lock(&present));
+        let held = lock("259:9999");
+        for mode in [Mode::DryRun, Mode::Remove] {
+            let report = reconcile(context, mode, Path::new(OTHER));
+            assert_eq!(report, Report::default(), "somebody holds it");
+        }
+        drop(held);
+    });
+    assert_eq!(names().len(), 2);
+    assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
+    assert_eq!(names(), [name(&present)]);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::finding::{Thing, Verdict};
 use super::gone;
 use super::pods::Pods;
 use super::{Mode, Pass};
-use crate::device::{Device, DeviceError};
+use crate::device::{self, Device, DeviceError};
 use crate::volume::Context;
 use crate::volume::error::Cause;
 use crate::volume::overview::users;
@@ -34,6 +34,22 @@ pub(super) struct Owner {
     pub(super) volume: TargetPath,
     /// Else the number was another device's.
     pub(super) is_of_this_boot: bool,
+}
+
+/// Why nobody needs a lock any more; `None` where somebody may.
+fn needless(
+    name: LockName,
+    staged: &BTreeSet<Digest>,
+) -> Result<Option<&'static str>, DeviceError> {
+    Ok(match name {
+        LockName::Volume(volume) if !staged.contains(&volume) => {
+            Some("it is a lock, and nothing is staged for it")
+        }
+        LockName::Device(device) if !device::exists(device)? => {
+            Some("it is a lock, and there is no such device any more")
+        }
+        _ => None,
+    })
 }
 
 impl Pass<'_> {
@@ -56,21 +72,26 @@ impl Pass<'_> {
         self.locks(&found.iter().map(|found| found.digest).collect());
     }
 
-    /// Locks that outlived their volumes, because who removed those was killed. Whoever holds one may
-    /// take it away, whatever is staged by then.
+    /// Locks that outlived their volumes, because whoever removed those was killed, and their devices,
+    /// which the kernel alone knows to be gone. Whoever holds one may take it away, whatever is staged,
+    /// or attached, by then: the next one makes its own.
     fn locks(&mut self, staged: &BTreeSet<Digest>) {
-        let locks = match self.context.state.volume_locks() {
+        let locks = match self.context.state.locks() {
             Ok(locks) => locks,
             Err(error) => {
                 let thing = Thing::Directory(error.path().to_owned());
                 return self.failed(thing, &error);
             }
         };
-        for (volume, path) in locks {
-            let name = LockName::Volume(volume);
-            if staged.contains(&volume) {
-                continue;
-            }
+        for (name, path) in locks {
+            let why = match needless(name, staged) {
+                Ok(Some(why)) => why,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.leave(Thing::Leftover(path), error.to_string());
+                    continue;
+                }
+            };
             let lock = match self.take(name) {
                 Ok(Some(lock)) => lock,
                 Ok(None) | Err(LockError::Held { .. }) => continue,
@@ -79,11 +100,14 @@ impl Pass<'_> {
                     continue;
                 }
             };
-            let why = Verdict::Remove("it is a lock, and nothing is staged for it".into());
-            self.settle(Thing::Leftover(path), why, |context| {
-                context.state.retire(lock, name)?;
-                Ok(true)
-            });
+            self.settle(
+                Thing::Leftover(path),
+                Verdict::Remove(why.into()),
+                |context| {
+                    context.state.retire(lock, name)?;
+                    Ok(true)
+                },
+            );
         }
     }
 
