@@ -12,6 +12,7 @@ mod attach;
 mod detach;
 mod error;
 mod held;
+mod holders;
 mod image;
 
 use std::path::{Path, PathBuf};

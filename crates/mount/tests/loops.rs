@@ -247,6 +247,8 @@ fn a_mounted_device_is_not_detached_nor_does_it_go_when_it_is_unmounted() {
         let mounted = mounted.expect("it is mounted");
         let (error, sentence) = refused(loops::detach(&scene.image, at_once()));
         assert!(matches!(error, LoopError::InUse { .. }), "{sentence}");
+        let place = format!("mounted at {:?}", on.path());
+        assert!(sentence.contains(&place), "{sentence}");
         assert_eq!(attribute(&attached.device, "autoclear"), "0");
         drop(mounted);
         // The mount is gone a moment later.
@@ -267,9 +269,29 @@ fn a_device_that_is_merely_open_stays_as_it_was() {
     let open = File::open(&attached.device).expect("the device opens");
     let (error, sentence) = refused(loops::detach(&scene.image, at_once()));
     assert!(matches!(error, LoopError::Open { .. }), "{sentence}");
+    assert!(sentence.contains("a process has it open"), "{sentence}");
     assert_eq!(attribute(&attached.device, "autoclear"), "0");
     drop(open);
     assert_eq!(scene.find(), Some(attached));
+    assert!(loops::detach(&scene.image, soon()).expect("it is detached"));
+}
+
+/// Which has it merely open, as a process would.
+#[test]
+fn another_loop_device_on_it_is_named() {
+    let scene = Scene::new();
+    let attached = scene.attach();
+    let mut losetup = Command::new("losetup");
+    losetup.args(["--find", "--show"]).arg(&attached.device);
+    let above = run(&mut losetup).trim().to_owned();
+    let (error, sentence) = refused(loops::detach(&scene.image, at_once()));
+    run(Command::new("losetup").arg("--detach").arg(&above));
+    assert!(matches!(error, LoopError::Open { .. }), "{sentence}");
+    assert!(
+        sentence.contains(&format!("loop device {above} shows it")),
+        "{sentence}"
+    );
+    assert!(!sentence.contains("process"), "{sentence}");
     assert!(loops::detach(&scene.image, soon()).expect("it is detached"));
 }
 

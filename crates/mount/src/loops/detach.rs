@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::error::LoopError;
 use super::held::{Held, failed};
+use super::holders::holders;
 use super::image::Image;
 use crate::device::Device;
 use crate::sys::loops::{clear_loop, keep_loop, loop_status, set_read_only};
@@ -37,6 +38,7 @@ pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
         return Err(LoopError::InUse {
             image: image.path().to_owned(),
             device: held.device.path().to_owned(),
+            holders: holders(&held.device),
         });
     };
     // From here on nobody can mount it. `held` is open since before the claim, so that the device still
@@ -53,6 +55,7 @@ pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
         return Err(LoopError::Open {
             image: image.path().to_owned(),
             device: device.path().to_owned(),
+            holders: holders(&device),
         });
     }
     // The image has no device any more, whatever that one is.

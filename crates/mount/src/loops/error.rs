@@ -1,6 +1,6 @@
 //! Why an image has no loop device, or still has one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -102,8 +102,9 @@ pub enum LoopError {
     },
     /// It isn't free to go.
     #[error(
-        "image {image:?}: {device:?} is in use: mounted in some mount namespace, or another device lies on it; \
+        "image {image:?}: {device:?} is in use: {}; \
          hint: `grep -lw {} /proc/[0-9]*/mountinfo` and `lsblk {}` show where",
+        holders.as_deref().unwrap_or("mounted in some mount namespace, or another device lies on it"),
         device.display(), device.display()
     )]
     InUse {
@@ -111,17 +112,18 @@ pub enum LoopError {
         image: PathBuf,
         /// `/dev/loop3`
         device: PathBuf,
+        /// What uses it, as far as that can be seen.
+        holders: Option<String>,
     },
-    /// Somebody has it open, though not for himself.
-    #[error(
-        "image {image:?}: {device:?} stays attached, since a process has it open; \
-         hint: `fuser --verbose {}` shows which", device.display()
-    )]
+    /// Somebody has it open, though not exclusively.
+    #[error("image {image:?}: {device:?} stays attached: {}", open_by(device, holders.as_deref()))]
     Open {
         /// Its path.
         image: PathBuf,
         /// `/dev/loop3`
         device: PathBuf,
+        /// What uses it, as far as that can be seen; else a process has it open.
+        holders: Option<String>,
     },
     /// There is no device.
     #[error("image {image:?}: no loop device shows it; hint: it has to be staged first")]
@@ -150,6 +152,16 @@ impl LoopError {
             self,
             Self::InUse { .. } | Self::Open { .. } | Self::Locked { .. }
         )
+    }
+}
+
+fn open_by(device: &Path, holders: Option<&str>) -> String {
+    let device = device.display();
+    match holders {
+        Some(holders) => format!(
+            "{holders}; hint: release that first; `losetup --list` and `lsblk {device}` show it"
+        ),
+        None => format!("a process has it open; hint: `fuser --verbose {device}` shows which"),
     }
 }
 

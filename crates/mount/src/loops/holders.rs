@@ -1,0 +1,107 @@
+//! Who holds a device: for a message, so what can't be looked at is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crust_state::{Deadline, bounded};
+
+use crate::device::Device;
+use crate::mountinfo::{Mount, Table};
+
+/// For a look at the mount tables of all processes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// More are not named.
+const MOST: usize = 3;
+
+/// Returns what uses a device, for people, apart from processes that merely have it open: device mapper
+/// and md devices, other loop devices, swap, and mounts in any mount namespace. `None` where none is seen.
+pub(super) fn holders(device: &Device) -> Option<String> {
+    let mut found = stacked(device);
+    found.extend(loops_on(device));
+    if is_swap(device.path()) {
+        found.push("swap is on it".to_owned());
+    }
+    if found.is_empty() {
+        found = mounts(device);
+    }
+    found.truncate(MOST);
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// By sysfs. A device mapper device has a name of its own.
+fn stacked(device: &Device) -> Vec<String> {
+    let holders = format!("/sys/dev/block/{}/holders", device.number());
+    let names = fs::read_dir(holders).into_iter().flatten().flatten();
+    names
+        .map(|entry| {
+            let name = entry.file_name();
+            let mapped = format!("/sys/block/{}/dm/name", name.display());
+            match bounded::read_to_string(Path::new(&mapped), bounded::KERNELS_WORD) {
+                Ok(mapped) => format!("/dev/mapper/{} lies on it", mapped.trim()),
+                Err(_) => format!("/dev/{} lies on it", name.display()),
+            }
+        })
+        .collect()
+}
+
+/// A loop device has its file merely open, which is no exclusive claim.
+fn loops_on(device: &Device) -> Vec<String> {
+    let name = device.path().file_name().unwrap_or_default();
+    let named = Device::loops_named(name).unwrap_or_default().into_iter();
+    let shows = |other: &Device| {
+        let file = other.backing_file().ok().flatten();
+        file.is_some_and(|file| file == device.path())
+    };
+    named
+        .filter(shows)
+        .map(|other| format!("loop device {} shows it", other.path().display()))
+        .collect()
+}
+
+fn is_swap(path: &Path) -> bool {
+    let swaps = bounded::read_to_string(Path::new("/proc/swaps"), bounded::KERNELS_WORD);
+    let swaps = swaps.unwrap_or_default();
+    let mut areas = swaps.lines().skip(1);
+    areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
+}
+
+/// The first in each mount namespace: a container's, or one that a process was left in.
+fn mounts(device: &Device) -> Vec<String> {
+    let deadline = Deadline::after(PATIENCE);
+    let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(namespace) = fs::read_link(entry.path().join("ns/mnt")) else {
+            continue;
+        };
+        if !seen.insert(namespace) {
+            continue;
+        }
+        if deadline.expired() || found.len() == MOST {
+            break;
+        }
+        if let Some(mount) = mount_of(device, pid) {
+            let place = mount.mount_point.display().to_string();
+            found.push(format!(
+                "it is mounted at {place:?} in the mount namespace of process {pid}"
+            ));
+        }
+    }
+    found
+}
+
+/// Returns a process's first mount of a device. A btrfs has a device number of its own.
+fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
+    let number = device.number();
+    let table = Table::of(pid).ok()?;
+    let mounts = table.select(|line| line.device == number || line.fstype == b"btrfs");
+    let is_of_device =
+        |mount: &Mount| mount.device == number || Path::new(&mount.source) == device.path();
+    mounts.ok()?.into_iter().find(is_of_device)
+}
