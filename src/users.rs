@@ -30,11 +30,71 @@ pub(crate) fn kind(user: &User) -> &'static str {
     }
 }
 
+/// Returns a user's id for a table: of 64 hex digits, which engines give, the first 12, as `crictl ps` and
+/// `docker ps` show them; more where another of `all` begins with the same.
+pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
+    const SHORT: usize = 12;
+    let id = user.id.as_str();
+    if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return id;
+    }
+    let is_enough = |length: &usize| {
+        let mut others = all.iter().filter(|other| other.id != id);
+        !others.any(|other| other.id.starts_with(&id[..*length]))
+    };
+    let length = (SHORT..id.len()).find(is_enough);
+    &id[..length.unwrap_or(id.len())]
+}
+
 /// Whether it lives, and why that is so or can't be told.
 pub(crate) fn life(life: &Life) -> (&'static str, String) {
     match life {
         Life::Lives => ("lives", String::new()),
         Life::Ended(end) => ("ended", end.to_string()),
         Life::Unknown(why) => ("unknown", why.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crust_state::Process;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_as_short_as_it_can_be_told_by() {
+        let user = |id: &str| User {
+            kind: UserKind::Container,
+            id: id.to_owned(),
+            sandbox: "s".to_owned(),
+            pod_uid: "p".to_owned(),
+            process: Process::current().unwrap(),
+            mounts: Vec::new(),
+            others: Vec::new(),
+        };
+        let (one, two) = ("0123456789abcdef".repeat(4), "0123456789abcd00".repeat(4));
+        let ids = [
+            &*one,
+            &*two,
+            &"f".repeat(64),
+            "web-0",
+            &"g".repeat(64),
+            "ffffffffffffffff",
+        ];
+        let users: Vec<User> = ids.iter().map(|id| user(id)).collect();
+        let all: Vec<&User> = users.iter().collect();
+        let short: Vec<&str> = users.iter().map(|user| short_id(user, &all)).collect();
+        let expected = [
+            "0123456789abcde",
+            "0123456789abcd0",
+            &"f".repeat(17),
+            ids[3],
+            ids[4],
+            ids[5],
+        ];
+        assert_eq!(short, expected);
+        assert_eq!(short_id(&users[0], &all[..1]), "0123456789ab");
+        // A sandbox is the user of many volumes.
+        assert_eq!(short_id(&users[0], &[&users[0], &users[0]]), "0123456789ab");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 
 use crust_mount::volume::{Context, Overview, State, overviews};
 use crust_state::TargetPath;
+use crust_state::record::User;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};
@@ -29,10 +30,12 @@ impl Display for Volumes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::default();
         table.row(["VOLUME", "POD", "DEVICE", "FSTYPE", "STATE", "USERS"]);
+        let all: Vec<&User> = self.0.iter().flat_map(|volume| &volume.users).collect();
         for volume in &self.0 {
             let (state, why) = state(&volume.state);
             let users = volume.users.iter();
-            let users = users.map(|user| format!("{} {}", users::kind(user), user.id));
+            let users =
+                users.map(|user| format!("{} {}", users::kind(user), users::short_id(user, &all)));
             let mut details: Vec<String> = users.collect();
             details.extend(why.map(str::to_owned));
             table.row([

@@ -39,8 +39,9 @@ pub(crate) enum Refusal {
     Node(#[from] NodeError),
     /// An earlier call has the volume.
     #[error(
-        "volume {volume}: an earlier call for it has been under way for {} s; hint: try again; a \
-         device that hangs shows processes in state D", after.as_secs()
+        "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if it \
+         stays so, its device hangs: `ps -eo pid,stat,wchan,args` on the node shows what waits for it in state D",
+        after.as_secs()
     )]
     Held {
         /// The volume.
@@ -48,22 +49,24 @@ pub(crate) enum Refusal {
         /// How long it was waited for.
         after: Duration,
     },
-    /// The kernel doesn't come back to us.
+    /// A thread of this call waits in the kernel.
     #[error(
-        "it isn't done after {} s, and goes on; hint: a device that hangs shows threads in state D",
-        after.as_secs()
+        "the call is still running after {} s; hint: retry later; if it stays so, a device of the node \
+         hangs, and `ps -eo pid,stat,wchan,args` shows what waits for it in state D", after.as_secs()
     )]
     Hangs {
         /// The limit.
         after: Duration,
     },
     /// Nothing is staged at the target path.
-    #[error("volume {0}: nothing is staged there; hint: RuntimeStageVolume comes first")]
+    #[error(
+        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to publish it first (RuntimeStageVolume)"
+    )]
     NotStaged(String),
     /// No runtime has it mounted.
     #[error(
-        "volume {0}: no runtime has it mounted, for it has no runtime-cli; hint: its pod has to have \
-         started"
+        "volume {0}: it isn't mounted yet: no container of its pod has started, or all have ended; hint: \
+         retry once the pod runs; its events say what it waits for"
     )]
     NotInUse(String),
     /// No volume of a sandbox is on a device.

@@ -403,7 +403,7 @@ fn the_other_calls_look_at_their_fields_too() {
     }
     let unknown = scene.ops.stats(&scene.target);
     assert_eq!(reason(&unknown), "NOT_STAGED");
-    assert!(refused(unknown, NotFound).starts_with("volume pv-1: nothing is staged there"));
+    assert!(refused(unknown, NotFound).starts_with("volume pv-1: nothing is staged at"));
     refused(scene.ops.expand(&scene.target, 0, 0), NotFound);
     scene.ops.unstage(&scene.target).expect("an unknown one");
 

@@ -24,7 +24,7 @@ on_each_delegate! {
         request.volume_supplemental_group = "4242".into();
         ops.stage(request.clone()).unwrap();
         let error = refused(ops.stats(&target), Code::FailedPrecondition);
-        assert!(error.starts_with("volume pv-1: no runtime has it mounted"), "{error}");
+        assert!(error.starts_with("volume pv-1: it isn't mounted yet"), "{error}");
 
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");

@@ -124,7 +124,7 @@ pub(super) enum Cause {
     FileSystem { fstype: String, allowed: String },
     #[error("it is in use by {user}; hint: end that pod first")]
     InUse { user: String },
-    #[error("no live sandbox or container has it mounted; hint: it is, once its pod has started")]
+    #[error("it isn't mounted: no live sandbox or container has it; hint: retry once its pod runs")]
     NotInUse,
     #[error("it is read-only, and stays as large as it is; hint: stage it read-write to grow it")]
     ReadOnly,
