@@ -6,6 +6,7 @@ mod devices;
 mod forged;
 mod fsgroup;
 mod images;
+mod names;
 mod places;
 mod subpath;
 mod view;
