@@ -9,7 +9,7 @@ use crust_proto::csi::v1::identity_server::{IdentityServer, SERVICE_NAME as IDEN
 use crust_proto::csi::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::listen::{self, Connections};
 use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
-use crust_serve::{Daemon, KnownSockets, Limits, Servers};
+use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
@@ -27,7 +27,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "csi.",
-    quiet: &[],
+    quiet: &["Probe", "GetCapacity", "NodeGetVolumeStats"],
     descriptors: crust_proto::csi::DESCRIPTORS,
     busy: "try again later, or raise --max-calls",
     sockets: KnownSockets {
@@ -43,6 +43,7 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     let mut signals = Signals::new()?;
     let endpoint = settings.endpoint.clone();
     let limits = Limits {
+        connections: CONNECTIONS,
         calls: settings.max_calls,
         streams: STREAMS,
     };

@@ -8,7 +8,7 @@ use crust_proto::crustlet::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::http::Listener;
 use crust_serve::listen::{self, Connections};
 use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
-use crust_serve::{Daemon, KnownSockets, Limits, Servers};
+use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 
@@ -74,6 +74,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     crate::operations::make_directory(&registry)?;
     tokio::spawn(drivers.watch(registry));
     let limits = Limits {
+        connections: CONNECTIONS,
         calls: CALLS,
         streams: 64,
     };

@@ -16,6 +16,7 @@ mod server;
 mod services;
 mod settings;
 mod status;
+mod tally;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ use settings::Settings;
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",
-    quiet: &[],
+    quiet: &["RuntimeGetVolumeStats"],
     descriptors: crust_proto::DESCRIPTORS,
     busy: "try again later, or raise max_calls",
     sockets: KnownSockets {

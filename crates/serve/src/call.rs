@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
-use tracing::Instrument;
+use tracing::{Instrument, Level};
 
 use crate::daemon::Daemon;
+use crate::listen::Peer;
 use unseen::Unseen;
 
 /// Hears of every call, to count them. `()` doesn't.
@@ -100,11 +100,12 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.uri().path().trim_start_matches('/').to_owned();
-        let caller = caller(&request);
+        let peer = request.extensions().get::<Peer>();
         let id = self.calls.numbers.fetch_add(1, Ordering::Relaxed);
-        let (uid, pid) = caller.map_or((None, None), |it| (Some(it.0), it.1));
+        let (uid, pid) = (peer.map(|it| it.uid), peer.and_then(|it| it.pid));
+        let command = peer.and_then(|it| it.command.as_deref());
         let volume = tracing::field::Empty;
-        let span = tracing::info_span!("call", id, %method, uid, pid, volume);
+        let span = tracing::info_span!("call", id, %method, uid, pid, command, volume);
         let daemon = self.calls.daemon;
         let observer = Arc::clone(&self.calls.observer);
         let refused = |why: Unseen| {
@@ -133,13 +134,13 @@ where
         // The one that is ready is this one, not its clone (tower's `Service`).
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        // Of the others' calls the message may go on as long as the answer does.
         let is_ours = method.starts_with(daemon.methods);
         let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
-        let request = if is_ours {
-            patience::soon(request)
-        } else {
+        // Reflection is the one service whose requests are streams, which go on as long as its answers do.
+        let request = if method.starts_with("grpc.reflection.") {
             request
+        } else {
+            patience::soon(request)
         };
         let answered = async move {
             let name = method.rsplit('/').next().unwrap_or_default();
@@ -169,6 +170,16 @@ where
     }
 }
 
+/// The level at which the end of a call is logged. Who polls is told FAILED_PRECONDITION as a matter of course: a
+/// volume has no statistics before its pod has started.
+fn level(code: Code, is_quiet: bool) -> Level {
+    match code {
+        Code::Ok | Code::FailedPrecondition if is_quiet => Level::DEBUG,
+        Code::Ok => Level::INFO,
+        _ => Level::WARN,
+    }
+}
+
 /// A call, counted and logged also where its caller doesn't wait for the end.
 struct UnderWay {
     observer: Arc<dyn Observer>,
@@ -192,12 +203,11 @@ impl UnderWay {
         self.observer.call(&method, code, took);
         // The journal shows the message alone.
         let name = method.rsplit('/').next().unwrap_or_default();
-        if code == Code::Ok && self.is_quiet {
-            tracing::debug!(?took, "{name}: done");
-        } else if code == Code::Ok {
-            tracing::info!(?took, "{name}: done");
-        } else {
-            tracing::warn!(?code, ?took, "{name}: {}", status.message());
+        match (code, level(code, self.is_quiet)) {
+            (Code::Ok, Level::DEBUG) => tracing::debug!(?took, "{name}: done"),
+            (Code::Ok, _) => tracing::info!(?took, "{name}: done"),
+            (_, Level::DEBUG) => tracing::debug!(?code, ?took, "{name}: {}", status.message()),
+            _ => tracing::warn!(?code, ?took, "{name}: {}", status.message()),
         }
     }
 }
@@ -212,12 +222,6 @@ impl Drop for UnderWay {
 /// be of any bytes, and is one line all the same.
 pub fn about(volume: &dyn Debug) {
     tracing::Span::current().record("volume", tracing::field::debug(volume));
-}
-
-/// The caller's uid and pid, as the kernel knows them.
-fn caller(request: &Request<Body>) -> Option<(u32, Option<i32>)> {
-    let peer = request.extensions().get::<UdsConnectInfo>()?.peer_cred?;
-    Some((peer.uid(), peer.pid()))
 }
 
 #[cfg(test)]
@@ -253,6 +257,21 @@ mod tests {
         assert_eq!(status.code(), Code::PermissionDenied);
         assert_eq!(status.message(), "only root may call a_daemon");
         assert_eq!(*heard.0.lock().unwrap(), ["caller"]);
+    }
+
+    #[test]
+    fn whoever_polls_is_no_warning_where_the_answer_is_not_yet() {
+        for (code, is_quiet, expected) in [
+            (Code::Ok, false, Level::INFO),
+            (Code::Ok, true, Level::DEBUG),
+            (Code::FailedPrecondition, true, Level::DEBUG),
+            (Code::FailedPrecondition, false, Level::WARN),
+            (Code::NotFound, true, Level::WARN),
+            (Code::Internal, true, Level::WARN),
+            (Code::Cancelled, true, Level::WARN),
+        ] {
+            assert_eq!(level(code, is_quiet), expected, "{code:?} {is_quiet}");
+        }
     }
 
     #[tokio::test]

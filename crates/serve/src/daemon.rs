@@ -7,8 +7,8 @@ pub struct Daemon {
     pub name: &'static str,
     /// How the names of its own methods begin: `crust.`. Others' are those of gRPC itself.
     pub methods: &'static str,
-    /// Those of them that are called over and over, and change nothing: `List`. Only where they fail they are logged
-    /// as the others are.
+    /// Those of them that are called over and over, and change nothing: `List`. They are logged as the others are
+    /// only where they fail for another reason than the state of what they ask about (`FAILED_PRECONDITION`).
     pub quiet: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],

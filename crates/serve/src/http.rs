@@ -1,6 +1,7 @@
 //! Pages, by HTTP: metrics, health. On the loopback everybody on the node can ask: nobody can keep others
 //! from it by asking slowly, or by not listening to the answer.
 
+mod host;
 mod listener;
 
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -21,6 +22,7 @@ use tokio_stream::StreamExt as _;
 
 use crate::listen::Connections;
 
+pub use host::Hosts;
 pub use listener::{Io, Listener};
 
 /// Connections at once. One more ends the oldest, which had the most time to be answered.
@@ -50,6 +52,7 @@ pub trait Pages: Send + Sync + 'static {
 /// Answers until the process ends. `of` is what, for the log.
 pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
     let pages = Arc::new(pages);
+    let hosts = listener.hosts();
     let mut connections = Connections::new(of, listener);
     let mut under_way = VecDeque::<AbortHandle>::new();
     while let Some(Ok(stream)) = connections.next().await {
@@ -61,7 +64,7 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
         }
         let pages = Arc::clone(&pages);
         let answered = tokio::spawn(async move {
-            let answered = tokio::time::timeout(LIMIT, answer(of, stream, &*pages)).await;
+            let answered = tokio::time::timeout(LIMIT, answer(of, stream, hosts, &*pages)).await;
             if answered.is_err() {
                 tracing::debug!("{of}: a connection was closed after {} s", LIMIT.as_secs());
             }
@@ -71,10 +74,18 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
 }
 
 /// One request, for the next one can have a connection of its own.
-async fn answer(of: &str, stream: impl AsyncRead + AsyncWrite + Unpin, pages: &impl Pages) {
+async fn answer(
+    of: &str,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    hosts: Hosts,
+    pages: &impl Pages,
+) {
     let service = service_fn(|request: Request<Incoming>| async move {
         let mut response = Response::new(Full::new(Bytes::new()));
-        if let Some(page) = pages.page(request.uri().path()).await {
+        if let Err(status) = hosts.check(request.uri(), request.headers()) {
+            tracing::debug!("{of}: {status}: Host: {:?}", request.headers().get(HOST));
+            *response.status_mut() = status;
+        } else if let Some(page) = pages.page(request.uri().path()).await {
             *response.body_mut() = Full::new(page.body.into());
             let kind = HeaderValue::from_static(page.content_type);
             response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -109,10 +120,15 @@ mod tests {
     }
 
     async fn get(path: &str) -> String {
+        asked("localhost", path).await
+    }
+
+    async fn asked(host: &str, path: &str) -> String {
         let (mut client, server) = duplex(4096);
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
-        answer("a test", server, &Greeting).await;
+        let hosts = Hosts::Of([127, 0, 0, 1].into());
+        answer("a test", server, hosts, &Greeting).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
         answer
@@ -131,5 +147,12 @@ mod tests {
             let answer = get(path).await;
             assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
         }
+    }
+
+    #[tokio::test]
+    async fn another_sites_name_is_told_nothing() {
+        let answer = asked("attacker.example", "/greeting").await;
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+        assert!(!answer.contains("good day"), "{answer}");
     }
 }

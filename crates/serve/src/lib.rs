@@ -36,5 +36,5 @@ pub use call::{Observer, about};
 pub use daemon::{Daemon, KnownSockets};
 pub use failure::Failure;
 pub use path::{TooLong, check_length};
-pub use servers::{Limits, ServeError, Servers};
+pub use servers::{CONNECTIONS, Limits, ServeError, Servers};
 pub use volumes::{Held, Volumes};

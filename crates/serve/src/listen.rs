@@ -1,7 +1,12 @@
 //! Sockets: made here, or given by systemd; and whoever comes to them.
 
 mod activated;
+mod client;
+mod clients;
 mod connections;
+mod peer;
+mod places;
+mod reminder;
 
 use std::fs;
 use std::io;
@@ -17,7 +22,10 @@ use tokio::net::UnixListener;
 use crate::daemon::Daemon;
 
 pub use activated::Activated;
+pub(crate) use clients::Clients;
 pub use connections::{Accept, Connections};
+pub(crate) use peer::Peer;
+pub(crate) use places::{Caps, Places};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;

@@ -16,14 +16,33 @@ use tonic_health::server::HealthReporter;
 
 use crate::call::{Calls, Observer};
 use crate::daemon::Daemon;
-use crate::listen::Connections;
+use crate::listen::{Caps, Clients, Connections, Places};
 
 /// What clients are given to close their connections at the end; one that is stopped never does.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// How long a connection may be quiet before its client is asked whether it is still there. A client that
+/// answers may be idle for as long as it wants: kubelet and CSI sidecars keep connections without calls.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How long a client may take for that answer, a PING's acknowledgement. The HTTP/2 libraries give it
+/// without their program.
+const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
+
+/// The most bytes of a request's headers (RFC 9113, section 6.5.2): gRPC's C core accepts no more than
+/// this either.
+const HEADERS: u32 = 16 * 1024;
+
+/// A number of connections for daemons without a setting for it: a node's kubelet and each CSI sidecar
+/// have one or two.
+pub const CONNECTIONS: usize = 512;
+
 /// How much at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Connections in all, over all sockets; more are closed. There are fewer where the process may not
+    /// have twice as many descriptors.
+    pub connections: usize,
     /// Calls under way in all; more are told to try again.
     pub calls: usize,
     /// Calls under way on a connection; more wait.
@@ -59,6 +78,7 @@ pub struct Servers {
     reporters: Vec<(HealthReporter, &'static str)>,
     calls: Calls,
     max_streams: u32,
+    places: Arc<Places>,
     /// Sockets are listened on until clients have parted: a call that its caller has hung up on may still be carried
     /// out when the others have ended, and whoever finds nobody is to find nobody at work, but for the process's last
     /// moment.
@@ -76,6 +96,7 @@ impl Servers {
             reporters: Vec::new(),
             calls: Calls::new(daemon, observer, limits.calls),
             max_streams: limits.streams,
+            places: Arc::new(Places::new(Caps::of_this_process(limits.connections))),
             listening: Vec::new(),
             end: watch::Sender::new(false),
         }
@@ -97,11 +118,15 @@ impl Servers {
             // Whoever would say so is gone.
             let _ = end.wait_for(|end| *end).await;
         };
+        let clients = Clients::new(connections, Arc::clone(&self.places));
         let server = Server::builder()
             .max_concurrent_streams(self.max_streams)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(ACKNOWLEDGEMENT))
+            .http2_max_header_list_size(HEADERS)
             .layer(self.calls.clone())
             .add_routes(routes)
-            .serve_with_incoming_shutdown(connections, ended);
+            .serve_with_incoming_shutdown(clients, ended);
         self.tasks.spawn(async move { Ok(server.await?) });
         Ok(())
     }
@@ -188,6 +213,7 @@ mod tests {
 
     fn servers() -> Servers {
         let limits = Limits {
+            connections: 8,
             calls: 1,
             streams: 1,
         };

@@ -8,14 +8,15 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::Hosts;
 use crate::daemon::Daemon;
 use crate::listen::{Accept, ListenError, unix};
 
 /// A port or a socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// For everybody who reaches it.
-    Tcp(TcpListener),
+    /// For everybody who reaches it, and names the address that it was bound to or the loopback.
+    Tcp(TcpListener, SocketAddr),
     /// For root alone.
     Unix(UnixListener),
 }
@@ -24,9 +25,16 @@ impl Listener {
     /// A port.
     pub async fn tcp(address: &SocketAddr) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await;
-        Ok(Self::Tcp(
-            listener.map_err(ListenError::of("bind", address))?,
-        ))
+        let listener = listener.map_err(ListenError::of("bind", address))?;
+        Ok(Self::Tcp(listener, *address))
+    }
+
+    /// By which names it may be asked.
+    pub(super) fn hosts(&self) -> Hosts {
+        match self {
+            Self::Tcp(_, address) => Hosts::Of(address.ip()),
+            Self::Unix(_) => Hosts::Any,
+        }
     }
 
     /// A socket of a daemon's.
@@ -45,7 +53,7 @@ impl Accept for Listener {
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Box<dyn Io>>> {
         Poll::Ready(Ok(match self {
-            Self::Tcp(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
+            Self::Tcp(listener, _) => Box::new(ready!(listener.poll_accept(context))?.0),
             Self::Unix(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
         }))
     }

@@ -4,18 +4,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
+use super::reminder::Reminder;
+
 /// After an `accept` that failed. Out of descriptors, the next one fails as soon as it is called.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How often it is said that none can be taken.
-const REMINDER: Duration = Duration::from_secs(60);
 
 /// What connections come from.
 pub trait Accept: Unpin {
@@ -42,7 +41,7 @@ pub struct Connections<L> {
     /// What is served there, for the log.
     of: &'static str,
     pause: Option<Pin<Box<Sleep>>>,
-    told: Option<Instant>,
+    told: Reminder,
 }
 
 impl<L> Connections<L> {
@@ -52,7 +51,7 @@ impl<L> Connections<L> {
             listener,
             of,
             pause: None,
-            told: None,
+            told: Reminder::default(),
         }
     }
 
@@ -64,11 +63,15 @@ impl<L> Connections<L> {
         self.listener.as_fd().try_clone_to_owned()
     }
 
+    /// What is served there, for the log.
+    pub(super) fn name(&self) -> &'static str {
+        self.of
+    }
+
     fn tell(&mut self, error: &io::Error) {
-        if self.told.is_some_and(|told| told.elapsed() < REMINDER) {
+        if !self.told.is_due() {
             return;
         }
-        self.told = Some(Instant::now());
         let out = [Errno::MFILE, Errno::NFILE];
         let hint = match Errno::from_io_error(error) {
             Some(errno) if out.contains(&errno) => "; hint: LimitNOFILE= of its unit, ulimit -n",

@@ -1,0 +1,111 @@
+//! Which names a listener is asked by. A browser can be led to the loopback by a page's own name (DNS
+//! rebinding), and then tells that page what is answered; the request's `Host` is that name.
+
+use std::net::IpAddr;
+
+use hyper::header::HOST;
+use hyper::http::uri::Authority;
+use hyper::{HeaderMap, StatusCode, Uri};
+
+/// The names that requests to one listener may give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hosts {
+    /// Any, and none: a socket's path can't be reached from a browser.
+    Any,
+    /// The loopback's names and addresses, and this address, which is listened on. Where that is the
+    /// unspecified one, any address, for none is a name.
+    Of(IpAddr),
+}
+
+impl Hosts {
+    /// Checks the host that a request is for; fails with the status to answer with.
+    pub(super) fn check(self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
+        let Self::Of(listens) = self else {
+            return Ok(());
+        };
+        let mut named = headers.get_all(HOST).iter();
+        let (Some(named), None) = (named.next(), named.next()) else {
+            // RFC 9112, section 3.2: none, or more than one.
+            return Err(StatusCode::BAD_REQUEST);
+        };
+        // Of a request in absolute form the URI counts (RFC 9112, section 3.2.2).
+        let authority = match uri.authority() {
+            Some(authority) => authority.clone(),
+            None => Authority::try_from(named.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?,
+        };
+        if is_ours(authority.host(), listens) {
+            Ok(())
+        } else {
+            Err(StatusCode::MISDIRECTED_REQUEST)
+        }
+    }
+}
+
+fn is_ours(host: &str, listens: IpAddr) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    match address.parse::<IpAddr>() {
+        Ok(address) => {
+            let address = address.to_canonical();
+            listens.is_unspecified() || address.is_loopback() || address == listens.to_canonical()
+        }
+        // Nobody else can have these names resolved (RFC 6761, section 6.3).
+        Err(_) => {
+            let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(listens: &str, uri: &str, hosts: &[&'static str]) -> u16 {
+        let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap()));
+        let hosts = Hosts::Of(listens.parse().unwrap());
+        let checked = hosts.check(&uri.parse().unwrap(), &headers.collect());
+        checked.map_or_else(|status| status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn a_request_is_for_the_loopback_or_for_the_address_that_is_listened_on() {
+        for (listens, host, expected) in [
+            ("127.0.0.1", "localhost", 200),
+            ("127.0.0.1", "LocalHost.:9742", 200),
+            ("127.0.0.1", "crust.localhost", 200),
+            ("127.0.0.1", "127.0.0.1:9742", 200),
+            ("127.0.0.1", "127.1.2.3", 200),
+            ("127.0.0.1", "[::1]:9742", 200),
+            ("127.0.0.1", "[::ffff:127.0.0.1]", 200),
+            ("192.0.2.7", "192.0.2.7:9742", 200),
+            ("192.0.2.7", "192.0.2.8:9742", 421),
+            ("0.0.0.0", "192.0.2.8", 200),
+            ("::", "[2001:db8::1]:1", 200),
+            ("127.0.0.1", "192.0.2.8", 421),
+            ("127.0.0.1", "attacker.example", 421),
+            ("0.0.0.0", "attacker.example:9742", 421),
+            ("127.0.0.1", "127.0.0.1.attacker.example", 421),
+            ("127.0.0.1", "localhost.attacker.example", 421),
+            ("127.0.0.1", "notlocalhost", 421),
+            ("127.0.0.1", "", 400),
+            ("127.0.0.1", "a b", 400),
+        ] {
+            assert_eq!(
+                checked(listens, "/metrics", &[host]),
+                expected,
+                "{listens} {host:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn it_names_one_host() {
+        let of = |uri, hosts: &[&'static str]| checked("127.0.0.1", uri, hosts);
+        assert_eq!(of("/metrics", &[]), 400);
+        assert_eq!(of("/metrics", &["localhost", "localhost"]), 400);
+        assert_eq!(of("http://attacker.example/metrics", &["localhost"]), 421);
+        assert_eq!(of("http://localhost/metrics", &["attacker.example"]), 200);
+        let any = Hosts::Any.check(&"/metrics".parse().unwrap(), &HeaderMap::new());
+        assert_eq!(any, Ok(()));
+    }
+}

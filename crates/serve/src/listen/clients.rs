@@ -1,0 +1,174 @@
+//! Connections of gRPC clients: no number of silent ones keeps another client out.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_stream::Stream;
+
+use super::Connections;
+use super::client::Client;
+use super::peer::Peer;
+use super::places::{Full, Places};
+use super::reminder::Reminder;
+
+/// How long a client may take to begin HTTP/2. Every gRPC library does so as soon as it is connected.
+const PREFACE: Duration = Duration::from_secs(5);
+
+/// The length of HTTP/2's connection preface (RFC 9113, section 3.4).
+const PREFACE_LENGTH: usize = 24;
+
+/// The connections of a socket on which a client has begun HTTP/2, each with a place of its own.
+///
+/// A connection without that has no place yet. There are a limited number of them: one more closes the
+/// one that has been silent for longest.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    connections: Connections<UnixListener>,
+    places: Arc<Places>,
+    silent: JoinSet<Begun>,
+    /// Tasks of `silent`, those that were connected first at the front.
+    order: VecDeque<AbortHandle>,
+    told_of_silence: Reminder,
+    told_of_full: Reminder,
+}
+
+/// A connection, and how the wait for its preface has ended.
+type Begun = (UnixStream, Peer, io::Result<()>);
+
+impl Clients {
+    pub(crate) fn new(connections: Connections<UnixListener>, places: Arc<Places>) -> Self {
+        Self {
+            connections,
+            places,
+            silent: JoinSet::new(),
+            order: VecDeque::new(),
+            told_of_silence: Reminder::default(),
+            told_of_full: Reminder::default(),
+        }
+    }
+
+    /// Returns the client at once where it has begun already, and otherwise waits for that in the background.
+    fn accepted(&mut self, stream: UnixStream) -> Option<Client> {
+        let peer = match Peer::of(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::warn!("{}: SO_PEERCRED: {error}", self.connections.name());
+                return None;
+            }
+        };
+        match peek(&stream) {
+            Ok(()) => return self.placed(stream, peer),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+        self.order.retain(|task| !task.is_finished());
+        if self.order.len() >= self.places.caps.silent
+            && let Some(oldest) = self.order.pop_front()
+        {
+            oldest.abort();
+            self.tell_of_silence(&peer, "there are too many of them");
+        }
+        let task = self.silent.spawn(async move {
+            let begun = stream.async_io(Interest::READABLE, || peek(&stream));
+            let begun = timeout(PREFACE, begun).await;
+            let begun = begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            (stream, peer, begun)
+        });
+        self.order.push_back(task);
+        None
+    }
+
+    fn begun(&mut self, (stream, peer, begun): Begun) -> Option<Client> {
+        match begun {
+            Ok(()) => self.placed(stream, peer),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let why = format!("it had not for {} s", PREFACE.as_secs());
+                self.tell_of_silence(&peer, &why);
+                None
+            }
+            // It has hung up.
+            Err(_) => None,
+        }
+    }
+
+    fn placed(&mut self, stream: UnixStream, peer: Peer) -> Option<Client> {
+        match self.places.take(peer.uid) {
+            Ok(place) => Some(Client::new(stream, peer, place)),
+            Err(full) => {
+                self.tell_of_full(&peer, full);
+                None
+            }
+        }
+    }
+
+    fn tell_of_silence(&mut self, peer: &Peer, why: &str) {
+        if self.told_of_silence.is_due() {
+            tracing::warn!(
+                "{}: connections are closed on which no client begins HTTP/2, for {why}; the latest is of {peer}",
+                self.connections.name()
+            );
+        }
+    }
+
+    fn tell_of_full(&mut self, peer: &Peer, full: Full) {
+        if self.told_of_full.is_due() {
+            tracing::warn!(
+                "{}: a connection of {peer} was closed: {full}; hint: ss -xp shows whose they are",
+                self.connections.name()
+            );
+        }
+    }
+}
+
+/// Fails with `WouldBlock` until the whole preface is there. It stays to be read: what it says is
+/// HTTP/2's business.
+fn peek(stream: &UnixStream) -> io::Result<()> {
+    let mut preface = [0; PREFACE_LENGTH];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(stream, &mut preface, flags) {
+        Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok((length, _)) if length < PREFACE_LENGTH => Err(Errno::WOULDBLOCK.into()),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+impl Stream for Clients {
+    type Item = io::Result<Client>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            while let Poll::Ready(Some(ended)) = this.silent.poll_join_next(context) {
+                // An error is the oldest, which was aborted.
+                if let Some(client) = ended.ok().and_then(|begun| this.begun(begun)) {
+                    return Poll::Ready(Some(Ok(client)));
+                }
+            }
+            // One that was aborted has its descriptor until it is joined.
+            if this.silent.len() > this.places.caps.silent {
+                return Poll::Pending;
+            }
+            match Pin::new(&mut this.connections).poll_next(context) {
+                Poll::Ready(Some(Ok(stream))) => {
+                    if let Some(client) = this.accepted(stream) {
+                        return Poll::Ready(Some(Ok(client)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
