@@ -69,7 +69,7 @@ impl VolumeArguments {
 pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let info = arguments.volume.mount_info(&target);
-    volume::stage(context, &target, &info)?;
+    volume::stage(context, &target, &info, None)?;
     Ok(json!({}))
 }
 

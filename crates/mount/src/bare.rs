@@ -21,24 +21,33 @@ pub enum Contents {
     Bare,
     /// Something else too.
     Files,
-    /// It is the root of a mount, and wasn't listed.
+    /// It is the root of a mount, or an automount's trigger, and wasn't listed.
     Mount,
     /// It couldn't be looked into, or only directories were found before the look became too long.
     Unknown,
 }
 
-/// What a CSI volume's directory on the host holds. Below it no link is followed.
+/// Returns what a CSI volume's directory on the host holds. Below it no link is followed, and nothing is
+/// mounted by the look: a path alone doesn't trigger an automount (open(2), `O_PATH`).
 #[must_use]
 pub fn contents(directory: &Path) -> Contents {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
-        Ok(opened) => opened,
+    const OCCUPIED: StatxAttributes = StatxAttributes::MOUNT_ROOT.union(StatxAttributes::AUTOMOUNT);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let place = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
+        Ok(place) => place,
         Err(Errno::NOENT) => return Contents::Bare,
         Err(_) => return Contents::Unknown,
     };
-    match rustix::fs::statx(&opened, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS) {
-        Ok(stat) if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => Contents::Mount,
-        Ok(_) => look_into(&opened, DEPTH, &mut ENTRIES.clone()),
+    match rustix::fs::statx(&place, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS) {
+        Ok(stat) if stat.stx_attributes.intersects(OCCUPIED) => return Contents::Mount,
+        Ok(_) => {}
+        Err(_) => return Contents::Unknown,
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(&place, c".", flags, Mode::empty()) {
+        Ok(opened) => look_into(opened, DEPTH, &mut ENTRIES.clone()),
+        // Something else than a directory.
+        Err(Errno::NOTDIR) => Contents::Files,
         Err(_) => Contents::Unknown,
     }
 }
@@ -50,11 +59,11 @@ pub fn is_bare_directory(directory: &Path) -> bool {
     contents(directory) == Contents::Bare
 }
 
-fn look_into(directory: &OwnedFd, depth: usize, left: &mut usize) -> Contents {
-    let Ok(entries) = Dir::read_from(directory) else {
+fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Contents {
+    let Ok(mut entries) = Dir::new(directory) else {
         return Contents::Unknown;
     };
-    for entry in entries {
+    while let Some(entry) = entries.next() {
         let Ok(entry) = entry else {
             return Contents::Unknown;
         };
@@ -70,10 +79,13 @@ fn look_into(directory: &OwnedFd, depth: usize, left: &mut usize) -> Contents {
         }
         *left -= 1;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(below) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
+        let opened = entries
+            .fd()
+            .and_then(|directory| rustix::fs::openat(directory, name, flags, Mode::empty()));
+        let Ok(below) = opened else {
             return Contents::Unknown;
         };
-        match look_into(&below, depth - 1, left) {
+        match look_into(below, depth - 1, left) {
             Contents::Bare => {}
             other => return other,
         }
@@ -106,11 +118,19 @@ mod tests {
     fn a_tree_that_is_too_deep_or_too_large_is_not_judged() {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temporary.path().join("a/b/c")).unwrap();
-        let opened = OwnedFd::from(std::fs::File::open(temporary.path()).unwrap());
-        let look = |depth, mut entries| look_into(&opened, depth, &mut entries);
+        let look = |depth, mut entries| {
+            let opened = std::fs::File::open(temporary.path()).unwrap();
+            look_into(opened.into(), depth, &mut entries)
+        };
         assert_eq!(look(3, 3), Contents::Bare);
         assert_eq!(look(2, 3), Contents::Unknown);
         assert_eq!(look(3, 2), Contents::Unknown);
+    }
+
+    #[test]
+    fn what_is_no_directory_is_somebodys_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(contents(file.path()), Contents::Files);
     }
 
     #[test]

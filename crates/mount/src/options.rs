@@ -3,6 +3,7 @@
 
 mod error;
 mod split;
+mod stored;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use std::fmt;
 use rustix::mount::MountAttrFlags;
 
 pub use error::OptionsError;
+pub use stored::stored;
 use table::{Meaning, Superblock};
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.

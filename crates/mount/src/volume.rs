@@ -4,6 +4,7 @@
 //! has what. Locks are taken in the order bundle, volume, device, owners.
 
 mod acquire;
+mod admission;
 mod context;
 mod disk;
 mod ensure;
@@ -27,6 +28,7 @@ mod stage;
 mod stats;
 mod users;
 
+pub use admission::{Denied, Room, admit};
 pub use context::{Context, Locked, lock};
 pub use ensure::{Host, ensure, view};
 pub use error::{Code, VolumeError};

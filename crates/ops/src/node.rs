@@ -16,6 +16,7 @@ use crust_state::{
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
+use crate::tally::{Caps, Tally};
 
 /// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
 /// whose device hangs holds up no other until there are so many.
@@ -45,6 +46,7 @@ pub(crate) struct Node {
     looks: Arc<Semaphore>,
     /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
     reconciling: Arc<Semaphore>,
+    tally: Arc<Tally>,
     /// As a thread has opened them, who may have waited for that.
     places: Arc<Mutex<Option<Arc<Places>>>>,
 }
@@ -91,6 +93,7 @@ impl Node {
             threads: Arc::new(Semaphore::new(THREADS)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             reconciling: Arc::new(Semaphore::new(1)),
+            tally: Arc::default(),
             places: Arc::default(),
         }
     }
@@ -99,34 +102,64 @@ impl Node {
     pub(crate) fn with(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
+            tally: Arc::default(),
             places: Arc::default(),
             ..self.clone()
         }
     }
 
+    /// Stages a volume for a caller of a socket.
     pub(crate) async fn stage(
         &self,
         turn: Held<Digest>,
         target: TargetPath,
         info: MountInfo,
+        caps: Caps,
     ) -> Result<(), Refusal> {
-        if let Some(staged) = self.stage_at_once(&target, &info) {
+        if let Some(staged) = self.stage_at_once(&target, &info, caps) {
             return staged;
         }
+        let tally = Arc::clone(&self.tally);
         self.work(&self.threads, STAGE, move |context| {
             let _turn = turn;
-            Ok(volume::stage(context, &target, &info)?)
+            let room = |bytes, crust: Option<&_>| tally.take(caps, bytes, crust);
+            // Most are new, and that is the short way.
+            match volume::stage_at_once(context, &target, &info, &room, true) {
+                Some(staged) => Ok(staged?),
+                None => Ok(volume::stage(context, &target, &info, Some(&room))?),
+            }
         })
         .await
     }
 
     /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
-    fn stage_at_once(&self, target: &TargetPath, info: &MountInfo) -> Option<Result<(), Refusal>> {
+    fn stage_at_once(
+        &self,
+        target: &TargetPath,
+        info: &MountInfo,
+        caps: Caps,
+    ) -> Option<Result<(), Refusal>> {
         let places = held(&self.places)?;
         let neighbours = Neighbours::default();
         let context = places.context(&self.config, STAGE, &neighbours);
-        let staged = volume::stage_at_once(&context, target, info)?;
+        let room = |bytes, crust: Option<&_>| self.tally.take(caps, bytes, crust);
+        let staged = volume::stage_at_once(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
+    }
+
+    /// Checks what the runtime is about to stage for a caller of a socket, with so many bytes.
+    pub(crate) async fn admit(
+        &self,
+        target: TargetPath,
+        bytes: u64,
+        caps: Caps,
+    ) -> Result<(), Refusal> {
+        let tally = Arc::clone(&self.tally);
+        self.work(&self.looks, STAGE, move |context| {
+            let room = |bytes, crust: Option<&_>| tally.take(caps, bytes, crust);
+            Ok(volume::admit(context, &target, bytes, &room)?)
+        })
+        .await
     }
 
     /// Waits for the device no longer than `limit`.
@@ -211,7 +244,10 @@ impl Node {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
         let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
         let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.places));
+        // What is logged there is of this call as well.
+        let call = tracing::Span::current();
         let worked = tokio::task::spawn_blocking(move || {
+            let _call = call.enter();
             // It goes on when nobody waits for it any more, and counts as long as that.
             let _thread = thread;
             let places = match held(&known) {

@@ -53,6 +53,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         metrics: Arc::clone(&metrics),
     };
     let limits = Limits {
+        connections: settings.max_connections,
         calls: settings.max_calls,
         streams: settings.max_streams,
     };

@@ -46,6 +46,7 @@ use crate::metrics::Metrics;
 use crate::node::{Node, STAGE};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
+use crate::tally::Caps;
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
@@ -104,6 +105,10 @@ impl Shared {
 
     fn runtime(&self) -> PathBuf {
         self.settings.borrow().runtime.clone()
+    }
+
+    fn caps(&self) -> Caps {
+        self.settings.borrow().caps()
     }
 
     fn unstage_timeout(&self) -> Duration {

@@ -11,13 +11,16 @@ use serde::Deserialize;
 
 /// The numbers, and what each can be: (key, least, most). More would be a mistake, and some of it
 /// more than a clock or a counter takes.
-const RANGES: [(&str, i64, i64); 7] = [
+const RANGES: [(&str, i64, i64); 10] = [
     ("cli_timeout", 1, 3600),
     ("unstage_timeout", 1, 3600),
     ("drain_timeout", 0, 3600),
     ("max_message", 1024, 16 * 1024 * 1024),
     ("max_streams", 1, 10_000),
     ("max_calls", 1, 10_000),
+    ("max_connections", 1, 100_000),
+    ("max_staged", 1, 1_000_000),
+    ("max_staged_bytes", 65_536, 1024 * 1024 * 1024),
     ("reconcile_interval", 0, 86_400),
 ];
 
@@ -48,6 +51,12 @@ pub(crate) struct Settings {
     pub(crate) max_streams: u32,
     /// Calls under way in all; more are told to try again.
     pub(crate) max_calls: usize,
+    /// Connections in all; more are closed.
+    pub(crate) max_connections: usize,
+    /// Volumes staged at a time; more are refused.
+    pub(crate) max_staged: u64,
+    /// Bytes of their `mountInfo.json` files together.
+    pub(crate) max_staged_bytes: u64,
     /// Between two reconciliations, in seconds; 0 is never.
     pub(crate) reconcile_interval: u64,
     /// `error`, `warn`, `info`, `debug` or `trace`.
@@ -68,6 +77,9 @@ impl Default for Settings {
             max_message: 256 * 1024,
             max_streams: 128,
             max_calls: 256,
+            max_connections: crust_serve::CONNECTIONS,
+            max_staged: 4096,
+            max_staged_bytes: 64 * 1024 * 1024,
             reconcile_interval: 300,
             log_level: LogLevel::default(),
         }
@@ -151,7 +163,7 @@ impl Settings {
     }
 
     /// The keys that only count at the start, and whether they differ from others'.
-    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 7] {
+    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 8] {
         [
             ("listen", self.listen != other.listen),
             ("crust_listen", self.crust_listen != other.crust_listen),
@@ -162,6 +174,10 @@ impl Settings {
             ("max_message", self.max_message != other.max_message),
             ("max_streams", self.max_streams != other.max_streams),
             ("max_calls", self.max_calls != other.max_calls),
+            (
+                "max_connections",
+                self.max_connections != other.max_connections,
+            ),
             ("log_level", self.log_level != other.log_level),
         ]
     }
@@ -169,6 +185,14 @@ impl Settings {
     /// The runtime's own configuration.
     pub(crate) fn runtimes(&self) -> Result<Config, ConfigError> {
         Config::load(Some(&self.runtime.clone().into_os_string()))
+    }
+
+    /// How much may be staged over the sockets.
+    pub(crate) fn caps(&self) -> crate::tally::Caps {
+        crate::tally::Caps {
+            volumes: self.max_staged,
+            bytes: self.max_staged_bytes,
+        }
     }
 
     /// What of a `runtime-cli` may be run.
@@ -217,7 +241,7 @@ mod tests {
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
-        assert_eq!(rows.lines().count(), 12, "{rows}");
+        assert_eq!(rows.lines().count(), 15, "{rows}");
         assert_eq!(checked(&rows).unwrap(), settings);
     }
 

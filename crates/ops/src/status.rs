@@ -57,6 +57,7 @@ fn of_volume(code: Code) -> (Grpc, &'static str) {
         Code::FailedPrecondition => (Grpc::FailedPrecondition, "VOLUME_STATE"),
         Code::InvalidArgument => (Grpc::InvalidArgument, "INVALID_VOLUME"),
         Code::OutOfRange => (Grpc::OutOfRange, "INVALID_VOLUME"),
+        Code::ResourceExhausted => (Grpc::ResourceExhausted, "FULL"),
         Code::Unimplemented => (Grpc::Unimplemented, "UNSUPPORTED"),
         Code::Internal => (Grpc::Internal, "NODE"),
     }

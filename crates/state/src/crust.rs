@@ -8,6 +8,7 @@ use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::target::{Digest, Look, TargetPath};
 
+mod amount;
 mod entry;
 mod index;
 mod kata;
@@ -17,6 +18,7 @@ mod standing;
 mod survey;
 mod volume;
 
+pub use amount::Amount;
 use entry::{Entry, Layout};
 pub use index::Index;
 use kata::KataDirectory;

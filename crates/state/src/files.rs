@@ -410,6 +410,15 @@ impl Directory {
         }
     }
 
+    /// The size in bytes of a file in it or below; 0 where there is none.
+    pub(crate) fn size_of(&self, path: &str) -> Result<u64, FileError> {
+        match fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(u64::try_from(stat.st_size).unwrap_or_default()),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(0),
+            Err(error) => Err(failed("fstatat", &self.path.join(path), error)),
+        }
+    }
+
     /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
     pub fn names(&self) -> Result<Vec<String>, FileError> {
         self.collected(|name, _| name)

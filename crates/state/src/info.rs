@@ -11,6 +11,7 @@ use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
 
 mod decode;
+mod describe;
 mod kata;
 
 /// The file's name in an entry.

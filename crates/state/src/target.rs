@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 mod look;
 mod standing;
 mod subpath_bind;
+mod within;
 
 pub use look::Look;
 pub(crate) use standing::TARGET;

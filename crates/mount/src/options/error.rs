@@ -52,4 +52,22 @@ pub enum OptionsError {
         /// In bytes; the name's or the value's.
         length: usize,
     },
+    /// More options than a volume may have.
+    #[error("{count} mount options are more than the {most} that a volume may have")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// More text than a volume's options may have.
+    #[error(
+        "the {length} bytes of the mount options are more than the {most} that a volume's may have"
+    )]
+    TooMuch {
+        /// In bytes, a separator after each list counted.
+        length: usize,
+        /// The most, in bytes.
+        most: usize,
+    },
 }

@@ -10,6 +10,7 @@ use crust_state::ownership::Conflict;
 use crust_state::state_directory::StateError;
 use crust_state::{DeviceNumber, DiskSeq, TargetPath};
 
+use super::admission::Denied;
 use crate::device::DeviceError;
 use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
@@ -30,6 +31,8 @@ pub enum Code {
     InvalidArgument,
     /// No size meets the limits.
     OutOfRange,
+    /// There is as much as there may be.
+    ResourceExhausted,
     /// This version, or the file system, can't do it.
     Unimplemented,
     /// Everything else.
@@ -45,6 +48,7 @@ impl Code {
             Self::FailedPrecondition => "FAILED_PRECONDITION",
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::OutOfRange => "OUT_OF_RANGE",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
             Self::Unimplemented => "UNIMPLEMENTED",
             Self::Internal => "INTERNAL",
         }
@@ -91,6 +95,7 @@ impl VolumeError {
             | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Refused { .. })
             | Cause::Conflict(_)
+            | Cause::Denied(Denied::Mount(_) | Denied::Files(_) | Denied::Unclear(_))
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
             Cause::Info(_)
             | Cause::Device(
@@ -100,7 +105,9 @@ impl VolumeError {
                 | DeviceError::NotAbsolute { .. },
             )
             | Cause::Options(_)
+            | Cause::Denied(Denied::Target { .. })
             | Cause::FileSystem { .. } => Code::InvalidArgument,
+            Cause::Denied(Denied::Full { .. }) => Code::ResourceExhausted,
             Cause::Mount(error) if error.is_the_callers() => Code::InvalidArgument,
             Cause::Resize(ResizeError::Limits { .. }) => Code::OutOfRange,
             Cause::Unsupported(_) | Cause::Resize(ResizeError::Unsupported { .. }) => {
@@ -189,6 +196,8 @@ pub(super) enum Cause {
     },
     #[error("mountInfo: {0}")]
     Info(#[from] InfoError),
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error(transparent)]
     Entry(#[from] EntryError),
     #[error(transparent)]

@@ -24,7 +24,7 @@ pub fn stage_mounted(
         let lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
-        let staging = try_stage(context, target, &info)?;
+        let staging = try_stage(context, target, &info, None)?;
         let volume = match context.crust.volume(target) {
             Ok(Some(volume)) => volume,
             unreadable => {

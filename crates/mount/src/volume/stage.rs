@@ -6,24 +6,29 @@ use std::time::Duration;
 use crust_state::crust::{EntryError, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
-use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, beneath};
+use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, Volume, beneath};
 use rustix::fs::ResolveFlags;
 
+use super::admission::{self, Denied, Room};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::plan::MountPlan;
 use super::users::has_users;
 use crate::device::Device;
+use crate::options;
 
 /// Stages a volume at a target path. The same content again changes nothing, even when the volume
 /// is in use; other content replaces what is there unless it is in use.
 ///
 /// Everything that can be checked without mounting is: the device, the file system's name, the
 /// options, the group.
+///
+/// With `room` it is staged for a caller of a socket, who may not stage everything (see [`Room`]).
 pub fn stage(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
+    room: Option<Room<'_>>,
 ) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let staged = || -> Result<_, Cause> {
@@ -31,23 +36,29 @@ pub fn stage(
         let _lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
-        Ok(try_stage(context, target, &info)?.keep()?)
+        Ok(try_stage(context, target, &info, room)?.keep()?)
     };
     staged().map_err(|cause| VolumeError::new(target, cause))
 }
 
 /// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
-/// whoever has the lock. `None` where it might; then nothing was done.
+/// whoever has the lock. `None` where it might; then nothing was done. A caller that `may_wait` for the look at
+/// what is at the target path says so.
 pub fn stage_at_once(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
+    room: Room<'_>,
+    may_wait: bool,
 ) -> Option<Result<(), VolumeError>> {
     if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
         return None;
     }
     beneath::open_at_once(&*info.device, ResolveFlags::empty()).ok()?;
     let look = target.look_at_once()?;
+    if !may_wait && !admission::is_fine_at_once(context, &look) {
+        return None;
+    }
     let staged = || -> Result<_, Cause> {
         let info = checked(context, target, info)?;
         let name = LockName::Volume(target.digest());
@@ -55,18 +66,22 @@ pub fn stage_at_once(
         if context.crust.has_entry(target)? {
             return Ok(None);
         }
+        if may_wait {
+            admission::check(context, &look)?;
+        }
+        room(admission::size(&info), may_wait.then_some(context.crust))?;
         let staging = context.crust.try_stage_seen(&look, &info)?;
         Ok(Some(staging.keep()?))
     };
     match staged() {
         Ok(staged) => staged.map(Ok),
-        Err(Cause::Lock(LockError::Held { .. })) => None,
+        Err(Cause::Lock(LockError::Held { .. }) | Cause::Denied(Denied::Unknown)) => None,
         Err(cause) => Some(Err(VolumeError::new(target, cause))),
     }
 }
 
-/// What is to be staged, with everything about it checked that can be without mounting, and which disk
-/// the device is.
+/// Returns what is to be staged: with everything about it checked that can be without mounting, with the
+/// number of the disk that the device is, and without the options that no mount takes.
 pub(super) fn checked(
     context: &Context<'_>,
     target: &TargetPath,
@@ -80,6 +95,7 @@ pub(super) fn checked(
     let plan = MountPlan::new(context.config, &info)?;
     Ok(MountInfo {
         disk_seq: plan.device.disk_seq()?,
+        options: options::stored(&info.options)?,
         ..info
     })
 }
@@ -90,9 +106,11 @@ pub(super) fn try_stage<'a>(
     context: &Context<'a>,
     target: &TargetPath,
     info: &MountInfo,
+    room: Option<Room<'_>>,
 ) -> Result<Staging<'a>, Cause> {
     let there = context.crust.volume(target);
     let is_new = matches!(there, Ok(None));
+    let before = described(&there);
     // An entry that can't be read has no content that a user could rely on.
     // Nor is what a driver staged for Kata the same: users of that have their record there.
     let there = there.ok().flatten();
@@ -109,7 +127,27 @@ pub(super) fn try_stage<'a>(
             info
         }
     };
-    Ok(context.crust.try_stage(target, info)?)
+    let look = target.look();
+    let is_again = there.is_some();
+    if let Some(room) = room.filter(|_| !is_again) {
+        admission::check(context, &look)?;
+        if is_new {
+            room(admission::size(info), Some(context.crust))?;
+        }
+    }
+    if let Some(before) = before.filter(|_| !is_again) {
+        tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
+    }
+    Ok(context.crust.try_stage_seen(&look, info)?)
+}
+
+/// Describes what is staged, of which a crust directory's entry alone is replaced by a stage.
+fn described(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
+    match there {
+        Ok(Some(there)) if !there.is_katas() => Some(there.info().to_string()),
+        Ok(_) => None,
+        Err(error) => Some(format!("an entry that can't be used ({error})")),
+    }
 }
 
 /// Unstages a volume: an unknown target path is fine, one that a live pod uses is refused.

@@ -114,6 +114,7 @@ fn code(name: &str) -> tonic::Code {
         "FAILED_PRECONDITION" => tonic::Code::FailedPrecondition,
         "INVALID_ARGUMENT" => tonic::Code::InvalidArgument,
         "OUT_OF_RANGE" => tonic::Code::OutOfRange,
+        "RESOURCE_EXHAUSTED" => tonic::Code::ResourceExhausted,
         "UNIMPLEMENTED" => tonic::Code::Unimplemented,
         _ => tonic::Code::Internal,
     }

@@ -33,7 +33,7 @@ impl Runtime for RuntimeService {
         let staged = async {
             let (target, info) = mount_info(request)?;
             let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
-            self.0.node().stage(turn, target, info).await
+            self.0.node().stage(turn, target, info, self.0.caps()).await
         };
         answer(&path, staged.await, RuntimeStageVolumeResponse {})
     }

@@ -1,0 +1,89 @@
+//! Options as they are kept until the mount.
+
+use super::table::{self, Meaning};
+use super::{OptionsError, split};
+
+/// The most options of a volume. Lists of real volumes have fewer than twenty.
+const MOST: usize = 128;
+
+/// The most bytes of a volume's options, commas included: mount(2) takes no more than a page either.
+const LONGEST: usize = 4096;
+
+/// Returns the options without those that no mount takes (`defaults`, `x-*`, …), which would only fill
+/// memory. What is kept is kept as it is written. Fails where there are too many, or they are too long.
+pub fn stored<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
+    let length: usize = list.iter().map(|item| item.as_ref().len() + 1).sum();
+    if length > LONGEST {
+        return Err(OptionsError::TooMuch {
+            length,
+            most: LONGEST,
+        });
+    }
+    let (mut stored, mut count) = (Vec::new(), 0);
+    for (index, item) in list.iter().enumerate() {
+        let position = index + 1;
+        let options: Option<Vec<&str>> = split::at_commas(item.as_ref()).collect();
+        let mut options = options.ok_or(OptionsError::Quote { position })?;
+        count += options.len();
+        let all = options.len();
+        options.retain(|option| !is_dropped(option));
+        if options.is_empty() {
+            continue;
+        }
+        stored.push(if options.len() == all {
+            item.as_ref().to_owned()
+        } else {
+            options.join(",")
+        });
+    }
+    if count > MOST {
+        return Err(OptionsError::TooMany { count, most: MOST });
+    }
+    Ok(stored)
+}
+
+fn is_dropped(option: &str) -> bool {
+    let key = option.split_once('=').map_or(option, |(key, _)| key);
+    table::meaning(key) == Meaning::Dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_mount_takes_is_not_kept() {
+        for (given, expected) in [
+            (&[][..], &[][..]),
+            (&["noatime", "commit=30"], &["noatime", "commit=30"]),
+            (&["defaults", "", "_netdev,nofail", "x-a=b"], &[]),
+            (
+                &["ro,x-systemd.automount,noload", " noatime"],
+                &["ro,noload", " noatime"],
+            ),
+            (
+                &[r#"x-a="1,2",context="u:r:t:s0:c1,c2""#],
+                &[r#"context="u:r:t:s0:c1,c2""#],
+            ),
+        ] {
+            assert_eq!(stored(given).unwrap(), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn options_are_bounded_in_number_and_length() {
+        let many = vec!["a"; MOST];
+        assert_eq!(stored(&many).unwrap().len(), MOST);
+        let commas = [many.join(","), "x-b".to_owned()];
+        let (count, most) = (MOST + 1, MOST);
+        assert_eq!(stored(&commas), Err(OptionsError::TooMany { count, most }));
+        let padded = |length| ["x-".to_owned() + &"a".repeat(length - 3)];
+        assert_eq!(stored(&padded(LONGEST)), Ok(Vec::new()));
+        let (length, most) = (LONGEST + 1, LONGEST);
+        let refused = stored(&padded(length));
+        assert_eq!(refused, Err(OptionsError::TooMuch { length, most }));
+        let position = 2;
+        let open = stored(&["a", "b=\"c"]);
+        assert_eq!(open, Err(OptionsError::Quote { position }));
+    }
+}

@@ -1,0 +1,137 @@
+//! What may be staged by callers of a socket. Root at a command line may stage anything.
+
+use std::path::PathBuf;
+
+use crust_state::target::Look;
+use crust_state::{CrustDirectory, MountInfo, TargetPath};
+
+use super::context::Context;
+use super::error::{Cause, VolumeError};
+use crate::bare::{self, Contents};
+
+/// Takes room for one more entry with so many bytes. Where it is given the crust directory it may count
+/// what is there; otherwise it denies with [`Denied::Unknown`] rather than wait.
+pub type Room<'a> = &'a (dyn Fn(u64, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
+
+/// Why something isn't staged for a caller of a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    /// The target path is none that such a caller may name.
+    #[error(
+        "target path {target} is neither <dir>/pods/<uid>/volumes/kubernetes.io~csi/<volume>/mount with a \
+         directory of `kubelet_dirs` ({kubelet_dirs}) nor below a directory of `match_roots` \
+         ({match_roots}); hint: those two in /etc/runcrust/config.toml say what may be staged over the \
+         socket: name kubelet's --root-dir in `kubelet_dirs`"
+    )]
+    Target {
+        /// The path.
+        target: TargetPath,
+        /// The setting's directories.
+        kubelet_dirs: String,
+        /// The setting's directories.
+        match_roots: String,
+    },
+    /// Something is mounted, or will be once somebody looks, at the target path.
+    #[error(
+        "target path {0} is a mount point, and what is mounted there would be hidden from the pod; hint: \
+         findmnt {0} shows it; the CSI driver has to unmount it before it defers the mount"
+    )]
+    Mount(TargetPath),
+    /// Files stand in the target directory.
+    #[error(
+        "target path {0} isn't an empty directory, and what stands there would be hidden from the pod; \
+         hint: move it away, into the volume if it belongs there"
+    )]
+    Files(TargetPath),
+    /// The target directory can't be read, or is too large to be looked through.
+    #[error(
+        "whether target path {0} is an empty directory can't be told; hint: look into it; only directories \
+         without files are deferred volumes' target paths"
+    )]
+    Unclear(TargetPath),
+    /// As much is staged as may be.
+    #[error(
+        "{there} {unit} are staged, and `{setting}` allows {most}; hint: `runcrust crust list` shows what is \
+         staged, `runcrust crust gc` removes what is stale; `{setting}` is in /etc/runcrust/crust_ops.toml"
+    )]
+    Full {
+        /// What is counted.
+        unit: &'static str,
+        /// How many there are, with the new one's.
+        there: u64,
+        /// How many there may be.
+        most: u64,
+        /// The setting that says so.
+        setting: &'static str,
+    },
+    /// It can't be told without a call that may wait for a disk.
+    #[error("it can't be told at once")]
+    Unknown,
+}
+
+/// Checks what another program is about to stage for a caller of a socket. An entry that is there already
+/// was checked when it was made.
+pub fn admit(
+    context: &Context<'_>,
+    target: &TargetPath,
+    bytes: u64,
+    room: Room<'_>,
+) -> Result<(), VolumeError> {
+    let admitted = || -> Result<(), Cause> {
+        if context.crust.has_entry(target)? {
+            return Ok(());
+        }
+        let look = target.look();
+        check(context, &look)?;
+        Ok(room(bytes, Some(context.crust))?)
+    };
+    admitted().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Checks the target path of what is about to be staged and isn't yet.
+pub(super) fn check(context: &Context<'_>, look: &Look<'_>) -> Result<(), Denied> {
+    let config = context.config;
+    if !look.is_within(&config.kubelet_dirs, &config.match_roots) {
+        return Err(Denied::Target {
+            target: look.path().clone(),
+            kubelet_dirs: listed(&config.kubelet_dirs),
+            match_roots: listed(&config.match_roots),
+        });
+    }
+    if look.is_plainly_missing() {
+        return Ok(());
+    }
+    check_empty(look.path())
+}
+
+/// Whether the target path is known to be fine without a call that may wait: a directory's entries may have
+/// to be read from its disk.
+pub(super) fn is_fine_at_once(context: &Context<'_>, look: &Look<'_>) -> bool {
+    let config = context.config;
+    look.is_plainly_within(&config.kubelet_dirs, &config.match_roots) && look.is_plainly_missing()
+}
+
+fn check_empty(target: &TargetPath) -> Result<(), Denied> {
+    match bare::contents(target.as_path()) {
+        Contents::Bare => Ok(()),
+        Contents::Mount => Err(Denied::Mount(target.clone())),
+        Contents::Files => Err(Denied::Files(target.clone())),
+        Contents::Unknown => Err(Denied::Unclear(target.clone())),
+    }
+}
+
+fn listed(directories: &[PathBuf]) -> String {
+    if directories.is_empty() {
+        return "none".to_owned();
+    }
+    let shown: Vec<String> = directories
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    shown.join(", ")
+}
+
+/// The bytes that an entry's file will have.
+pub(super) fn size(info: &MountInfo) -> u64 {
+    info.to_json().len() as u64
+}
