@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 /// When there is none.
 #[track_caller]
 pub fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

@@ -73,7 +73,7 @@ fn host_path(spec: &PodSpec, mount: &VolumeMount) -> Option<PathBuf> {
 #[test]
 fn the_daemon_set_of_the_driver_is_whole_in_itself() {
     let set = daemon_set();
-    check_whole(&set);
+    check_whole(&set, "csi/");
     let image = container(&set, "crust-csi").image.unwrap();
     assert!(image.starts_with("localhost/crust-csi:"), "{image}");
     let account: ServiceAccount = read("csi/serviceaccount.yaml");
@@ -232,7 +232,7 @@ fn rights_are_given_to_the_drivers_account() {
 fn growth_adds_a_resizer_and_changes_nothing_else() {
     let base = document(&manifests().join("csi/daemonset.yaml"));
     let set: DaemonSet = strictly(&with_component(base, "expansion")).unwrap();
-    check_whole(&set);
+    check_whole(&set, "csi/");
     let (before, mut after) = (containers(&daemon_set()), containers(&set));
     let resizer = after.pop().unwrap();
     assert_eq!(after, before);

@@ -3,7 +3,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use runcrust_tests::kubernetes::{document, manifests, strictly, with_component};
@@ -59,14 +59,16 @@ fn a_kustomization_has_all_that_lies_beside_it() {
 
 /// Labels, namespace and volumes fit, and what is built from this tree has its tag.
 #[track_caller]
-pub(crate) fn check_whole(set: &DaemonSet) {
+pub(crate) fn check_whole(set: &DaemonSet, directory: &str) {
     let spec = set.spec.as_ref().unwrap();
     assert_eq!(
         spec.selector.match_labels,
         spec.template.metadata.as_ref().unwrap().labels
     );
-    let namespace = read::<Namespace>("base/namespace.yaml").metadata.name;
-    assert_eq!(set.metadata.namespace, namespace);
+    let namespace: Namespace = read(&format!("{directory}namespace.yaml"));
+    assert_eq!(set.metadata.namespace, namespace.metadata.name);
+    let quota: ResourceQuota = read(&format!("{directory}resourcequota.yaml"));
+    assert_eq!(set.metadata.namespace, quota.metadata.namespace);
     let volumes = pod(set).volumes.iter().flatten();
     let volumes: BTreeSet<&str> = volumes.map(|volume| volume.name.as_str()).collect();
     let containers = containers(set);
@@ -87,7 +89,7 @@ pub(crate) fn check_whole(set: &DaemonSet) {
 #[test]
 fn the_daemon_set_is_whole_in_itself() {
     let set = daemon_set();
-    check_whole(&set);
+    check_whole(&set, "base/");
     let maps: Vec<String> = pod(&set)
         .volumes
         .iter()
@@ -158,4 +160,21 @@ fn the_way_out_is_the_way_in_reversed() {
     assert_eq!(after, [crust_ops.clone(), uninstall]);
     let spec = set.spec.unwrap().template.spec.unwrap();
     assert_eq!(spec.init_containers, Some(Vec::new()));
+}
+
+/// A missing directory of the node's is made by its container runtime, empty, unless the manifest says that it has to
+/// be there.
+#[test]
+fn every_directory_of_the_node_is_there_or_is_made_on_purpose() {
+    for name in ["base/daemonset.yaml", "csi/daemonset.yaml"] {
+        let set: DaemonSet = read(name);
+        for volume in pod(&set).volumes.iter().flatten() {
+            let Some(host) = &volume.host_path else {
+                continue;
+            };
+            let kind = host.type_.as_deref();
+            let is_known = matches!(kind, Some("Directory" | "DirectoryOrCreate"));
+            assert!(is_known, "{name}: {host:?}");
+        }
+    }
 }

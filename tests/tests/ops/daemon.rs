@@ -31,7 +31,7 @@ pub(crate) const RUNTIME: &str = "crust.v1.Runtime";
 pub(crate) const STORAGE: &str = "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement";
 
 /// A connection of another user's.
-fn connect_as(uid: u32, socket: &Path) -> Result<UnixStream, std::io::Error> {
+pub(crate) fn connect_as(uid: u32, socket: &Path) -> Result<UnixStream, std::io::Error> {
     let connect = || {
         // This thread's alone, which ends.
         rustix::thread::set_thread_res_uid(None, Uid::from_raw(uid), None).expect("setresuid");

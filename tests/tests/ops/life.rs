@@ -51,7 +51,12 @@ on_each_delegate! {
         assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
         refused(ops.stats(&target), Code::NotFound);
         let log = ops.log();
-        let named = format!("method=crust.v1.Runtime/RuntimeStageVolume uid=0 pid={} volume={target:?}}}", std::process::id());
+        let command = fs::read_to_string("/proc/self/comm").unwrap();
+        let named = format!(
+            "method=crust.v1.Runtime/RuntimeStageVolume uid=0 pid={} command={:?} volume={target:?}}}",
+            std::process::id(),
+            command.trim_end()
+        );
         assert!(log.lines().any(|line| line.contains(" INFO ") && line.contains(&named)), "{named} isn't in {log}");
     }
 }

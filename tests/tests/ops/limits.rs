@@ -13,8 +13,8 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, Run, until, wait_until};
 use tonic::Code::{DeadlineExceeded, NotFound, OutOfRange, ResourceExhausted};
-use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::cli::{ANSWER, Scene};
 use crate::{reason, refused};
@@ -140,17 +140,32 @@ fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
 /// It has a call's place as long as it comes.
 #[test]
 fn a_message_that_does_not_come_is_not_waited_for() {
+    never_comes::<RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse>(
+        "/crust.v1.Runtime/RuntimeUnstageVolume",
+    );
+}
+
+#[test]
+fn a_health_checks_message_that_does_not_come_is_not_waited_for_either() {
+    never_comes::<HealthCheckRequest, HealthCheckResponse>("/grpc.health.v1.Health/Check");
+}
+
+fn never_comes<Request, Response>(method: &'static str)
+where
+    Request: prost::Message + Default + Send + Sync + 'static,
+    Response: prost::Message + Default + std::fmt::Debug + Send + Sync + 'static,
+{
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::with(&node, "max_calls = 1");
     let unknown = node.target("pod-a", "pv-1");
     ops.block_on(async {
         let mut client = tonic::client::Grpc::new(ops.channel(ops.socket()));
         client.ready().await.unwrap();
-        let never = tokio_stream::pending::<RuntimeUnstageVolumeRequest>();
-        let path = "/crust.v1.Runtime/RuntimeUnstageVolume".parse().unwrap();
+        let never = tokio_stream::pending::<Request>();
+        let path = method.parse().unwrap();
         let codec = tonic_prost::ProstCodec::default();
         let call = client.client_streaming(tonic::Request::new(never), path, codec);
-        let call: Result<tonic::Response<RuntimeUnstageVolumeResponse>, _> = call.await;
+        let call: Result<tonic::Response<Response>, _> = call.await;
         assert_eq!(reason(&call), "DEADLINE");
         let error = refused(call, DeadlineExceeded);
         assert!(error.contains("message"), "{error}");

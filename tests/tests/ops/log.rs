@@ -8,7 +8,7 @@ use std::process::Command;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, Run, wait_until};
-use tonic::Code::InvalidArgument;
+use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound};
 
 use crate::refused;
 
@@ -120,6 +120,23 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
     assert!(run.stderr.starts_with("crust_ops: "), "{run}");
     let run = Run::of(&mut after(&ops, JOURNAL)).failure();
     assert!(run.stderr.starts_with("<3>crust_ops: "), "{run}");
+}
+
+/// kubelet polls the statistics of every volume from its publish on.
+#[test]
+fn statistics_before_the_pod_has_started_are_no_warning() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let target = node.target("pod-a", "pv-1");
+    ops.stage(stage_request(&target, &node.ext4())).unwrap();
+    refused(ops.stats(&target), FailedPrecondition);
+    refused(ops.stats(&node.target("pod-a", "pv-2")), NotFound);
+    let log = ops.log();
+    let warnings: Vec<&str> = log.lines().filter(|it| it.contains(" WARN ")).collect();
+    let [warning] = warnings[..] else {
+        panic!("{log}");
+    };
+    assert!(warning.contains("code=NotFound"), "{warning}");
 }
 
 /// A shell in a unit hands `JOURNAL_STREAM` on, and sends standard error elsewhere.

@@ -1,9 +1,11 @@
 //! `crust_ops`, by its sockets: a generated client against the built daemon.
 
+mod admission;
 mod budgets;
 mod check;
 mod cli;
 mod conflicts;
+mod connections;
 mod container;
 mod crash;
 mod daemon;

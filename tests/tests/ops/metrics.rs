@@ -156,7 +156,7 @@ fn who_is_silent_or_does_not_read_keeps_nobody_out() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    let requests = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10_000);
+    let requests = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(10_000);
     let unread = (0..100).map(|_| {
         let mut stream = connect();
         stream.set_nonblocking(true).unwrap();
@@ -191,7 +191,7 @@ fn a_connection_is_for_one_request() {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
         .write_all(
-            "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
                 .repeat(2)
                 .as_bytes(),
         )
@@ -213,4 +213,34 @@ fn a_place_that_anybody_could_reach_is_refused() {
             .contains("metrics_listen: 0.0.0.0:9 isn't an address of the loopback"),
         "{run}"
     );
+}
+
+/// A page in a browser on the node can have its own name lead to the loopback (DNS rebinding).
+#[test]
+fn only_the_loopbacks_own_names_are_answered() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let (_ops, address) = on_the_loopback(&node);
+    for (hosts, expected) in [
+        (&["localhost"][..], "200"),
+        (&[&*address.to_string()], "200"),
+        (&["attacker.example"], "421"),
+        (&["attacker.example:9742"], "421"),
+        (&[], "400"),
+        (&["localhost", "attacker.example"], "400"),
+    ] {
+        let hosts: String = hosts
+            .iter()
+            .map(|host| format!("Host: {host}\r\n"))
+            .collect();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {expected} ")),
+            "{hosts}: {answer}"
+        );
+        assert_eq!(answer.contains("# EOF"), expected == "200", "{hosts}");
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) fn numbered(
     device: &LoopDevice,
     number: usize,
 ) -> RuntimeStageVolumeRequest {
-    let option = format!("x-number={number}");
+    let option = format!("commit={number}");
     RuntimeStageVolumeRequest {
         // Of different lengths, so that a part of one on top of another shows too.
         mount_flags: vec![option; 1 + number % 50],
@@ -58,7 +58,7 @@ pub(crate) fn number(text: &[u8]) -> usize {
         .unwrap_or_else(|| panic!("{shown}"));
     let all = options
         .iter()
-        .all(|option| *option == format!("x-number={number}"));
+        .all(|option| *option == format!("commit={number}"));
     assert!(all && options.len() == 1 + number % 50, "{shown}");
     let read_only = info["metadata"]["readOnly"] == true;
     assert_eq!(read_only, number.is_multiple_of(2), "{shown}");

@@ -1,0 +1,298 @@
+//! What a caller of its sockets may stage: only where CSI volumes are, only over nothing, and only so much.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
+use crust_proto::v1::RuntimeStageVolumeRequest;
+use nix::sys::signal::Signal;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::ops::stage_request;
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, TestDir, mounts, wait_until};
+use serde_json::json;
+use tonic::Code::{FailedPrecondition, InvalidArgument, ResourceExhausted};
+
+use crate::storage::publish;
+use crate::{identities, reason, refused, staged};
+
+/// A publish for a sandbox that there isn't: whatever is refused first is told.
+fn publish_request(target: &Path, device: &LoopDevice) -> RuntimePublishVolumeRequest {
+    RuntimePublishVolumeRequest {
+        sandbox_id: "no-such-sandbox".to_owned(),
+        host_volume_id: utf8(device.path()).to_owned(),
+        host_target_path: utf8(target).to_owned(),
+        file_system: device.fstype().to_owned(),
+        ..RuntimePublishVolumeRequest::default()
+    }
+}
+
+fn with_options(target: &Path, device: &LoopDevice, options: &[&str]) -> RuntimeStageVolumeRequest {
+    RuntimeStageVolumeRequest {
+        mount_flags: options.iter().map(|option| (*option).to_owned()).collect(),
+        ..stage_request(target, device)
+    }
+}
+
+/// How many entries there are.
+fn entries(node: &Node) -> usize {
+    let listed = fs::read_dir(node.handler().crust_root());
+    listed.map_or(0, Iterator::count)
+}
+
+#[test]
+fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
+    let roots = TestRoots::new();
+    let node = Node::trusted(Delegate::Runc, &roots.setting());
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let kubelet = node.handler().kubelet_dir();
+    let pod = kubelet.join("pods/u/volumes");
+    for target in [
+        PathBuf::from("/etc"),
+        "/proc".into(),
+        "/dev/shm".into(),
+        roots.0.clone(),
+        kubelet.clone(),
+        kubelet.join("plugins/kubernetes.io/csi/other/globalmount"),
+        pod.join("kubernetes.io~projected/kube-api-access-x"),
+        pod.join("kubernetes.io~csi/pv"),
+        pod.join("kubernetes.io~csi/pv/mount/sub"),
+        Path::new("/elsewhere").join("pods/u/volumes/kubernetes.io~csi/pv/mount"),
+    ] {
+        let over_runtime = ops.stage(stage_request(&target, &device));
+        let over_storage = publish(&ops, publish_request(&target, &device));
+        for call in [over_runtime, over_storage] {
+            let error = refused(call, InvalidArgument);
+            for named in [
+                "`kubelet_dirs`",
+                "`match_roots`",
+                "config.toml",
+                utf8(&target),
+            ] {
+                assert!(error.contains(named), "{named}: {error}");
+            }
+        }
+    }
+    assert_eq!(entries(&node), 0);
+    // Whether the directories are there already or come later.
+    for target in [
+        node.target("u", "pv-1"),
+        node.handler().target_path("u", "pv-2"),
+        roots.0.join("a"),
+    ] {
+        ops.stage(stage_request(&target, &device)).unwrap();
+        assert!(staged(&node, &target).is_some());
+    }
+    // Root's own command line takes any.
+    let elsewhere = node.dir().subdir("elsewhere");
+    node.try_stage(&elsewhere, device.path(), &[]).success();
+}
+
+/// A directory that may be named in `match_roots`.
+struct TestRoots(PathBuf, TestDir);
+
+impl TestRoots {
+    fn new() -> Self {
+        let directory = TestDir::new();
+        Self(directory.subdir("roots"), directory)
+    }
+
+    fn setting(&self) -> String {
+        format!("match_roots = [{:?}]", self.0)
+    }
+}
+
+/// Another driver's volume that no pod uses, say: what is mounted would be hidden from its pod.
+#[test]
+fn nothing_is_staged_over_a_mount() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    mounts::tmpfs(&target);
+    let over_runtime = ops.stage(stage_request(&target, &device));
+    assert_eq!(reason(&over_runtime), "VOLUME_STATE");
+    let over_storage = publish(&ops, publish_request(&target, &device));
+    for call in [over_runtime, over_storage] {
+        let error = refused(call, FailedPrecondition);
+        assert!(
+            error.contains("mount point") && error.contains(utf8(&target)),
+            "{error}"
+        );
+    }
+    assert_eq!(entries(&node), 0);
+    mounts::take_off(&target);
+    ops.stage(stage_request(&target, &device)).unwrap();
+
+    // In the place of another volume too.
+    mounts::bind(&node.dir().subdir("elsewhere"), &target);
+    let another = with_options(&target, &device, &["noatime"]);
+    refused(ops.stage(another.clone()), FailedPrecondition);
+    // And who publishes again is told that it is done.
+    ops.stage(stage_request(&target, &device)).unwrap();
+    mounts::take_off(&target);
+    ops.stage(another).unwrap();
+}
+
+#[test]
+fn nothing_is_staged_over_files() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let target = node.target("pod-a", "pv-1");
+    fs::create_dir_all(target.join("a/b")).unwrap();
+    for file in [target.join("a/b/file"), target.join("file")] {
+        fs::write(&file, "data").unwrap();
+        let over_runtime = ops.stage(stage_request(&target, &device));
+        let over_storage = publish(&ops, publish_request(&target, &device));
+        for call in [over_runtime, over_storage] {
+            let error = refused(call, FailedPrecondition);
+            assert!(error.contains("isn't an empty directory"), "{error}");
+        }
+        fs::remove_file(&file).unwrap();
+    }
+    // Runtimes make the directories of subPaths.
+    ops.stage(stage_request(&target, &device)).unwrap();
+    let before = identities(&node.entry(&target));
+    // A pod under another handler wrote there since; the volume's own pod lives on.
+    fs::write(target.join("file"), "data").unwrap();
+    ops.stage(stage_request(&target, &device)).unwrap();
+    assert_eq!(identities(&node.entry(&target)), before);
+    refused(
+        ops.stage(with_options(&target, &device, &["noatime"])),
+        FailedPrecondition,
+    );
+    assert_eq!(identities(&node.entry(&target)), before);
+}
+
+/// Who replaces what somebody else has staged is on record, with both.
+#[test]
+fn a_replacement_is_told_with_both_contents_and_its_caller() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let (device, other) = (node.ext4(), node.ext4());
+    let target = node.target("pod-a", "pv-1");
+    ops.stage(with_options(&target, &device, &["noatime"]))
+        .unwrap();
+    assert!(!ops.log().contains("WARN"), "{}", ops.log());
+    ops.stage(with_options(&target, &device, &["noatime"]))
+        .unwrap();
+    assert!(!ops.log().contains("WARN"), "{}", ops.log());
+    ops.stage(stage_request(&target, &other)).unwrap();
+    let log = ops.log();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ")).collect();
+    let [told] = told[..] else {
+        panic!("{log}");
+    };
+    let command = fs::read_to_string("/proc/self/comm").unwrap();
+    for part in [
+        utf8(device.path()),
+        "\"noatime\"",
+        utf8(other.path()),
+        utf8(&target),
+        &format!("uid=0 pid={}", std::process::id()),
+        &format!("command={:?}", command.trim_end()),
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn no_more_volumes_are_staged_than_max_staged() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "max_staged = 3");
+    let device = node.ext4();
+    let target = |number: usize| node.target("pod-a", &format!("pv-{number}"));
+    for number in 0..3 {
+        ops.stage(stage_request(&target(number), &device)).unwrap();
+    }
+    // Whether it is looked at on a thread of its own or not.
+    let missing = node.handler().target_path("pod-a", "pv-missing");
+    for target in [target(3), missing.clone()] {
+        let over_runtime = ops.stage(stage_request(&target, &device));
+        assert_eq!(reason(&over_runtime), "FULL");
+        let over_storage = publish(&ops, publish_request(&target, &device));
+        for call in [over_runtime, over_storage] {
+            let error = refused(call, ResourceExhausted);
+            for part in ["3 volumes", "`max_staged` allows 3", "crust_ops.toml"] {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+    }
+    assert_eq!(entries(&node), 3);
+    // What is there can be staged again, and be replaced.
+    ops.stage(stage_request(&target(0), &device)).unwrap();
+    ops.stage(stage_request(&target(0), &node.ext4())).unwrap();
+    ops.unstage(&target(1)).unwrap();
+    ops.stage(stage_request(&missing, &device)).unwrap();
+    refused(
+        ops.stage(stage_request(&target(1), &device)),
+        ResourceExhausted,
+    );
+    // Root's own command line stages as much as it wants.
+    node.try_stage(&target(4), device.path(), &[]).success();
+    ops.reconfigure(&node, "max_staged = 5");
+    ops.signal(Signal::SIGHUP);
+    wait_until("the new cap", PATIENCE, || ops.log().contains("reloaded"));
+    ops.stage(stage_request(&target(1), &device)).unwrap();
+}
+
+#[test]
+fn no_more_bytes_are_staged_than_max_staged_bytes() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, "max_staged_bytes = 65536");
+    let device = node.ext4();
+    let padded = format!("commit={}30", "0".repeat(200));
+    let options = vec![padded.as_str(); 18];
+    let mut stagings = (0..64).map(|number| {
+        let target = node.target("pod-a", &format!("pv-{number}"));
+        ops.stage(with_options(&target, &device, &options))
+    });
+    let refusal = stagings.find(Result::is_err).expect("a limit");
+    let error = refused(refusal, ResourceExhausted);
+    assert!(error.contains("`max_staged_bytes` allows 65536"), "{error}");
+    let sizes = fs::read_dir(node.handler().crust_root())
+        .unwrap()
+        .map(|entry| {
+            let file = entry.unwrap().path().join("mountInfo.json");
+            fs::metadata(file).unwrap().len()
+        });
+    let bytes: u64 = sizes.sum();
+    assert!((60_000..=65_536).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let long = format!("x-padding={}", "a".repeat(200));
+    let too_long = vec![long.as_str(); 20];
+    let too_many = vec!["noatime"; 129];
+    let commas = too_many.join(",");
+    let kept = ["defaults", "", &long, "noatime,_netdev", "nofail,auto"];
+    let by_socket = node.target("pod-a", "pv-1");
+    let by_hand = node.target("pod-a", "pv-2");
+    let stage_by_hand = |options: &[&str]| {
+        let flags: Vec<String> = options.iter().map(|it| format!("--option={it}")).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        node.try_stage(&by_hand, device.path(), &flags)
+    };
+    for (options, expected) in [
+        (&too_long[..], "4220 bytes"),
+        (&too_many[..], "129 mount options"),
+        (&[&*commas][..], "129 mount options"),
+    ] {
+        let call = ops.stage(with_options(&by_socket, &device, options));
+        let error = refused(call, InvalidArgument);
+        assert!(error.contains(expected), "{error}");
+        let run = stage_by_hand(options).failure();
+        assert!(run.stderr.contains(expected), "{run}");
+    }
+    ops.stage(with_options(&by_socket, &device, &kept)).unwrap();
+    stage_by_hand(&kept).success();
+    for target in [&by_socket, &by_hand] {
+        let info = staged(&node, target).unwrap();
+        assert_eq!(info["options"], json!(["noatime"]), "{info}");
+    }
+}

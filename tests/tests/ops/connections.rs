@@ -1,0 +1,153 @@
+//! Clients that connect and say nothing, or too little, keep nobody else out.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::process::descriptors;
+use runcrust_tests::{Delegate, Node, Ops, wait_until};
+use tonic::Code::NotFound;
+use tonic_health::pb::health_check_response::ServingStatus::Serving;
+
+use crate::daemon::{RUNTIME, connect_as, health};
+use crate::refused;
+
+/// How HTTP/2 begins (RFC 9113, section 3.4), and a SETTINGS frame without any.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
+/// With so many descriptors.
+fn limited(node: &Node, most: usize) -> Ops {
+    let ops = Ops::stopped(node, "");
+    let command = ops.command();
+    let mut limited = Command::new("prlimit");
+    limited
+        .arg(format!("--nofile={most}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    ops.spawn(limited);
+    ops
+}
+
+fn connected(socket: &Path, first: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    // One that is closed by then can't be written to.
+    let _ = stream.write_all(first);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Whether the daemon closes it, whatever it has sent before.
+fn is_closed(stream: &mut UnixStream) -> bool {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn hundreds_of_mute_connections_keep_nobody_out() {
+    const DESCRIPTORS: usize = 256;
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = limited(&node, DESCRIPTORS);
+    let target = node.target("pod-a", "pv-1");
+    refused(ops.stats(&target), NotFound);
+    let before = descriptors(ops.pid());
+    let mut mute = Vec::new();
+    for first in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+        for _ in 0..200 {
+            mute.push(connected(ops.socket(), first));
+            mute.push(connected(ops.crust_socket(), first));
+        }
+        refused(ops.stats(&target), NotFound);
+        assert_eq!(health(&ops, ops.crust_socket(), "").unwrap(), Serving);
+        assert!(descriptors(ops.pid()) < DESCRIPTORS);
+    }
+    // They stay open here, and are closed there.
+    wait_until("the connections to be closed", PATIENCE, || {
+        descriptors(ops.pid()) <= before + 2
+    });
+    assert!(mute.iter_mut().all(is_closed));
+    let log = ops.log();
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|it| it.contains("begins HTTP/2"))
+        .collect();
+    // Once for each socket, with who it is.
+    assert_eq!(told.len(), 2, "{log}");
+    let pid = format!("uid 0, pid {}", std::process::id());
+    assert!(told.iter().all(|line| line.contains(&pid)), "{log}");
+    assert!(!log.contains("os error 24"), "{log}");
+}
+
+#[test]
+fn a_client_that_never_begins_is_closed() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let begun = [
+        &b""[..],
+        b"P",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r",
+        b"GET / HTTP/1.1\r\n",
+    ];
+    let mut streams = begun.map(|first| connected(ops.socket(), first));
+    for (stream, first) in streams.iter_mut().zip(begun) {
+        assert!(is_closed(stream), "{first:?}");
+    }
+}
+
+#[test]
+fn a_preface_may_come_in_pieces() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let (one, two) = PREFACE.split_at(10);
+    let mut stream = connected(ops.socket(), one);
+    // A call comes between.
+    assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
+    stream.write_all(two).unwrap();
+    stream.write_all(SETTINGS).unwrap();
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[3], 4, "it answers with SETTINGS: {answer:?}");
+}
+
+/// Where a socket's mode lets others connect: they are refused all the same, and may not even keep connections.
+#[test]
+fn another_users_connections_are_few_and_root_is_served() {
+    const DESCRIPTORS: usize = 256;
+    // A sixteenth of half of them.
+    const EACH: usize = 8;
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = limited(&node, DESCRIPTORS);
+    chown(ops.socket(), Some(1000), None).unwrap();
+    let begin = || {
+        let mut stream = connect_as(1000, ops.socket()).unwrap();
+        let _ = stream.write_all(PREFACE);
+        let _ = stream.write_all(SETTINGS);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let mut first: Vec<UnixStream> = (0..EACH).map(|_| begin()).collect();
+    for stream in &mut first {
+        stream.read_exact(&mut [0; 9]).expect("it is served");
+    }
+    for _ in 0..2 * EACH {
+        assert!(is_closed(&mut begin()));
+    }
+    assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
+    let log = ops.log();
+    let told = log.lines().find(|line| line.contains("uid 1000"));
+    assert!(
+        told.is_some_and(|line| line.contains("this user has 8 connections")),
+        "{log}"
+    );
+    // One that is closed makes room.
+    drop(first.pop());
+    wait_until("a place to be free", PATIENCE, || {
+        begin().read_exact(&mut [0; 9]).is_ok()
+    });
+}
