@@ -1,5 +1,6 @@
 //! Manifests, read as the API server's strict validation does, and pods of theirs run through a CRI.
 
+mod config_map;
 mod pod;
 
 use std::fs;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use self::config_map::write_config_map;
 pub use self::pod::Kubelet;
 
 /// This workspace's `deploy/kubernetes`.

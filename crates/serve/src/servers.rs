@@ -192,6 +192,8 @@ fn flat(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeErr
 }
 
 #[cfg(test)]
+mod alive;
+#[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
 

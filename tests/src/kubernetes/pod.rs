@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
@@ -171,11 +171,11 @@ impl<'a> Kubelet<'a> {
     }
 
     fn host_path(&self, spec: &PodSpec, mount: &VolumeMount) -> PathBuf {
-        assert_eq!(mount.sub_path, None, "{mount:?}");
         let mut volumes = spec.volumes.iter().flatten();
         let volume = volumes.find(|volume| volume.name == mount.name);
         let volume = volume.unwrap_or_else(|| panic!("there is no volume {}", mount.name));
         if let Some(host) = &volume.host_path {
+            assert_eq!(mount.sub_path, None, "{mount:?}");
             if host.type_.as_deref() == Some("DirectoryOrCreate") {
                 fs::create_dir_all(&host.path).expect("a host path");
             }
@@ -183,17 +183,15 @@ impl<'a> Kubelet<'a> {
         }
         let name = volume.config_map.as_ref().map(|map| map.name.as_str());
         let name = name.unwrap_or_else(|| panic!("a volume of another kind: {volume:?}"));
-        self.write_config_map(name)
-    }
-
-    fn write_config_map(&self, name: &str) -> PathBuf {
         let directory = self.directory.join("config-maps").join(name);
-        fs::create_dir_all(&directory).expect("a config map's directory");
         let files = self.config_maps.get(name);
-        for (file, text) in files.unwrap_or_else(|| panic!("there is no config map {name}")) {
-            fs::write(directory.join(Path::new(file)), text).expect("a config map's file");
+        let files = files.unwrap_or_else(|| panic!("there is no config map {name}"));
+        super::write_config_map(&directory, files);
+        match &mount.sub_path {
+            // The runtime is told what the links lead to.
+            Some(file) => directory.join(file).canonicalize().expect("a key"),
+            None => directory,
         }
-        directory
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Command;
 
 use runcrust_tests::csi::{DRIVER, filesystem};
+use runcrust_tests::process::descriptors;
 
 use crate::scene::{Scene, read, write};
 
@@ -38,6 +41,27 @@ fn one_that_is_stopped_leaves_pods_their_volumes() {
     scene.spawn(scene.command(&[]));
     assert_eq!(scene.device(&volume.id), device);
     scene.put_away(&volume, &[&target]);
+}
+
+/// Its server is `crust_ops`' too, of which the suite `ops` has more.
+#[test]
+fn hundreds_of_mute_connections_keep_nobody_out() {
+    const DESCRIPTORS: usize = 128;
+    let scene = Scene::new();
+    let ended = scene.stop();
+    assert!(ended.success(), "{ended}: {}", scene.log());
+    let command = scene.command(&[]);
+    let mut limited = Command::new("prlimit");
+    limited
+        .arg(format!("--nofile={DESCRIPTORS}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    scene.spawn(limited);
+    let connect = || UnixStream::connect(scene.socket()).expect("connect");
+    let _mute: Vec<UnixStream> = (0..3 * DESCRIPTORS).map(|_| connect()).collect();
+    let _ = scene.volume("pv", filesystem("ext4"));
+    assert!(descriptors(scene.pid()) < DESCRIPTORS);
+    assert!(!scene.log().contains("os error 24"), "{}", scene.log());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The `DaemonSet`'s `crust_ops`, with its `ConfigMap` as a kubelet mounts it.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,45 +8,33 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::kubernetes::manifests;
+use runcrust_tests::kubernetes::{manifests, write_config_map};
 use runcrust_tests::{TestDir, binary, wait_until};
 
 use crate::files::{containers, kustomization, pod, read};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The volume's directory: everybody's to write, with a link for each key into the one that has the present content
-/// (kubelet's `pkg/volume/util/atomic_writer.go`, and `SetupDir` of `emptyDir`, which a `ConfigMap` is in).
-fn volume(dir: &TestDir, files: &[PathBuf]) -> PathBuf {
+/// The volume of the base's `ConfigMap`, with the files that kustomize puts into it.
+fn volume(dir: &TestDir) -> PathBuf {
+    let [map] = kustomization("base/")
+        .config_map_generator
+        .try_into()
+        .unwrap();
+    let files = map.files.iter().map(|file| {
+        let text = fs::read_to_string(manifests().join("base").join(file)).unwrap();
+        (file.to_str().unwrap().to_owned(), text)
+    });
     let volume = dir.subdir("config-map");
-    let present = "..2026_11_26_19_02_33.1234567890";
-    fs::create_dir(volume.join(present)).unwrap();
-    chmod(&volume.join(present), 0o755);
-    for file in files {
-        let content = fs::read(manifests().join("base").join(file)).unwrap();
-        fs::write(volume.join(present).join(file), content).unwrap();
-        chmod(&volume.join(present).join(file), 0o644);
-        symlink(Path::new("..data").join(file), volume.join(file)).unwrap();
-    }
-    symlink(present, volume.join("..data")).unwrap();
-    chmod(&volume, 0o777);
+    write_config_map(&volume, &files.collect());
     volume
-}
-
-fn chmod(path: &Path, mode: u32) {
-    let permissions = Permissions::from_mode(mode);
-    fs::set_permissions(path, permissions).unwrap();
 }
 
 #[test]
 fn crust_ops_starts_with_its_config_map() {
     let set: DaemonSet = read("base/daemonset.yaml");
-    let [map] = kustomization("base/")
-        .config_map_generator
-        .try_into()
-        .unwrap();
     let dir = TestDir::guarded();
-    let volume = volume(&dir, &map.files);
+    let volume = volume(&dir);
     let crust_ops = containers(&set)
         .into_iter()
         .find(|it| it.name == "crust-ops");
