@@ -147,7 +147,6 @@ fn sandbox(
         return Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: pod_uid.to_owned(),
             volumes,
-            devices: false,
             label: label(pod_uid)?,
         }));
     };
@@ -174,7 +173,6 @@ fn sandbox(
     Ok(Plan::Sandbox(SandboxPlan {
         pod_uid: pod_uid.to_owned(),
         volumes,
-        devices: facts.user_namespace().is_none(),
         label,
     }))
 }

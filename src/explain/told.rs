@@ -106,8 +106,6 @@ pub(crate) enum PlanTold {
         pod_uid: String,
         /// Where the volumes are mounted in it.
         place: &'static str,
-        /// It gets the devices, too.
-        devices: bool,
     },
     Container {
         #[serde(flatten)]
@@ -265,7 +263,6 @@ impl PlanTold {
         Self::Sandbox {
             pod_uid: plan.pod_uid.clone(),
             place: CRUST,
-            devices: plan.devices,
         }
     }
 

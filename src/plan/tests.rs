@@ -210,7 +210,6 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: UID.into(),
             volumes,
-            devices: true,
             label: None,
         }))
     );
@@ -223,7 +222,6 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
     let empty = SandboxPlan {
         pod_uid: "uid-3".into(),
         volumes: vec![],
-        devices: false,
         label: None,
     };
     assert_eq!(
@@ -338,7 +336,7 @@ fn a_sandbox_in_a_user_namespace_gets_no_devices_and_one_in_a_processs_no_volume
     let Ok(Plan::Sandbox(plan)) = plan else {
         panic!("{plan:?}")
     };
-    assert!(!plan.devices && plan.volumes.len() == 1, "{plan:?}");
+    assert!(plan.volumes.len() == 1, "{plan:?}");
 }
 
 fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {

@@ -26,8 +26,6 @@ pub(crate) struct SandboxPlan {
     pub(crate) pod_uid: String,
     /// Those that are staged for the pod now, where the sandbox mounts them.
     pub(crate) volumes: Vec<TargetPath>,
-    /// It gets the devices too: only without a user namespace can the delegate make them.
-    pub(crate) devices: bool,
     /// The SELinux label that the volumes' files are to have.
     pub(crate) label: Option<String>,
 }

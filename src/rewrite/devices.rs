@@ -1,4 +1,4 @@
-//! Block devices that a container gets, with their cgroup rules.
+//! Block devices that a container is given, with their cgroup rules.
 
 use anyhow::Result;
 use crust_mount::volume::Need;

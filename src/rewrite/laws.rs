@@ -10,6 +10,7 @@ use crust_state::{Config, DeviceNumber, TargetPath};
 use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
+use crate::invocation::Flavour;
 use crate::matching::{By, Match};
 use crate::oci::laws::value_of;
 use crate::oci::{ArrayPath, Document};
@@ -124,6 +125,7 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
         program: "/usr/bin/crust-mount-hook".into(),
         cli: "/usr/bin/runcrust".into(),
         config: Some("/etc/runcrust/config.toml".into()),
+        delegate: Flavour::Runc,
     };
     let rootfs = Path::new("/b/rootfs");
     let (way, every) = match becomes {
@@ -132,10 +134,9 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
             let plan = SandboxPlan {
                 pod_uid: "u".into(),
                 volumes: volumes.to_vec(),
-                devices: true,
                 label: None,
             };
-            return sandbox(rootfs, &plan, &needs(&plan.volumes), &hooks).ok();
+            return sandbox(rootfs, &plan, &hooks).ok();
         }
         Becomes::Container { way, every } => (way, every),
     };

@@ -4,23 +4,21 @@ use std::path::Path;
 
 use anyhow::Result;
 use crust_mount::sandbox::CRUST;
-use crust_mount::volume::Need;
-use crust_state::{TargetPath, limits};
+use crust_state::limits;
 use oci_spec::runtime::MountBuilder;
 
 use super::build::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::ArrayPath;
 use crate::plan::SandboxPlan;
 
-/// A sandbox gets the tmpfs that volumes are mounted on, their devices, and the hook that mounts.
+/// Adds the tmpfs that volumes are mounted on, and the hook that mounts them there.
+///
+/// A sandbox gets no device node and no cgroup rule. The hook runs in the host's context and needs
+/// neither. Whatever stands in the sandbox is within reach of the pod's containers
+/// (`shareProcessNamespace`) and of any pod with `hostPID`, and a rule outlives its volume.
 ///
 /// `rootfs` is its root file system on the host.
-pub(crate) fn sandbox(
-    rootfs: &Path,
-    plan: &SandboxPlan,
-    needs: &[(TargetPath, Need)],
-    hooks: &Hooks,
-) -> Result<Rewrite> {
+pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Result<Rewrite> {
     let mut rewrite = Rewrite::default();
     let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
     let crust = MountBuilder::default()
@@ -30,9 +28,6 @@ pub(crate) fn sandbox(
         .options(options)
         .build()?;
     rewrite.push(ArrayPath::Mounts, &crust)?;
-    if plan.devices {
-        rewrite.pass_devices(needs)?;
-    }
     let mut mount = hooks.hook("sandbox", &plan.volumes, limits::SANDBOX)?;
     let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
     let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];

@@ -8,6 +8,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
 use super::*;
+use crate::invocation::Flavour;
 use crate::matching::{By, Match};
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
@@ -23,6 +24,7 @@ fn hooks() -> Hooks {
         program,
         cli,
         config: Some("/etc/runcrust/crust.toml".into()),
+        delegate: Flavour::Runc,
     }
 }
 
@@ -83,7 +85,6 @@ fn sandbox_plan() -> SandboxPlan {
     SandboxPlan {
         pod_uid: "uid-1".into(),
         volumes: vec![target()],
-        devices: true,
         label: None,
     }
 }
@@ -158,34 +159,17 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
 }
 
 #[test]
-fn a_sandboxs_config_gets_the_tmpfs_the_devices_and_the_hooks() {
+fn a_sandboxs_config_gets_the_tmpfs_and_the_hooks_and_no_device() {
     let config = r#"{"mounts":[],"linux":{"devices":[],"resources":{"devices":[]}},"hooks":{"createRuntime":[],"poststop":[]}}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
-    let needs = [
-        need("7:3", true),
-        need("7:3", true),
-        need("259:1", false),
-        need("259:1", true),
-    ];
     let rootfs = Path::new("/b/rootfs");
-    let rewrite = sandbox(rootfs, &sandbox_plan(), &needs, &hooks()).unwrap();
+    let rewrite = sandbox(rootfs, &sandbox_plan(), &hooks()).unwrap();
     let (text, record) = rewritten(&document, rewrite);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["mounts"][0]["destination"], "/.crust");
     assert_eq!(value["mounts"][0]["options"][3], "mode=0700");
-    let devices = value["linux"]["devices"].as_array().unwrap();
-    assert_eq!(devices.len(), 2, "one entry a device");
-    let digest = target().digest().short();
-    assert_eq!(devices[0]["path"], format!("/dev/crust/{digest}"));
-    assert_eq!(
-        (&devices[0]["major"], &devices[0]["minor"]),
-        (&7.into(), &3.into())
-    );
-    let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
-    assert_eq!(
-        (&rules[0]["access"], &rules[1]["access"]),
-        (&"r".into(), &"rw".into())
-    );
+    let unchanged: serde_json::Value = serde_json::from_str(config).unwrap();
+    assert_eq!(value["linux"], unchanged["linux"]);
     let arguments = value["hooks"]["createRuntime"][0]["args"].to_string();
     assert!(
         arguments
@@ -264,6 +248,62 @@ fn a_volume_with_a_device_node_brings_its_device_along() {
     let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
     assert_eq!(back["linux"]["resources"]["devices"], serde_json::json!([]));
     assert!(member_rewritten(&document).0.find("/dev/crust").is_none());
+}
+
+#[test]
+fn a_device_is_passed_once_with_the_most_access_that_a_volume_on_it_has() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    let needs = [
+        need("7:3", true),
+        need("7:3", true),
+        need("259:1", false),
+        need("259:1", true),
+    ];
+    let (text, _) = container_rewritten(&document, MountMode::Hook, &needs);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let devices = value["linux"]["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 2, "one entry a device");
+    let digest = target().digest().short();
+    assert_eq!(devices[0]["path"], format!("/dev/crust/{digest}"));
+    assert_eq!(
+        (&devices[0]["major"], &devices[0]["minor"]),
+        (&7.into(), &3.into())
+    );
+    let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
+    assert_eq!(
+        (&rules[0]["access"], &rules[1]["access"]),
+        (&"r".into(), &"rw".into())
+    );
+}
+
+#[test]
+fn only_hooks_that_runc_runs_have_a_timeout() {
+    let document = Document::parse(APP.as_bytes()).unwrap();
+    for (delegate, has_timeout) in [(Flavour::Runc, true), (Flavour::Crun, false)] {
+        let hooks = Hooks {
+            delegate,
+            ..hooks()
+        };
+        let needs = [need("7:3", false)];
+        let known = Known {
+            needs: &needs,
+            rootfs: Path::new("/b/rootfs"),
+        };
+        let plan = container_plan(MountMode::Hook);
+        let of_a_container = container(&document, &plan, known, &Config::default(), &hooks);
+        let of_a_sandbox = sandbox(known.rootfs, &sandbox_plan(), &hooks);
+        let mut added = Vec::new();
+        for rewrite in [of_a_container, of_a_sandbox] {
+            let (_, record) = rewritten(&document, rewrite.unwrap());
+            added.extend(record.added);
+        }
+        added.retain(|added| added.array.starts_with("hooks."));
+        assert_eq!(added.len(), 5);
+        for hook in added {
+            let timeout = hook.element.get("timeout");
+            assert_eq!(timeout.is_some(), has_timeout, "{delegate:?}: {hook:?}");
+        }
+    }
 }
 
 #[test]

@@ -143,14 +143,13 @@ impl Job<'_> {
         document: &Document<'_>,
         plan: &SandboxPlan,
     ) -> Result<Rewrite> {
-        let mut needs = Vec::new();
+        // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
-            let need = volume::needs(self.config, self.crust, target)?;
-            needs.push((target.clone(), need));
+            volume::needs(self.config, self.crust, target)?;
         }
         let rewritten = || {
             let rootfs = self.rootfs(document)?;
-            rewrite::sandbox(&rootfs, plan, &needs, &self.hooks()?)
+            rewrite::sandbox(&rootfs, plan, &self.hooks()?)
         };
         rewritten().with_context(|| plan.names())
     }
@@ -205,6 +204,7 @@ impl Job<'_> {
             program: programs::hook(self.config)?,
             cli: programs::own_path(self.argv0)?,
             config: self.config.source.clone(),
+            delegate: self.flavour,
         })
     }
 }

@@ -153,9 +153,8 @@ fn plan_in_words(plan: &PlanTold) -> String {
         PlanTold::PassOn => {
             "pass on: the delegate gets the bundle as its caller wrote it".to_owned()
         }
-        PlanTold::Sandbox { place, devices, .. } => {
-            let devices = if *devices { ", with their devices" } else { "" };
-            format!("sandbox: a hook mounts the pod's volumes in it, below {place}{devices}")
+        PlanTold::Sandbox { place, .. } => {
+            format!("sandbox: a hook mounts the pod's volumes in it, below {place}")
         }
         PlanTold::Container { place, ids, .. } => {
             let place = match place {

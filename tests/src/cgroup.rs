@@ -91,6 +91,45 @@ pub fn processes(name: &str) -> Vec<i32> {
     pids
 }
 
+/// Whether the device rules of a process's group let another process of the group read a device.
+///
+/// # Panics
+///
+/// When the group can't be entered.
+#[track_caller]
+pub fn lets_read(pid: i32, device: &Path) -> bool {
+    let group = with_device_rules(pid);
+    let script = "echo $$ > \"$1/cgroup.procs\" || exit 9
+        exec dd if=\"$2\" of=/dev/null count=1";
+    let mut enter = Command::new("/bin/sh");
+    enter.args(["-c", script, "sh"]).arg(&group).arg(device);
+    let run = Run::of(&mut enter);
+    let refused = run.stderr.contains("Operation not permitted");
+    assert!(
+        run.status.success() || refused,
+        "{}: {run}",
+        group.display()
+    );
+    run.status.success()
+}
+
+/// The group of a process that has its device rules: v1's controller, or the one of v2.
+fn with_device_rules(pid: i32) -> PathBuf {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
+    let group = groups.lines().find_map(|line| {
+        // cgroups(7): id:controllers:path
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let at = match controllers {
+            "" if is_unified() => PathBuf::from(MOUNT),
+            "devices" => Path::new(MOUNT).join("devices"),
+            _ => return None,
+        };
+        Some(at.join(path))
+    });
+    group.unwrap_or_else(|| panic!("no device rules are in force: {groups}"))
+}
+
 /// Whether all that runs in the group `/name` is frozen.
 pub fn is_frozen(name: &str) -> bool {
     let says = |file: &Path, text: &str| {

@@ -139,13 +139,7 @@ fn app_template(bundle: &Bundle, target: &Path, seed: u64) -> Template {
     write(bundle.spec(), &places, seed).followed_by("\n\n\t")
 }
 
-const SANDBOXS_ARRAYS: [&str; 5] = [
-    "/mounts",
-    "/hooks/createRuntime",
-    "/hooks/poststop",
-    "/linux/devices",
-    "/linux/resources/devices",
-];
+const SANDBOXS_ARRAYS: [&str; 3] = ["/mounts", "/hooks/createRuntime", "/hooks/poststop"];
 
 fn sandbox_template(bundle: &Bundle, ends: &[&str], seed: u64) -> Template {
     write(bundle.spec(), &Places { ends, values: &[] }, seed).followed_by(" \r\n")
@@ -196,7 +190,7 @@ fn assert_apps_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str
 }
 
 #[track_caller]
-fn assert_sandboxs_elements(volume: &Volume, elements: &BTreeMap<&str, Vec<Value>>) {
+fn assert_sandboxs_elements(elements: &BTreeMap<&str, Vec<Value>>) {
     let options = json!(["nosuid", "nodev", "noexec", "mode=0700", "size=64k"]);
     let [mount] = &elements["/mounts"][..] else {
         panic!("one mount: {elements:?}")
@@ -208,30 +202,6 @@ fn assert_sandboxs_elements(volume: &Volume, elements: &BTreeMap<&str, Vec<Value
     assert_eq!(mount["options"], options);
     assert_our_hook(&elements["/hooks/createRuntime"]);
     assert_our_hook(&elements["/hooks/poststop"]);
-
-    let [device] = &elements["/linux/devices"][..] else {
-        panic!("one device: {elements:?}")
-    };
-    let [rule] = &elements["/linux/resources/devices"][..] else {
-        panic!("one rule: {elements:?}")
-    };
-    let digest = volume.node.entry(&volume.target);
-    let path = format!(
-        "/dev/crust/{}",
-        &utf8(&digest).rsplit('/').next().unwrap()[..12]
-    );
-    assert_eq!(
-        (&device["path"], &device["type"]),
-        (&json!(path), &json!("b"))
-    );
-    for entry in [device, rule] {
-        assert_eq!(
-            format!("{}:{}", entry["major"], entry["minor"]),
-            volume.device.number()
-        );
-    }
-    let allowed = (&rule["allow"], &rule["type"], &rule["access"]);
-    assert_eq!(allowed, (&json!(true), &json!("b"), &json!("rw")));
 }
 
 /// What was inserted into each array of a sandbox that had all of them.
@@ -316,43 +286,36 @@ on_each_delegate! {
         }
     }
 
-    fn a_sandboxs_config_changes_at_the_end_of_five_arrays_only(delegate: Delegate) {
+    fn a_sandboxs_config_changes_at_the_end_of_three_arrays_only(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let (bundle, hooks) = sandbox_with_arrays(&volume);
         let template = sandbox_template(&bundle, &SANDBOXS_ARRAYS, 7);
         let bundle = bundle.write_bytes(template.text().as_bytes());
         let sandbox = volume.node.run(&bundle);
         hooks.assert_run("one two");
-        assert_sandboxs_elements(&volume, &inserted(&template.changes(&config(&bundle))));
+        assert_sandboxs_elements(&inserted(&template.changes(&config(&bundle))));
         Volume::assert_seen_in(&volume.node.run(&volume.app(&sandbox).write()));
         sandbox.end();
         hooks.assert_run("one two three");
     }
 
-    fn a_sandbox_without_hooks_and_devices_gets_them_at_the_end(delegate: Delegate) {
+    fn a_sandbox_without_hooks_gets_them_at_the_end(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
-        let mut bundle = volume.sandbox();
-        let resources = bundle.spec_mut()["linux"]["resources"].as_object_mut().unwrap();
-        resources.remove("devices");
-        let template = sandbox_template(&bundle, &["/mounts", "/linux/resources", "/linux", ""], 8);
+        let bundle = volume.sandbox();
+        let template = sandbox_template(&bundle, &["/mounts", ""], 8);
         let bundle = bundle.write_bytes(template.text().as_bytes());
         let sandbox = volume.node.run(&bundle);
         let text = config(&bundle);
         let changes = template.changes(&text);
-        let (top, linux) = (changes[""].members(), changes["/linux"].members());
-        let resources = changes["/linux/resources"].members();
-        for members in [&top, &linux, &resources] {
-            assert_eq!(members.as_object().unwrap().len(), 1, "{members}");
-        }
+        let top = changes[""].members();
+        assert_eq!(top.as_object().unwrap().len(), 1, "{top}");
         let list = |value: &Value| value.as_array().unwrap().clone();
         let elements = BTreeMap::from([
             ("/mounts", changes["/mounts"].elements()),
             ("/hooks/createRuntime", list(&top["hooks"]["createRuntime"])),
             ("/hooks/poststop", list(&top["hooks"]["poststop"])),
-            ("/linux/devices", list(&linux["devices"])),
-            ("/linux/resources/devices", list(&resources["devices"])),
         ]);
-        assert_sandboxs_elements(&volume, &elements);
+        assert_sandboxs_elements(&elements);
         Volume::assert_seen_in(&volume.node.run(&volume.app(&sandbox).write()));
     }
 

@@ -8,6 +8,7 @@ mod fsgroup;
 mod images;
 mod names;
 mod places;
+mod raw_device;
 mod subpath;
 mod view;
 

@@ -150,7 +150,7 @@ fn numbers(it: &Overview) -> Vec<DeviceNumber> {
 /// What is given on a command line; `None` where nothing is called so.
 #[must_use]
 pub fn wanted(text: &str) -> Option<Wanted> {
-    /// As `/dev/crust` has it in a sandbox.
+    /// The length of a name below `/dev/crust`.
     const SHORT: usize = 12;
     const WHOLE: usize = 64;
     if text.starts_with('/') {
