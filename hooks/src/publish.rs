@@ -1,8 +1,8 @@
 //! createRuntime of a container: it exists, and has its volumes.
 
-use anyhow::{Result, bail};
-use crust_mount::mountinfo::Table;
-use crust_mount::volume::{Context, publish, take_back};
+use anyhow::{Context as _, Result, bail};
+use crust_mount::propagated;
+use crust_mount::volume::{Context, check_host, publish};
 use crust_state::TargetPath;
 
 use crate::state::ContainerState;
@@ -14,16 +14,19 @@ pub(crate) fn run(
     container: &ContainerState,
     volumes: &[TargetPath],
 ) -> Result<()> {
-    // Of all of them first, whatever becomes of one: what is left on the host would stay there.
-    let mut errors = Vec::new();
-    for _ in 0..=volumes.len() {
-        let known = errors.len();
-        take_all_back(context, container, volumes, &mut errors);
-        // What lies below another volume's mount can be taken the next time.
-        if errors.len() == known {
-            break;
-        }
-    }
+    let names = || {
+        let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
+        format!("volume {}", names.join(", "))
+    };
+    // Of all volumes, whatever becomes of one: what is left on the host would stay there.
+    let copies = propagated::unmount_copies(&context.config.attach_directory());
+    let copies = copies.with_context(names)?;
+    let checked = volumes
+        .iter()
+        .map(|target| check_host(context, &copies, target, &container.id));
+    let errors: Vec<String> = checked
+        .filter_map(|checked| Some(checked.err()?.to_string()))
+        .collect();
     if !errors.is_empty() {
         bail!("{}", errors.join("; "));
     }
@@ -31,30 +34,4 @@ pub(crate) fn run(
         publish(context, target, &container.id, container.pid)?;
     }
     Ok(())
-}
-
-/// Adds an error for each volume of which something came out of the container, once.
-fn take_all_back(
-    context: &Context<'_>,
-    container: &ContainerState,
-    volumes: &[TargetPath],
-    errors: &mut Vec<String>,
-) {
-    let mut add = |error: String| {
-        if !errors.contains(&error) {
-            errors.push(error);
-        }
-    };
-    let table = match Table::own() {
-        Ok(table) => table,
-        Err(error) => {
-            let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
-            return add(format!("volume {}: {error}", names.join(", ")));
-        }
-    };
-    for target in volumes {
-        if let Err(error) = take_back(context, &table, target, &container.id) {
-            add(error.to_string());
-        }
-    }
 }

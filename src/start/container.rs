@@ -40,11 +40,10 @@ impl Job<'_> {
 
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
-    let before = Table::own().with_context(|| users.plan.names())?;
     for target in users.plan.volumes() {
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
-        let (new, mounts) = users.announce(target, &pod_uid, &before);
+        let (new, mounts) = users.announce(target, &pod_uid, None);
         volume::reserve(users.context, &locked, new, mounts)?;
     }
     Ok(())
@@ -68,12 +67,12 @@ impl<'a, 'p> Users<'a, 'p> {
         }
     }
 
-    /// What a volume is told of the container. From here on it counts as announced.
+    /// Returns what a volume is told of the container, which counts as announced from here on.
     pub(super) fn announce<'u>(
         &mut self,
         target: &'p TargetPath,
         pod_uid: &'u str,
-        before: &'u Table,
+        before: Option<&'u Table>,
     ) -> (NewContainer<'u>, Vec<UserMount>)
     where
         'p: 'u,

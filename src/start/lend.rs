@@ -44,7 +44,7 @@ impl Job<'_> {
                     .with_context(|| plan.names())?;
             }
         }
-        Ok(())
+        attachments.cover().with_context(|| plan.names())
     }
 
     fn attachments(&self, users: &Users<'_, '_>) -> Result<Attachments> {
@@ -73,7 +73,7 @@ fn from_sandbox<'p>(
     let views = views.map(|view| volume::view(&locked, host.sandbox, view));
     let views = views.collect::<Result<_, _>>()?;
     let before = attachments.before().with_context(|| of_volume(target))?;
-    let (new, used) = users.announce(target, &host.record.pod_uid, before);
+    let (new, used) = users.announce(target, &host.record.pod_uid, Some(before));
     volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
@@ -90,7 +90,7 @@ fn own<'p>(
     let locked = volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
-    let (new, used) = users.announce(target, &pod_uid, before);
+    let (new, used) = users.announce(target, &pod_uid, Some(before));
     let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = attachments.views(&mount, views);

@@ -6,7 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::PATIENCE;
 use runcrust_tests::odd_json::{Change, Places, Template, write};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate, xattr};

@@ -60,7 +60,7 @@ pub struct Attachments {
     seen: Instant,
 }
 
-/// Whoever mounts something on the host meanwhile isn't told from the delegate.
+/// A mount that somebody else makes on the host after the table was read fails the create.
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Attachments {
@@ -152,7 +152,26 @@ impl Attachments {
         let place = openat(&self.tmpfs, name, flags, Mode::empty())
             .map_err(failed(format!("open({})", path.display())))?;
         move_mount(&mount.fd, "", &place, "", ONTO)
-            .map_err(failed(format!("move_mount(volume, {})", path.display())))
+            .map_err(failed(format!("move_mount(volume, {})", path.display())))?;
+        sys::set_propagation_shared(&mount.fd).map_err(failed("mount_setattr(volume, MS_SHARED)"))
+    }
+
+    /// Covers the volumes with slaves of theirs, which the delegate will bind.
+    ///
+    /// The volumes themselves stay below, out of reach: each is the only member of its peer group, in
+    /// this namespace alone. Whatever is copied from a slave is a slave of the same group, wherever it
+    /// propagates to and whatever propagation the delegate gives its own mount afterwards. By that
+    /// [`propagated`](crate::propagated) recognises copies on the host. The other way there is no
+    /// connection: a slave's mounts don't reach its master, and a container's mounts are private once
+    /// this namespace has ended.
+    pub fn cover(&self) -> Result<(), AttachError> {
+        let flags = clone_flags() | OpenTreeFlags::AT_RECURSIVE;
+        let slaves = open_tree(&self.tmpfs, "", flags);
+        let slaves = slaves.map_err(failed("open_tree(attach, CLONE | RECURSIVE)"))?;
+        sys::set_propagation_slave_recursively(&slaves)
+            .map_err(failed("mount_setattr(attach, RECURSIVE, MS_SLAVE)"))?;
+        let named = format!("move_mount(slaves, {})", self.path.display());
+        move_mount(&slaves, "", &self.tmpfs, "", ONTO).map_err(failed(named))
     }
 }
 

@@ -1,8 +1,8 @@
 //! `/proc/<pid>/mountinfo` (`proc_pid_mountinfo(5)`).
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use crust_state::bounded;
 
@@ -175,13 +175,15 @@ pub(crate) fn select(
 pub struct Line<'a> {
     /// The mount's id.
     pub id: u32,
-    parent: u32,
+    /// The id of the mount it is on.
+    pub parent: u32,
     /// The superblock's device.
     pub device: DeviceNumber,
     root: &'a [u8],
     mount_point: &'a [u8],
     options: &'a [u8],
-    propagation: Propagation,
+    /// Its peer groups.
+    pub propagation: Propagation,
     /// The type.
     pub fstype: &'a [u8],
     source: &'a [u8],
@@ -221,6 +223,14 @@ impl<'a> Line<'a> {
             source: next("source")?,
             super_options: next("superblock options")?,
         })
+    }
+
+    /// Whether it is mounted on a directory, or below it.
+    pub(crate) fn is_within(&self, directory: &Path) -> bool {
+        if self.mount_point.contains(&b'\\') {
+            return Path::new(&unescape(self.mount_point)).starts_with(directory);
+        }
+        Path::new(OsStr::from_bytes(self.mount_point)).starts_with(directory)
     }
 
     fn mount(&self) -> Mount {

@@ -1,6 +1,11 @@
-//! Mounts of a volume that came out of a container: made on a mount that the host shares, they are on
+//! Mounts of volumes that came out of a container: made on a mount that the host shares, they are on
 //! the host as well.
+//!
+//! Such a mount is known by its master. What the delegate binds is a slave of a mount that only the
+//! transient namespace has ([`Attachments::cover`](crate::attach::Attachments::cover)), and so is every
+//! copy of it. Somebody else's mount of the same device never is, whenever it appears: it is left alone.
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -9,76 +14,150 @@ use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::errno::Name;
 use crate::mountinfo::{Mount, MountInfoError, Table};
 use crate::origin::{is_on, may_be_on, mount_id};
 
-/// Why it isn't known, or wasn't taken back.
-#[derive(Debug, thiserror::Error)]
-pub enum PropagatedError {
-    /// The mounts can't be read.
-    #[error(transparent)]
-    Mounts(#[from] MountInfoError),
-    /// It is still there.
-    #[error("umount2({}): {}; hint: unmount it by hand", place.display(), Name(*errno))]
-    Stays {
-        /// Where.
-        place: PathBuf,
-        /// The kernel's answer.
-        errno: Errno,
-    },
-}
-
-/// The mounts of a device's file system in a table, by their ids, but for those below `lent`,
-/// where the delegate finds it.
-///
-/// In one from before the delegate runs these are somebody else's: an administrator who has a look.
+/// Returns the ids of a device's mounts in a table, except those below `lent`, where the delegate finds
+/// the volumes. In a table from before the delegate runs they are somebody else's.
 pub fn seen(table: &Table, device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
-    let others = others(table, device, lent)?;
+    let (_, others) = mounts_of(table, device, lent)?;
     Ok(others.iter().map(|mount| mount.id).collect())
 }
 
-/// Unmounts those of a table that weren't [`seen`] before, and with each what it is a copy of or copied to,
-/// wherever that is; their places here. The table is one of the namespace of then: in another one the
-/// same mounts have other ids.
-pub fn take_back(
+/// Copies of a container's volumes on the host, and what became of them.
+#[derive(Debug)]
+pub struct Copies {
+    /// Those that were unmounted.
+    unmounted: Vec<Mount>,
+    /// Those that are still there.
+    left: Vec<Mount>,
+    /// The mounts of this namespace afterwards.
+    table: Table,
+    lent: PathBuf,
+}
+
+/// Unmounts the copies of all mounts below `lent` in this namespace, and so wherever they propagated
+/// to. The caller is in the namespace that the delegate runs in.
+///
+/// A copy on which something else is mounted stays: whoever mounted that would lose it.
+pub fn unmount_copies(lent: &Path) -> Result<Copies, MountInfoError> {
+    let lent = lent.to_owned();
+    let mut table = Table::own()?;
+    let mut left = copies(&table, &lent)?;
+    let mut unmounted = Vec::new();
+    // One may lie over another, and one that is unmounted takes its peers along.
+    for _ in 0..left.len() {
+        let all = table.select(|_| true)?;
+        let gone: Vec<Mount> = left
+            .iter()
+            .rev()
+            .filter(|copy| !is_occupied(copy, &all, &left) && is_unmounted(copy))
+            .cloned()
+            .collect();
+        if gone.is_empty() {
+            break;
+        }
+        unmounted.extend(gone);
+        table = Table::own()?;
+        left = copies(&table, &lent)?;
+    }
+    Ok(Copies {
+        unmounted,
+        left,
+        table,
+        lent,
+    })
+}
+
+impl Copies {
+    /// Returns where a device's copies were that are unmounted.
+    pub fn unmounted(&self, device: DeviceNumber) -> Option<&Path> {
+        place(&self.unmounted, device)
+    }
+
+    /// Returns where a device's copies are that can't be unmounted.
+    pub fn left(&self, device: DeviceNumber) -> Option<&Path> {
+        place(&self.left, device)
+    }
+
+    /// Returns where a device is mounted by somebody else, of whose mount nothing is among the ids
+    /// `before`; `None` where the delegate isn't given the device as a mount, and so can't have
+    /// copied it.
+    pub fn appeared(
+        &self,
+        device: DeviceNumber,
+        before: &[u32],
+    ) -> Result<Option<PathBuf>, MountInfoError> {
+        let (given, others) = mounts_of(&self.table, device, &self.lent)?;
+        let mut new = others.into_iter().filter(|it| !before.contains(&it.id));
+        let new = new.find(|it| !self.left.iter().any(|left| left.id == it.id));
+        Ok(new.filter(|_| !given.is_empty()).map(|it| it.mount_point))
+    }
+}
+
+fn place(mounts: &[Mount], device: DeviceNumber) -> Option<&Path> {
+    let found = mounts.iter().find(|mount| is_on(mount, device));
+    found.map(|mount| &*mount.mount_point)
+}
+
+/// A device's mounts below `lent`, and all others.
+fn mounts_of(
     table: &Table,
     device: DeviceNumber,
     lent: &Path,
-    before: &[u32],
-) -> Result<Vec<PathBuf>, PropagatedError> {
-    let mut came = others(table, device, lent)?;
-    came.retain(|mount| !before.contains(&mount.id));
-    let mut failed = None;
-    // The last one first: one may lie over another.
-    for mount in came.iter().rev() {
-        if let Err(errno) = take_away(mount) {
-            let place = mount.mount_point.clone();
-            failed = Some(PropagatedError::Stays { place, errno });
+) -> Result<(Vec<Mount>, Vec<Mount>), MountInfoError> {
+    let mut mounts = table.select(|line| may_be_on(line, device))?;
+    mounts.retain(|mount| is_on(mount, device));
+    let is_lent = |mount: &Mount| mount.mount_point.starts_with(lent);
+    Ok(mounts.into_iter().partition(is_lent))
+}
+
+/// The slaves, outside `lent`, of the mounts that stand in it.
+fn copies(table: &Table, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
+    let within = table.select(|line| line.is_within(lent))?;
+    let at = within.iter().filter(|mount| mount.mount_point == lent);
+    let holders: HashSet<u32> = at.map(|mount| mount.id).collect();
+    // Of those that stand directly in it: nobody but runcrust can have put them there.
+    let given = within.iter().filter(|it| holders.contains(&it.parent));
+    let groups: HashSet<u32> = given.filter_map(|it| it.propagation.shared).collect();
+    table.select(|line| {
+        let master = line.propagation.master;
+        master.is_some_and(|master| groups.contains(&master)) && !line.is_within(lent)
+    })
+}
+
+/// Whether anything but another copy is mounted on a mount, or on what is mounted there.
+fn is_occupied(mount: &Mount, all: &[Mount], copies: &[Mount]) -> bool {
+    let mut within = HashSet::from([mount.id]);
+    loop {
+        let known = within.len();
+        let on_it = all.iter().filter(|it| within.contains(&it.parent));
+        let on_it: Vec<u32> = on_it.map(|it| it.id).collect();
+        within.extend(on_it);
+        if within.len() == known {
+            break;
         }
     }
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(came.into_iter().map(|mount| mount.mount_point).collect()),
-    }
+    let is_copy = |id: &u32| copies.iter().any(|copy| copy.id == *id);
+    !within.iter().all(is_copy)
 }
 
-fn others(table: &Table, device: DeviceNumber, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
-    let mut mounts = table.select(|line| may_be_on(line, device))?;
-    mounts.retain(|mount| !mount.mount_point.starts_with(lent) && is_on(mount, device));
-    Ok(mounts)
-}
-
-fn take_away(mount: &Mount) -> Result<(), Errno> {
-    // One that another took along isn't there any more.
-    let Some(root) = open(mount)? else {
-        return Ok(());
+/// Unmounts a mount; false where it can't be, or isn't found at its place.
+fn is_unmounted(mount: &Mount) -> bool {
+    let unmounted = || -> Result<bool, Errno> {
+        let Some(root) = open(mount)? else {
+            return Ok(false);
+        };
+        // By its descriptor: the directories above it may be a tenant's. Without MNT_DETACH the
+        // descriptor would keep it busy.
+        let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+        unmount(path, UnmountFlags::DETACH)?;
+        Ok(true)
     };
-    // By its descriptor: the directories above it may be a tenant's.
-    unmount(
-        format!("/proc/self/fd/{}", root.as_raw_fd()),
-        UnmountFlags::DETACH,
-    )
+    unmounted().unwrap_or_else(|errno| {
+        tracing::warn!(place = %mount.mount_point.display(), "umount2: {errno}");
+        false
+    })
 }
 
 fn open(mount: &Mount) -> Result<Option<OwnedFd>, Errno> {

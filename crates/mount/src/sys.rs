@@ -47,6 +47,35 @@ pub fn set_propagation_private(mount: impl AsFd) -> Result<(), Errno> {
     )
 }
 
+/// Puts the mount that `mount` refers to into a new peer group, of which it is the only member. Only
+/// this one mount, not those below it. `mount` may be `O_PATH`.
+///
+/// Errors are `mount_setattr(2)`'s.
+pub fn set_propagation_shared(mount: impl AsFd) -> Result<(), Errno> {
+    mount_setattr(
+        mount.as_fd(),
+        &MountAttr {
+            propagation: u64::from(rustix::mount::MountPropagationFlags::SHARED.bits()),
+            ..MountAttr::default()
+        },
+    )
+}
+
+/// Makes a mount and all mounts below it slaves of the peer groups that they are in; those that are in
+/// none stay private. `mount` may be `O_PATH`.
+///
+/// Errors are `mount_setattr(2)`'s.
+pub fn set_propagation_slave_recursively(mount: impl AsFd) -> Result<(), Errno> {
+    mount_setattr_with(
+        mount.as_fd(),
+        libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+        &MountAttr {
+            propagation: u64::from(rustix::mount::MountPropagationFlags::DOWNSTREAM.bits()),
+            ..MountAttr::default()
+        },
+    )
+}
+
 /// Gives a mount attributes beside those that it has, whatever its superblock is; of the three
 /// ways to keep access times the new one counts. `mount` may be `O_PATH`.
 ///
@@ -135,6 +164,11 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
 }
 
 fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
+    mount_setattr_with(mount, libc::AT_EMPTY_PATH, attr)
+}
+
+/// `flags` has `AT_EMPTY_PATH`.
+fn mount_setattr_with(mount: BorrowedFd<'_>, flags: c_int, attr: &MountAttr) -> Result<(), Errno> {
     // SAFETY: `mount` is an open descriptor for the length of the call (borrowed); the path is a
     // static NUL-terminated empty string, which AT_EMPTY_PATH makes mean the descriptor itself;
     // `attr` points to a live, fully initialised `struct mount_attr` whose size is passed with it,
@@ -144,7 +178,7 @@ fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            flags,
             std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )

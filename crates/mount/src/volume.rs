@@ -45,4 +45,4 @@ pub use release::{release, release_sandbox};
 pub use resize::resize;
 pub use stage::{stage, stage_at_once, unstage};
 pub use stats::{Stats, stats};
-pub use users::{NewContainer, begin, has_device, publish, take_back, withdraw};
+pub use users::{NewContainer, begin, check_host, has_device, publish, withdraw};

@@ -45,7 +45,7 @@ on_each_delegate! {
         let (told, sandbox) = assert_created(&node, &node.sandbox_bundle(POD).write());
         assert_eq!(
             told["plan"],
-            json!({"kind": "sandbox", "pod_uid": POD, "place": "/.crust", "devices": true})
+            json!({"kind": "sandbox", "pod_uid": POD, "place": "/.crust"})
         );
         assert_eq!((&told["role"]["kind"], &told["role"]["pod_uid"]), (&json!("sandbox"), &json!(POD)));
         let kind = "io.kubernetes.cri.container-type";

@@ -3,6 +3,7 @@
 mod device_node;
 mod hook;
 mod nesting;
+mod ordinary_mounts;
 mod own;
 mod propagation;
 mod restore;

@@ -16,7 +16,6 @@ use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
 use crate::mountinfo::MountInfoError;
 use crate::options::OptionsError;
-use crate::propagated::PropagatedError;
 use crate::resize::ResizeError;
 use crate::sandbox::SandboxError;
 
@@ -176,6 +175,18 @@ pub(super) enum Cause {
     )]
     Propagated { place: PathBuf },
     #[error(
+        "it is mounted on the host too, at {0}, because its place in the container is on a mount that \
+         is shared with the host, and it can't be unmounted: something else is mounted on it; hint: \
+         unmount {0} by hand, and mount the volume elsewhere", place.display()
+    )]
+    LeftOnHost { place: PathBuf },
+    #[error(
+        "its device was mounted at {} while the container was being created, and not by this \
+         container; that mount was left alone; hint: create the container again, as kubelet does by \
+         itself", place.display()
+    )]
+    Appeared { place: PathBuf },
+    #[error(
         "container {0} isn't among its users, although its create prepared it; hint: create the container again"
     )]
     NotPending(String),
@@ -220,8 +231,6 @@ pub(super) enum Cause {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    #[error(transparent)]
-    TakeBack(#[from] PropagatedError),
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
     #[error(

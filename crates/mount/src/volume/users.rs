@@ -6,7 +6,7 @@ use crust_state::{DeviceNumber, Process, TargetPath, Volume};
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use crate::mountinfo::Table;
-use crate::propagated;
+use crate::propagated::{self, Copies};
 
 /// A container that is about to be created.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +19,9 @@ pub struct NewContainer<'a> {
     pub pod_uid: &'a str,
     /// The SELinux label that its volumes' files are to have, on a host that enforces.
     pub label: Option<&'a str>,
-    /// The mounts of the namespace that its delegate runs in, as they were before.
-    pub before: &'a Table,
+    /// The mounts of the namespace that its delegate runs in, as they were before; `None` where the
+    /// delegate isn't given the volume as a mount.
+    pub before: Option<&'a Table>,
 }
 
 /// Enters a container whose create runs, and whose volume its sandbox has.
@@ -61,6 +62,10 @@ pub(super) fn announced(
         source,
     })?;
     let lent = context.config.attach_directory();
+    let others = match container.before {
+        Some(before) => propagated::seen(before, record.device, &lent)?,
+        None => Vec::new(),
+    };
     Ok(User {
         kind: UserKind::Pending,
         id: container.id.to_owned(),
@@ -68,7 +73,7 @@ pub(super) fn announced(
         pod_uid: container.pod_uid.to_owned(),
         process,
         mounts,
-        others: propagated::seen(container.before, record.device, &lent)?,
+        others,
     })
 }
 
@@ -93,18 +98,19 @@ pub fn publish(
     published().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Unmounts what of a volume came out of a container that is being created, which is an error. The
-/// config is planned so that nothing does, but a link in what the container shares with the host
-/// can lead there.
+/// Fails where a volume was mounted on the host while a container is created that was announced.
 ///
-/// `table` has the mounts of the namespace that it was announced in, after they were made.
-pub fn take_back(
+/// Copies of the container's own mounts are an error although they are unmounted: the config is planned
+/// so that there are none, but a link in what the container shares with the host can lead there. A
+/// mount of somebody else's is an error because the delegate might have made it in a way that hides
+/// where it is from; it is left alone.
+pub fn check_host(
     context: &Context<'_>,
-    table: &Table,
+    copies: &Copies,
     target: &TargetPath,
     id: &str,
 ) -> Result<(), VolumeError> {
-    let taken = || -> Result<_, Cause> {
+    let checked = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {
             return Ok(());
         };
@@ -113,14 +119,20 @@ pub fn take_back(
         let Some(pending) = record.user(UserKind::Pending, id) else {
             return Ok(());
         };
-        let lent = context.config.attach_directory();
-        let places = propagated::take_back(table, record.device, &lent, &pending.others)?;
-        match places.into_iter().next() {
-            Some(place) => Err(Cause::Propagated { place }),
+        if let Some(place) = copies.left(record.device) {
+            let place = place.to_owned();
+            return Err(Cause::LeftOnHost { place });
+        }
+        if let Some(place) = copies.unmounted(record.device) {
+            let place = place.to_owned();
+            return Err(Cause::Propagated { place });
+        }
+        match copies.appeared(record.device, &pending.others)? {
+            Some(place) => Err(Cause::Appeared { place }),
             None => Ok(()),
         }
     };
-    taken().map_err(|cause| VolumeError::new(target, cause))
+    checked().map_err(|cause| VolumeError::new(target, cause))
 }
 
 /// Takes back what [`begin`] announced: the container won't be created. An entry of somebody else
