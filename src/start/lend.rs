@@ -70,8 +70,7 @@ fn from_sandbox<'p>(
     let locked = volume::lock(users.context, target)?;
     volume::ensure(users.context, &locked, host)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
-    let views = views.map(|view| volume::view(&locked, host.sandbox, view));
-    let views = views.collect::<Result<_, _>>()?;
+    let views = volume::views(users.context, &locked, host.sandbox, views)?;
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, &host.record.pod_uid, Some(before));
     volume::begin(users.context, &locked, new, used)?;

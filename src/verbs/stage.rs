@@ -36,7 +36,7 @@ pub(super) struct VolumeArguments {
     /// When the group is applied: Always or `OnRootMismatch`; without a group it has no effect
     #[arg(long, value_name = "POLICY", default_value = "Always")]
     fs_group_change_policy: FsGroupChangePolicy,
-    /// Mount the file system read-only
+    /// Give the pod a read-only mount of the volume (`--option ro`: every pod)
     #[arg(long)]
     read_only: bool,
     /// A CSI access mode, such as `SINGLE_NODE_SINGLE_WRITER`

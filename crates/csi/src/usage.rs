@@ -154,8 +154,8 @@ impl Usage {
     /// newer name (KEP-2485), which kubelet uses from a driver's upgrade on.
     pub(crate) fn stages_like(&self, other: &Self) -> bool {
         let of_storage = |usage: &Self| {
-            let mount = usage.mount.clone();
-            mount.map(|mount| (mount.fstype, mount.options))
+            let mount = usage.mount.as_ref();
+            mount.map(|mount| (mount.fstype, mount.meant_options()))
         };
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
@@ -220,6 +220,13 @@ impl Mount {
 }
 
 impl Mount {
+    /// The options in one spelling: kubelet asks again after each restart, and what it asks with may
+    /// have been written anew. As they are where they can't be understood.
+    fn meant_options(&self) -> Vec<String> {
+        options::parse(&self.options)
+            .map_or_else(|_| self.options.clone(), |options| options.canonical())
+    }
+
     /// Whether an option says that nobody writes.
     pub(crate) fn is_read_only(&self) -> bool {
         options::parse(&self.options).is_ok_and(|options| options.read_only)

@@ -45,6 +45,17 @@ pub enum FsOption {
 }
 
 impl FsOption {
+    /// Reads back what [`Display`](fmt::Display) wrote.
+    pub(crate) fn of(text: &str) -> Self {
+        match text.split_once('=') {
+            Some((key, value)) => Self::Value {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            },
+            None => Self::Flag(text.to_owned()),
+        }
+    }
+
     /// The name, without the value.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -103,6 +114,17 @@ pub(crate) fn shown(options: &str) -> Option<Vec<String>> {
         .map(|option| option.map(unquoted))
         .collect()
 }
+
+/// Attributes, and the options that set them.
+const ATTRIBUTES: [(MountAttrFlags, &str); 7] = [
+    (MountAttrFlags::MOUNT_ATTR_NOSUID, "nosuid"),
+    (MountAttrFlags::MOUNT_ATTR_NODEV, "nodev"),
+    (MountAttrFlags::MOUNT_ATTR_NOEXEC, "noexec"),
+    (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, "nosymfollow"),
+    (MountAttrFlags::MOUNT_ATTR_NODIRATIME, "nodiratime"),
+    (MountAttrFlags::MOUNT_ATTR_NOATIME, "noatime"),
+    (MountAttrFlags::MOUNT_ATTR_STRICTATIME, "strictatime"),
+];
 
 impl Default for MountOptions {
     fn default() -> Self {
@@ -205,6 +227,21 @@ impl MountOptions {
             .flatten()
             .map(FsOption::to_string)
             .collect()
+    }
+}
+
+impl MountOptions {
+    /// The same options in one spelling and order: two lists that mean the same mount have the same.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<String> {
+        let set = ATTRIBUTES
+            .iter()
+            .filter(|(flag, _)| self.attributes.contains(*flag));
+        let attributes = set.map(|(_, name)| (*name).to_owned());
+        let read_only = self.read_only.then(|| "ro".to_owned());
+        let mut all = self.superblock_options();
+        all.extend(attributes.chain(read_only));
+        all
     }
 }
 

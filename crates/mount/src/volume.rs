@@ -6,6 +6,7 @@
 mod acquire;
 mod admission;
 mod context;
+mod difference;
 mod disk;
 mod ensure;
 mod error;
@@ -30,7 +31,8 @@ mod users;
 
 pub use admission::{Denied, Room, admit};
 pub use context::{Context, Locked, lock};
-pub use ensure::{Host, ensure, view};
+pub use difference::differences;
+pub use ensure::{Host, ensure, views};
 pub use error::{Code, VolumeError};
 pub use find::{FindError, Wanted, find, wanted};
 pub use health::{Condition, Look, look_over};

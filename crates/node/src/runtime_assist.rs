@@ -194,6 +194,7 @@ fn publish_request(
         mount_options,
         fsgroup_gid,
         fsgroup_policy: policy.unwrap_or_default(),
+        readonly: mount.read_only || mount.volume.read_only,
     })
 }
 

@@ -144,6 +144,12 @@ impl AccessMode {
             _ => Access::Shared,
         }
     }
+
+    /// Whether nobody writes to a volume that is published with the mode.
+    #[must_use]
+    pub const fn only_reads(self) -> bool {
+        matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
+    }
 }
 
 /// A staged volume.
@@ -163,7 +169,7 @@ pub struct MountInfo {
     pub fs_group_change_policy: FsGroupChangePolicy,
     /// `metadata.targetPath`, ours: the path that the entry's name is a digest of.
     pub target_path: Option<TargetPath>,
-    /// `metadata.readOnly`, ours.
+    /// `metadata.readOnly`, ours: this pod's mount is read-only, whatever others have.
     pub read_only: bool,
     /// `metadata.accessMode`, ours.
     pub access_mode: Option<AccessMode>,
@@ -297,18 +303,6 @@ impl MountInfo {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access_mode.map_or(Access::Shared, AccessMode::access)
-    }
-
-    /// Whether another one says the same but for which disk the device was: who stages again doesn't
-    /// know that either.
-    #[must_use]
-    pub fn is_again(&self, other: &Self) -> bool {
-        let disk_seq = other.disk_seq;
-        let own = Self {
-            disk_seq,
-            ..self.clone()
-        };
-        own == *other
     }
 
     fn target(&self) -> Option<&Path> {

@@ -14,6 +14,8 @@ pub struct Claim<'a> {
     pub exclusive: bool,
     /// What the superblock is to be made with.
     pub superblock: &'a Superblock,
+    /// The pod only reads: a read-only superblock that is there will do.
+    pub only_reads: bool,
     /// The volume's device.
     pub device: DeviceNumber,
 }
@@ -24,7 +26,18 @@ pub enum Admission {
     /// Nobody has the device: the mount must be exclusive.
     First,
     /// The superblock exists already, with the same options.
-    Joins,
+    Joins {
+        /// The superblock that exists is read-only.
+        read_only: bool,
+    },
+}
+
+impl Admission {
+    /// Whether the mount joins a superblock that is read-only.
+    #[must_use]
+    pub const fn is_read_only(self) -> bool {
+        matches!(self, Self::Joins { read_only: true })
+    }
 }
 
 /// Why a claim is refused.
@@ -42,7 +55,7 @@ pub enum Conflict {
     SharingDenied(Holder),
     /// One superblock has one set of options; a second mount's would be ignored silently.
     #[error(
-        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for both pods"
+        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for both pods, or end that pod first"
     )]
     Superblock {
         /// Who has it.
@@ -141,23 +154,28 @@ pub fn admit(
         if other_pod.is_some() && sharing == Sharing::Deny {
             return Err(Conflict::SharingDenied(holder));
         }
-        if record.superblock.differs_in_label_alone(claim.superblock) {
-            let (present, wanted) = (Label::of(&record.superblock), Label::of(claim.superblock));
+        let present = &record.superblock;
+        let wanted = claim
+            .superblock
+            .read_as(claim.only_reads && present.read_only);
+        if present.differs_in_label_alone(&wanted) {
+            let (present, wanted) = (Label::of(present), Label::of(&wanted));
             return Err(Conflict::Label {
                 holder,
                 present,
                 wanted,
             });
         }
-        if record.superblock != *claim.superblock {
-            let (present, wanted) = (record.superblock.to_string(), claim.superblock.to_string());
+        if *present != wanted {
+            let (present, wanted) = (present.to_string(), wanted.to_string());
             return Err(Conflict::Superblock {
                 holder,
                 present,
                 wanted,
             });
         }
-        admission = Admission::Joins;
+        let read_only = present.read_only;
+        admission = Admission::Joins { read_only };
     }
     Ok(admission)
 }
@@ -187,6 +205,7 @@ mod tests {
     use crate::record::{UserKind, Version};
 
     const RW: fn() -> Superblock = || superblock(false, &[]);
+    const JOINS: Result<Admission, String> = Ok(Admission::Joins { read_only: false });
 
     fn superblock(read_only: bool, options: &[&str]) -> Superblock {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
@@ -232,6 +251,7 @@ mod tests {
             pod_uid: "mine",
             exclusive,
             superblock: wanted,
+            only_reads: false,
             device,
         };
         admit(&claim, owners, Sharing::Allow).map_err(|conflict| conflict.to_string())
@@ -247,7 +267,7 @@ mod tests {
         ] {
             let decision = decide(mine, &RW(), &[owner("other", "7:1", theirs, RW())]);
             if allowed {
-                assert_eq!(decision, Ok(Admission::Joins));
+                assert_eq!(decision, JOINS);
             } else {
                 let message = decision.unwrap_err();
                 assert!(
@@ -263,7 +283,7 @@ mod tests {
     fn the_pods_own_second_sandbox_joins_whatever_the_mode() {
         assert_eq!(
             decide(true, &RW(), &[owner("mine", "7:1", true, RW())]),
-            Ok(Admission::Joins)
+            JOINS
         );
     }
 
@@ -289,6 +309,32 @@ mod tests {
         }
     }
 
+    /// What an earlier version made for a pod that only reads, or the option `ro` of another.
+    #[test]
+    fn a_pod_that_only_reads_takes_a_read_only_superblock() {
+        let ro = superblock(true, &[]);
+        for (present, wanted, only_reads, expected) in [
+            (&ro, &RW(), true, Some(true)),
+            (&ro, &RW(), false, None),
+            (&RW(), &RW(), true, Some(false)),
+            (&RW(), &ro, true, None),
+            (&ro, &ro, false, Some(true)),
+            (&superblock(true, &["discard"]), &RW(), true, None),
+        ] {
+            let claim = Claim {
+                pod_uid: "mine",
+                exclusive: false,
+                superblock: wanted,
+                only_reads,
+                device: "7:1".parse().unwrap(),
+            };
+            let owners = [owner("other", "7:1", false, present.clone())];
+            let admission = admit(&claim, &owners, Sharing::Allow).ok();
+            let expected = expected.map(|read_only| Admission::Joins { read_only });
+            assert_eq!(admission, expected, "{present} {wanted} {only_reads}");
+        }
+    }
+
     /// KEP-1710: a volume is mounted with one label at a time.
     #[test]
     fn another_selinux_label_is_refused_by_name() {
@@ -298,10 +344,7 @@ mod tests {
             let owner = owner("other", "7:1", false, present);
             decide(false, &superblock(false, wanted), &[owner])
         };
-        assert_eq!(
-            decide(&[one, "discard"], &[one, "discard"]),
-            Ok(Admission::Joins)
-        );
+        assert_eq!(decide(&[one, "discard"], &[one, "discard"]), JOINS);
         for (present, wanted, expected) in [
             (
                 &[one][..],
@@ -354,6 +397,7 @@ mod tests {
             pod_uid: "mine",
             exclusive: false,
             superblock: &rw,
+            only_reads: false,
             device,
         };
         let other = [owner("other", "7:1", false, RW())];
@@ -362,6 +406,9 @@ mod tests {
             Err(Conflict::SharingDenied(_))
         ));
         let mine = [owner("mine", "7:1", false, RW())];
-        assert_eq!(admit(&claim, &mine, Sharing::Deny), Ok(Admission::Joins));
+        assert_eq!(
+            admit(&claim, &mine, Sharing::Deny),
+            Ok(Admission::Joins { read_only: false })
+        );
     }
 }

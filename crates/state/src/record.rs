@@ -51,6 +51,15 @@ impl Superblock {
         options.find_map(|option| option.strip_prefix("context="))
     }
 
+    /// The same, made read-only where `read_only` says so.
+    #[must_use]
+    pub(crate) fn read_as(&self, read_only: bool) -> Self {
+        Self {
+            read_only: self.read_only || read_only,
+            ..self.clone()
+        }
+    }
+
     /// Whether it is the same but for the label.
     #[must_use]
     pub(crate) fn differs_in_label_alone(&self, other: &Self) -> bool {

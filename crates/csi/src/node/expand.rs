@@ -68,7 +68,7 @@ impl Driver {
                     if staged.is_some_and(Usage::is_read_only) {
                         return Err(read_only(id));
                     }
-                    grow_unused(id, &device, mount)?;
+                    grow_detached(id, &device, mount)?;
                 }
             }
         }
@@ -93,8 +93,12 @@ impl Driver {
                 .expand(target, range.required_bytes, range.limit_bytes);
             return expanded.map(drop).map_err(Refusal::ops(id));
         }
-        if publication.read_only || publication.usage.is_read_only() {
+        if publication.usage.is_read_only() || mount.is_read_only() {
             return Err(read_only(id));
+        }
+        if publication.read_only {
+            // This pod's mount alone can't be written to.
+            return grow_detached(id, device, mount);
         }
         let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, device, mount)
@@ -112,8 +116,8 @@ fn read_only(id: &str) -> Refusal {
     Refusal::state(id, what)
 }
 
-/// A file system that nobody has mounted is, for a moment, and nowhere.
-fn grow_unused(id: &str, device: &Device, mount: &Mount) -> Result<(), Refusal> {
+/// Grows a file system through a mount that is attached nowhere.
+fn grow_detached(id: &str, device: &Device, mount: &Mount) -> Result<(), Refusal> {
     let detached = mounts::detached(device, mount).map_err(Refusal::node(id))?;
     grow(id, &detached, device, mount)
 }

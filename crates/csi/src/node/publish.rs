@@ -238,7 +238,8 @@ fn mount_info(device: &Device, mount: &Mount, wanted: &Publication) -> FileSyste
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         options.insert(key.to_owned(), value.to_owned());
     }
-    if wanted.read_only || wanted.usage.is_read_only() {
+    // A pod's own `readonly` kubelet tells the runtime itself: the option is for all pods of the node.
+    if wanted.usage.is_read_only() {
         options.insert("ro".to_owned(), String::new());
     }
     FileSystemMountInfo {

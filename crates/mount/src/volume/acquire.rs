@@ -4,40 +4,38 @@
 use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, Version, VolumeRecord};
-use crust_state::{Process, Volume};
+use crust_state::{Config, Process, Volume};
 
 use super::context::{Context, Locked};
 use super::error::Cause;
 use super::owners;
 use super::plan::MountPlan;
 
-/// The record of a volume without its dead users; a new one where nobody has it. Those who have it
-/// must have it from the device that is staged.
-pub(super) fn live_record(volume: &Volume, plan: &MountPlan) -> Result<VolumeRecord, Cause> {
-    let mut record = match volume.record()? {
-        Some(record) => record,
-        None => unused(plan),
+/// The record of a volume with its live users; `None` where there are none.
+pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause> {
+    let Some(mut record) = volume.record()? else {
+        return Ok(None);
     };
     record.forget_the_dead(Process::is_alive);
-    let record = anew_if_unused(record, plan);
-    let now = plan.device.number();
-    match record.users.first() {
-        Some(user) if record.device != now => Err(Cause::Moved {
-            path: plan.device.path().display().to_string(),
-            now,
-            then: record.device,
-            user: user.to_string(),
-        }),
-        _ => Ok(record),
-    }
+    Ok(Some(record).filter(|record| !record.users.is_empty()))
 }
 
-/// What an ended user left counts for nobody.
-pub(super) fn anew_if_unused(record: VolumeRecord, plan: &MountPlan) -> VolumeRecord {
-    if record.users.is_empty() {
-        unused(plan)
-    } else {
-        record
+/// Plans a mount of a volume, beside the live users on its record. Without any the record is a new
+/// one.
+pub(super) fn planned(
+    config: &Config,
+    volume: &Volume,
+    live: Option<VolumeRecord>,
+    label: Option<&str>,
+) -> Result<(MountPlan, VolumeRecord), Cause> {
+    let in_use = live.as_ref().map(|record| record.device);
+    let plan = MountPlan::new(config, volume.info(), in_use)?.labelled(label)?;
+    match live {
+        Some(record) => Ok((plan.like_present(&record)?, record)),
+        None => {
+            let record = unused(&plan);
+            Ok((plan, record))
+        }
     }
 }
 
@@ -46,10 +44,10 @@ pub(super) fn anew_if_unused(record: VolumeRecord, plan: &MountPlan) -> VolumeRe
 pub(super) fn acquire<T>(
     context: &Context<'_>,
     locked: &Locked,
-    plan: &MountPlan,
+    plan: MountPlan,
     before: &VolumeRecord,
     user: User,
-    work: impl FnOnce(Admission, &mut VolumeRecord) -> Result<T, Cause>,
+    work: impl FnOnce(&MountPlan, Admission, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
     let device = plan.device.number();
@@ -64,10 +62,13 @@ pub(super) fn acquire<T>(
     if let Err(error) = volume.remember_standing() {
         tracing::debug!("{error}");
     }
-    let claimed = owners::claim(context, target, plan, &pod_uid, before, || {
+    let claimed = owners::claim(context, target, &plan, &pod_uid, before, |admission| {
+        record.superblock.read_only |= admission.is_read_only();
         Ok(volume.write_record(&record)?)
     })?;
-    match work(claimed.admission, &mut record) {
+    let admission = claimed.admission;
+    let plan = plan.or_read_only(admission.is_read_only());
+    match work(&plan, admission, &mut record) {
         Ok(done) => {
             // It is mounted: that this can't be written takes nobody off the record.
             volume.write_record(&record)?;
@@ -84,7 +85,7 @@ pub(super) fn acquire<T>(
     }
 }
 
-fn unused(plan: &MountPlan) -> VolumeRecord {
+pub(super) fn unused(plan: &MountPlan) -> VolumeRecord {
     VolumeRecord {
         version: Version,
         device: plan.device.number(),

@@ -16,7 +16,7 @@ use crate::device::Device;
 /// earlier version, or of another writer), or the kernel doesn't tell which it is.
 pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
     let Some(staged) = info.disk_seq else {
-        return Ok(());
+        return by_path(info, device);
     };
     match device.disk_seq()? {
         Some(now) if now != staged => Err(Cause::OtherDisk {
@@ -28,9 +28,27 @@ pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
     }
 }
 
+/// A device that was found by its number on a record is the one that was staged if the path says so as
+/// well: a number may be another disk's by now, where nobody has it mounted.
+fn by_path(info: &MountInfo, device: &Device) -> Result<(), Cause> {
+    if device.path() == info.device {
+        return Ok(());
+    }
+    let (now, then) = (Device::open(&info.device)?.number(), device.number());
+    if now == then {
+        return Ok(());
+    }
+    Err(Cause::Moved {
+        path: info.device.display().to_string(),
+        now,
+        then,
+    })
+}
+
 /// The same, and the device can't be detached while the descriptor is open: a mount takes it by its name.
 pub(super) fn hold(info: &MountInfo, device: &Device) -> Result<Option<OwnedFd>, Cause> {
     if info.disk_seq.is_none() {
+        check(info, device)?;
         return Ok(None);
     }
     // What can't be opened can't be mounted either, and the mount says why.

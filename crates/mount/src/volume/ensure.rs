@@ -6,7 +6,7 @@ use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
-use super::acquire::{acquire, anew_if_unused, live_record};
+use super::acquire::{acquire, live_record, planned, unused};
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
@@ -54,25 +54,30 @@ impl Standing {
         sandbox: &Sandbox,
         label: Option<&str>,
     ) -> Result<Self, Cause> {
-        let mut plan = MountPlan::new(config, volume.info())?.labelled(label)?;
-        let mut before = live_record(volume, &plan)?;
-        let mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
-        if let Some(there) = &mounted
-            && before.users.is_empty()
-        {
-            // Its record was lost, which would have been compared.
-            let shown = Shown::of(there);
-            plan = plan.or_labelled(shown.label())?;
-            shown.is(&plan.superblock)?;
-            before = anew_if_unused(before, &plan);
+        let mut live = live_record(volume)?;
+        let mut mounted = None;
+        if let Some(record) = &mut live {
+            mounted = sandbox.mounted(volume.digest(), record.device)?;
+            if mounted.is_none() {
+                // A create that was killed before it mounted left this: it vouches for no superblock.
+                record.remove(UserKind::Sandbox, sandbox.id());
+            }
+        }
+        let live = live.filter(|record| !record.users.is_empty());
+        let is_on_record = live.is_some();
+        let (mut plan, mut before) = planned(config, volume, live, label)?;
+        if !is_on_record {
+            mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
+            if let Some(there) = &mounted {
+                // Its record was lost, which would have been compared.
+                let shown = Shown::of(there);
+                plan = plan.or_labelled(shown.label())?;
+                plan = plan.or_read_only(shown.is_read_only());
+                shown.is(&plan.superblock)?;
+                before = unused(&plan);
+            }
         }
         let mounted = mounted.is_some();
-        if !mounted {
-            // A create that was killed before it mounted left this: it vouches for no superblock.
-            before.remove(UserKind::Sandbox, sandbox.id());
-            before = anew_if_unused(before, &plan);
-        }
-        let plan = plan.like_present(&before)?;
         // With another superblock than was staged the claim is what refuses it.
         let as_staged = mounted && before.superblock == plan.superblock;
         let is_complete = as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
@@ -97,7 +102,6 @@ pub(super) fn ensure_mounted(
         mounted,
         is_complete,
     } = Standing::of(context.config, volume, host.sandbox, host.label)?;
-    let device = plan.device.number();
     let pod_uid = &*host.record.pod_uid;
     if is_complete {
         // Attached means configured, whether or not that could be written down then.
@@ -110,17 +114,17 @@ pub(super) fn ensure_mounted(
     acquire(
         context,
         locked,
-        &plan,
+        plan,
         &before,
         user,
-        |admission, record| {
+        |plan, admission, record| {
             if mounted {
                 record.mark_prepared(pod_uid);
                 return Ok(());
             }
             let wanted = Wanted {
                 volume,
-                plan: &plan,
+                plan,
                 pod_uid,
                 admission,
             };
@@ -129,7 +133,7 @@ pub(super) fn ensure_mounted(
                 .enter(|inside| inside.attach(volume.digest(), &mount))?;
             tracing::info!(
                 volume = %volume.target(),
-                %device,
+                device = %plan.device.number(),
                 sandbox = host.sandbox.id(),
                 "mounted in the sandbox"
             );
@@ -139,18 +143,35 @@ pub(super) fn ensure_mounted(
     Ok(volume.publish_cli(host.cli)?)
 }
 
-/// A container's view of a volume that is mounted in a sandbox.
-pub fn view(
+/// Containers' views of a volume that is mounted in a sandbox, which is looked at once for all of
+/// them: a container may have thousands.
+pub fn views<'v>(
+    context: &Context<'_>,
     locked: &Locked,
     sandbox: &Sandbox,
-    view: View<'_>,
-) -> Result<DetachedMount, VolumeError> {
+    views: impl ExactSizeIterator<Item = View<'v>>,
+) -> Result<Vec<DetachedMount>, VolumeError> {
     let volume = &locked.volume;
     let viewed = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let there = sandbox.mounted(volume.digest(), record.device)?;
         let root = there.ok_or(Cause::NotInUse)?.root;
-        Ok(sandbox.enter(|_| Ok(view::take(&root, view)?))?)
+        let all = views.len();
+        let mut taken = Vec::with_capacity(all);
+        let is_in_time = sandbox.enter(|_| {
+            for view in views {
+                if context.deadline.expired() {
+                    return Ok(false);
+                }
+                taken.push(view::take(&root, view)?);
+            }
+            Ok(true)
+        })?;
+        if is_in_time {
+            return Ok(taken);
+        }
+        let done = taken.len();
+        Err(Cause::TooSlow { done, all })
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
 }

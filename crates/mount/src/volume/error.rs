@@ -83,9 +83,9 @@ impl VolumeError {
         match &*self.cause {
             Cause::NotStaged(_) => Code::NotFound,
             Cause::InUse { .. }
+            | Cause::Differs { .. }
             | Cause::NotInUse
             | Cause::ReadOnly
-            | Cause::OnlyReadOnlyViews
             | Cause::DeviceGone(_)
             | Cause::Moved { .. }
             | Cause::OtherDisk { .. }
@@ -130,26 +130,35 @@ pub(super) enum Cause {
     FileSystem { fstype: String, allowed: String },
     #[error("it is in use by {user}; hint: end that pod first")]
     InUse { user: String },
+    #[error(
+        "it is in use by {user} as it was staged before, which differs in {}; hint: stage it as it was, \
+         or end that pod first", .differences.join("; in ")
+    )]
+    Differs {
+        user: String,
+        differences: Vec<String>,
+    },
+    #[error(
+        "only {done} of its {all} mounts were ready when the time for a create was over; hint: give the \
+         container fewer mounts of it"
+    )]
+    TooSlow { done: usize, all: usize },
     #[error("it isn't mounted: no live sandbox or container has it; hint: retry once its pod runs")]
     NotInUse,
-    #[error("it is read-only, and stays as large as it is; hint: stage it read-write to grow it")]
-    ReadOnly,
     #[error(
-        "whoever has it mounted has it read-only; hint: it grows where it can be written to: resize \
-         it again when the pod's sandbox, or a container that writes, runs"
+        "its file system is mounted read-only, and stays as large as it is; hint: stage it without the option ro, and with an access mode that writes, to grow it"
     )]
-    OnlyReadOnlyViews,
+    ReadOnly,
     #[error("device {0} is gone from this node; hint: attach it again, and end the pod")]
     DeviceGone(DeviceNumber),
     #[error(
-        "device {path} is {now} now, and {user} has the volume from {then}; hint: end that pod, and \
-         stage the volume again with the device that holds its data"
+        "device {path} is {now} now, and the volume is in use from {then}; hint: end the pods that use \
+         it, and stage the volume again with the device that holds its data"
     )]
     Moved {
         path: String,
         now: DeviceNumber,
         then: DeviceNumber,
-        user: String,
     },
     #[error(
         "device {device} isn't the disk that was staged: that was the kernel's {staged}, and this is its \
@@ -251,7 +260,6 @@ mod tests {
             path: "/dev/a".into(),
             now,
             then,
-            user: "sandbox s of pod p".into(),
         };
         let unrecorded = Cause::Unrecorded {
             shown: "ext4 (rw)".into(),

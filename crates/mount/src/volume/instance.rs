@@ -6,6 +6,7 @@ use std::time::Duration;
 use crust_state::Volume;
 use crust_state::ownership::Admission;
 use crust_state::record::VolumeRecord;
+use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
 use super::disk;
@@ -15,6 +16,7 @@ use super::resize;
 use crate::device::Device;
 use crate::filesystem::{self, Request};
 use crate::fsgroup::{self, Order};
+use crate::sys;
 
 /// What an instance is made of, and for whom.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,13 @@ pub(super) fn make(
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
         tracing::info!(volume = name, group, %outcome, "fsGroup was applied");
+    }
+    if plan.is_read_only_view() {
+        // Last: a file system is grown through a mount that can be written to.
+        sys::add_attributes(&mount, MountAttrFlags::MOUNT_ATTR_RDONLY).map_err(|errno| {
+            let call = "mount_setattr(MOUNT_ATTR_RDONLY)".to_owned();
+            Cause::Call { call, errno }
+        })?;
     }
     Ok(mount)
 }

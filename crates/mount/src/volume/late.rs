@@ -7,7 +7,7 @@ use crust_state::{MountInfo, TargetPath};
 use super::context::{Context, Locked};
 use super::ensure::{Host, ensure_mounted};
 use super::error::{Cause, VolumeError};
-use super::stage::{checked, try_stage};
+use super::stage::{try_stage, validated};
 use super::users::has_users;
 
 /// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
@@ -20,7 +20,7 @@ pub fn stage_mounted(
 ) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let mounted = || -> Result<_, Cause> {
-        let info = checked(context, target, info)?;
+        let info = validated(context, target, info)?;
         let lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;

@@ -5,7 +5,7 @@ use crust_state::ownership::Admission;
 use crust_state::record::{Superblock, User, VolumeRecord};
 use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath, Volume};
 
-use super::acquire::live_record;
+use super::acquire::{live_record, planned};
 use super::context::Context;
 use super::disk;
 use super::ensure::Standing;
@@ -50,7 +50,7 @@ impl From<Admission> for Access {
     fn from(admission: Admission) -> Self {
         match admission {
             Admission::First => Self::First,
-            Admission::Joins => Self::Joins,
+            Admission::Joins { .. } => Self::Joins,
         }
     }
 }
@@ -75,12 +75,14 @@ pub fn outlook(
 ) -> Result<Outlook, VolumeError> {
     let looked = || -> Result<_, Cause> {
         let volume = staged(context.crust, target)?;
-        let plan = MountPlan::new(context.config, volume.info())?.labelled(pod.label)?;
-        let access = access(context, &volume, &plan, pod);
+        let live = live_record(&volume)?;
+        let (plan, before) = planned(context.config, &volume, live, pod.label)?;
+        let users = before.users.clone();
+        let access = access(context, &volume, &plan, before, pod);
         Ok(Outlook {
             is_katas: volume.is_katas(),
             need: Need::of(context.config, volume.info(), &plan),
-            users: users(&volume, &plan),
+            users,
             access: access.map_err(|cause| VolumeError::new(target, cause)),
             info: volume.info().clone(),
             superblock: plan.superblock,
@@ -94,6 +96,7 @@ fn access(
     context: &Context<'_>,
     volume: &Volume,
     plan: &MountPlan,
+    before: VolumeRecord,
     pod: Of<'_>,
 ) -> Result<Access, Cause> {
     let (before, mounted) = match pod.sandbox {
@@ -104,7 +107,7 @@ fn access(
             }
             (standing.before, standing.mounted)
         }
-        None => (live_record(volume, plan)?, false),
+        None => (before, false),
     };
     if !mounted {
         disk::check(volume.info(), &plan.device)?;
@@ -126,9 +129,4 @@ fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
     let mounts = Table::own()?.select(|line| may_be_on(line, number))?;
     Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.has_holders()?)
-}
-
-fn users(volume: &Volume, plan: &MountPlan) -> Vec<User> {
-    let record: Result<VolumeRecord, _> = live_record(volume, plan);
-    record.map_or_else(|_| Vec::new(), |record| record.users)
 }

@@ -7,12 +7,11 @@ use std::path::Path;
 use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
-use super::acquire::{acquire, anew_if_unused, live_record};
+use super::acquire::{acquire, live_record, planned};
 use super::context::{Context, Locked};
 use super::disk;
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
-use super::plan::MountPlan;
 use super::users::{NewContainer, announced};
 
 /// Announces a container that is about to be created, and mounts a volume for it alone. The mount
@@ -44,7 +43,7 @@ pub fn reserve(
         disk::check(wanted.volume.info(), &wanted.plan.device)?;
         match wanted.admission {
             Admission::First => instance::unheld(context, wanted.plan),
-            Admission::Joins => Ok(()),
+            Admission::Joins { .. } => Ok(()),
         }
     })
 }
@@ -58,24 +57,27 @@ pub fn mount_reserved(
     label: Option<&str>,
 ) -> Result<OwnedFd, VolumeError> {
     let mounted = || -> Result<_, Cause> {
-        let plan = MountPlan::new(context.config, locked.volume.info())?.labelled(label)?;
-        let mut others = live_record(&locked.volume, &plan)?;
-        let plan = plan.like_present(&others)?;
-        let user = others.user(UserKind::Container, id).cloned();
-        let user = user.ok_or_else(|| Cause::NotPending(id.to_owned()))?;
+        let live = live_record(&locked.volume)?;
+        let user = live
+            .as_ref()
+            .and_then(|it| it.user(UserKind::Container, id));
+        let user = user
+            .cloned()
+            .ok_or_else(|| Cause::NotPending(id.to_owned()))?;
+        // The device that it was reserved with, which the mount compares with what was staged.
+        let (plan, mut others) = planned(context.config, &locked.volume, live, label)?;
         others.remove(UserKind::Container, id);
-        let others = anew_if_unused(others, &plan);
         let pod_uid = user.pod_uid.clone();
         acquire(
             context,
             locked,
-            &plan,
+            plan,
             &others,
             user,
-            |admission, record| {
+            |plan, admission, record| {
                 let wanted = Wanted {
                     volume: &locked.volume,
-                    plan: &plan,
+                    plan,
                     pod_uid: &pod_uid,
                     admission,
                 };
@@ -97,20 +99,19 @@ fn enter<T>(
 ) -> Result<T, VolumeError> {
     let entered = || -> Result<_, Cause> {
         let volume = &locked.volume;
-        let plan = MountPlan::new(context.config, volume.info())?.labelled(container.label)?;
-        let before = live_record(volume, &plan)?;
-        let plan = plan.like_present(&before)?;
+        let live = live_record(volume)?;
+        let (plan, before) = planned(context.config, volume, live, container.label)?;
         let user = announced(context, &before, container, mounts)?;
         acquire(
             context,
             locked,
-            &plan,
+            plan,
             &before,
             user,
-            |admission, record| {
+            |plan, admission, record| {
                 let wanted = Wanted {
                     volume,
-                    plan: &plan,
+                    plan,
                     pod_uid: container.pod_uid,
                     admission,
                 };

@@ -27,7 +27,7 @@ pub(super) fn claim(
     plan: &MountPlan,
     pod_uid: &str,
     record: &VolumeRecord,
-    write: impl FnOnce() -> Result<(), Cause>,
+    write: impl FnOnce(Admission) -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
     let own = plan.device.number();
     let mut asks_all = record.users.is_empty();
@@ -56,7 +56,7 @@ pub(super) fn claim(
     let admission = decide(context.config, plan, pod_uid, record, listed.others)?;
     context.neighbours.answers_for_itself(own);
     context.state.add_owner(own, target)?;
-    write()?;
+    write(admission)?;
     let newly = listed.newly;
     Ok(Claimed { admission, newly })
 }
@@ -118,6 +118,7 @@ fn decide(
         pod_uid,
         exclusive: plan.exclusive,
         superblock: &plan.superblock,
+        only_reads: plan.read_only,
         device: plan.device.number(),
     };
     let mut records = vec![own.clone()];

@@ -1,15 +1,15 @@
 //! From what was staged to what will be mounted.
 
 use crust_state::config::DeviceNode;
-use crust_state::info::{Access, VolumeType};
+use crust_state::info::{Access, AccessMode, VolumeType};
 use crust_state::record::{Superblock, VolumeRecord};
 use crust_state::{
     Config, CrustDirectory, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath, Volume,
 };
 
+use super::acquire::live_record;
 use super::disk;
 use super::error::{Cause, VolumeError};
-use super::users::has_users;
 use crate::device::Device;
 use crate::options::{self, MountOptions};
 use crate::selinux;
@@ -23,33 +23,46 @@ pub(super) struct MountPlan {
     pub(super) superblock: Superblock,
     /// The access mode forbids a second pod.
     pub(super) exclusive: bool,
-    /// The group that the files get, where they get one: not on a read-only volume.
+    /// The pod's own mount is read-only, whatever the superblock is.
+    pub(super) read_only: bool,
+    /// The group that the files get, where they get one: not of a pod that only reads.
     pub(super) fs_group: Option<(u32, FsGroupChangePolicy)>,
 }
 
 impl MountPlan {
-    pub(super) fn new(config: &Config, info: &MountInfo) -> Result<Self, Cause> {
-        if info.volume_type == VolumeType::Network {
-            return Err(Cause::Unsupported("network volumes"));
-        }
-        if !config.fstypes.contains(&info.fstype) {
-            let (fstype, allowed) = (info.fstype.clone(), config.fstypes.join(", "));
-            return Err(Cause::FileSystem { fstype, allowed });
-        }
-        let written: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
-        let mut options = options::parse(&written)?;
-        options.read_only |= info.read_only;
-        let device = Device::open(&info.device)?;
+    /// Plans a mount of what is staged. The device is the one `in_use`, by which live users have the
+    /// volume: the path that was staged is only for a first mount, and may lead elsewhere by now (udev
+    /// removes and repoints the links in `/dev/disk`).
+    pub(super) fn new(
+        config: &Config,
+        info: &MountInfo,
+        in_use: Option<DeviceNumber>,
+    ) -> Result<Self, Cause> {
+        check(config, info)?;
+        let mut options = mount_options(config, info)?;
+        let device = match in_use {
+            Some(number) => Device::of_number(number)?.ok_or(Cause::DeviceGone(number))?,
+            None => Device::open(&info.device)?,
+        };
+        // Such a device has no other superblock. A pod that means to write is refused by the kernel.
+        options.read_only |= info.read_only && in_use.is_none() && device.is_read_only()?;
+        let read_only = info.read_only || options.read_only;
         let fs_group = info
             .fs_group
             .map(|group| (group, info.fs_group_change_policy));
         Ok(Self {
             superblock: superblock(&info.fstype, &options),
             exclusive: info.access() == Access::Exclusive,
-            fs_group: fs_group.filter(|_| !options.read_only),
+            fs_group: fs_group.filter(|_| !read_only),
+            read_only,
             device,
             options,
         })
+    }
+
+    /// Whether the pod has a read-only mount of a superblock that others may write through.
+    pub(super) fn is_read_only_view(&self) -> bool {
+        self.read_only && !self.superblock.read_only
     }
 }
 
@@ -78,13 +91,43 @@ impl MountPlan {
         self.labelled(present)
     }
 
-    /// The same where who has it is on record.
-    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
-        if record.users.is_empty() {
-            return Ok(self);
+    /// The same for a pod that only reads: it takes a read-only superblock that is there by now.
+    pub(super) fn or_read_only(mut self, present: bool) -> Self {
+        if self.read_only && present {
+            self.options.read_only = true;
+            self.superblock.read_only = true;
         }
-        self.or_labelled(record.superblock.label())
+        self
     }
+
+    /// The same where live users are on record.
+    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
+        let present = &record.superblock;
+        Ok(self
+            .or_labelled(present.label())?
+            .or_read_only(present.read_only))
+    }
+}
+
+/// Fails where it is known without the device that a volume can't be mounted.
+pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
+    if info.volume_type == VolumeType::Network {
+        return Err(Cause::Unsupported("network volumes"));
+    }
+    if !config.fstypes.contains(&info.fstype) {
+        let (fstype, allowed) = (info.fstype.clone(), config.fstypes.join(", "));
+        return Err(Cause::FileSystem { fstype, allowed });
+    }
+    Ok(())
+}
+
+/// The options that a volume is mounted with. The superblock is read-only by an option or the access
+/// mode; the pod's own `readonly` isn't among them.
+pub(super) fn mount_options(config: &Config, info: &MountInfo) -> Result<MountOptions, Cause> {
+    let written: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
+    let mut options = options::parse(&written)?;
+    options.read_only |= info.access_mode.is_some_and(AccessMode::only_reads);
+    Ok(options)
 }
 
 fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
@@ -100,7 +143,7 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
 pub struct Need {
     /// The block device.
     pub device: DeviceNumber,
-    /// Nothing will be written to it.
+    /// The pod only reads.
     pub read_only: bool,
     /// The workload is to have the device as well.
     pub device_node: bool,
@@ -110,7 +153,7 @@ impl Need {
     pub(super) fn of(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
         Self {
             device: plan.device.number(),
-            read_only: plan.options.read_only,
+            read_only: plan.read_only,
             device_node: match config.device_node {
                 DeviceNode::Metadata => info.device_node,
                 DeviceNode::Always => true,
@@ -128,11 +171,11 @@ pub fn needs(
 ) -> Result<Need, VolumeError> {
     let planned = || -> Result<_, Cause> {
         let volume = staged(crust, target)?;
-        let plan = MountPlan::new(config, volume.info())?;
-        match disk::check(volume.info(), &plan.device) {
-            // What somebody has mounted can't be detached.
-            Err(cause) if !has_users(&volume) => return Err(cause),
-            _ => {}
+        let live = live_record(&volume)?;
+        let in_use = live.map(|record| record.device);
+        let plan = MountPlan::new(config, volume.info(), in_use)?;
+        if in_use.is_none() {
+            disk::check(volume.info(), &plan.device)?;
         }
         Ok(Need::of(config, volume.info(), &plan))
     };

@@ -13,6 +13,8 @@ use super::error::{Cause, VolumeError};
 use super::mounted::{self, Mounted};
 use super::plan::MountPlan;
 use crate::device::Device;
+use crate::filesystem::{self, Request};
+use crate::options::{FsOption, MountOptions};
 use crate::resize;
 
 /// Grows a volume as far as its device and the limits allow; its file system's size afterwards.
@@ -66,17 +68,17 @@ fn in_use(
     if record.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
-    let Some(place) = places.find(Mounted::is_writable) else {
-        return Err(Cause::OnlyReadOnlyViews);
-    };
     let device = Device::of_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
     let _device = context
         .state
         .lock(LockName::Device(record.device), context.deadline)?;
-    let root = place.open().map_err(|errno| Cause::Call {
-        call: format!("open({})", place.mount.mount_point.display()),
-        errno,
-    })?;
+    let root = match places.find(Mounted::is_writable) {
+        Some(place) => place.open().map_err(|errno| Cause::Call {
+            call: format!("open({})", place.mount.mount_point.display()),
+            errno,
+        })?,
+        None => root_of(&own_mount(record, &device)?)?,
+    };
     let fstype = &record.superblock.fstype;
     let bytes = resize::grow(&root, &device, fstype, limits)?;
     tracing::info!(volume = %volume.target(), bytes, "grown");
@@ -84,7 +86,7 @@ fn in_use(
 }
 
 fn later(context: &Context<'_>, volume: &Volume, limits: Limits) -> Result<u64, Cause> {
-    let plan = MountPlan::new(context.config, volume.info())?;
+    let plan = MountPlan::new(context.config, volume.info(), None)?;
     if plan.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
@@ -104,13 +106,34 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
         tracing::info!(%volume, "its growth waits for a mount that can be written to");
         return Ok(());
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat(mount, ".", flags, Mode::empty()).map_err(|errno| Cause::Call {
-        call: "open(the volume's root)".into(),
-        errno,
-    })?;
+    let root = root_of(mount)?;
     let fstype = &plan.superblock.fstype;
     let bytes = resize::grow(&root, &plan.device, fstype, limits).map_err(Cause::PendingResize)?;
     tracing::info!(volume = %volume.target(), bytes, "grown before its use");
     Ok(volume.forget_resize()?)
+}
+
+/// Another mount of the superblock, attached nowhere: those of pods that only read can't be written
+/// to, and the kernel grows a file system through one that can.
+fn own_mount(record: &VolumeRecord, device: &Device) -> Result<OwnedFd, Cause> {
+    let present = &record.superblock;
+    let options = present.options.iter().map(|option| FsOption::of(option));
+    let options = MountOptions {
+        fs_options: options.collect(),
+        ..MountOptions::default()
+    };
+    Ok(filesystem::instantiate(&Request {
+        device,
+        fstype: &present.fstype,
+        options: &options,
+        exclusive: false,
+    })?)
+}
+
+fn root_of(mount: &OwnedFd) -> Result<OwnedFd, Cause> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(mount, ".", flags, Mode::empty()).map_err(|errno| Cause::Call {
+        call: "open(the volume's root)".into(),
+        errno,
+    })
 }

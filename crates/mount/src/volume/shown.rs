@@ -36,6 +36,11 @@ impl Shown {
         options.find_map(|option| option.strip_prefix("context="))
     }
 
+    /// Whether the superblock is read-only.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.options.iter().flatten().any(|option| option == "ro")
+    }
+
     /// Fails where it isn't what was staged, as far as the kernel shows that: an option of which it says
     /// nothing is another's, and those that it says more may be the file system's own.
     pub(super) fn is(&self, staged: &Superblock) -> Result<(), Cause> {

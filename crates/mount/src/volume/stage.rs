@@ -9,16 +9,17 @@ use crust_state::record::VolumeRecord;
 use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, Volume, beneath};
 use rustix::fs::ResolveFlags;
 
+use super::acquire::live_record;
 use super::admission::{self, Denied, Room};
 use super::context::Context;
+use super::difference::{differences, differences_in_use};
 use super::error::{Cause, VolumeError};
-use super::plan::MountPlan;
-use super::users::has_users;
+use super::plan::{self, MountPlan};
 use crate::device::Device;
 use crate::options;
 
-/// Stages a volume at a target path. The same content again changes nothing, even when the volume
-/// is in use; other content replaces what is there unless it is in use.
+/// Stages a volume at a target path. The same content again, judged by meaning, changes nothing even
+/// when the volume is in use; other content replaces what is there unless it is in use.
 ///
 /// Everything that can be checked without mounting is: the device, the file system's name, the
 /// options, the group.
@@ -32,7 +33,7 @@ pub fn stage(
 ) -> Result<(), VolumeError> {
     let target = &context.as_given(target);
     let staged = || -> Result<_, Cause> {
-        let info = checked(context, target, info)?;
+        let info = validated(context, target, info)?;
         let _lock = context
             .state
             .lock(LockName::Volume(target.digest()), context.deadline)?;
@@ -60,7 +61,7 @@ pub fn stage_at_once(
         return None;
     }
     let staged = || -> Result<_, Cause> {
-        let info = checked(context, target, info)?;
+        let info = checked(context, validated(context, target, info)?)?;
         let name = LockName::Volume(target.digest());
         let _lock = context.state.lock(name, Deadline::after(Duration::ZERO))?;
         if context.crust.has_entry(target)? {
@@ -80,9 +81,8 @@ pub fn stage_at_once(
     }
 }
 
-/// Returns what is to be staged: with everything about it checked that can be without mounting, with the
-/// number of the disk that the device is, and without the options that no mount takes.
-pub(super) fn checked(
+/// Returns what is to be staged, with everything checked that takes no device.
+pub(super) fn validated(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
@@ -92,7 +92,16 @@ pub(super) fn checked(
         ..info.clone()
     };
     info.validate()?;
-    let plan = MountPlan::new(context.config, &info)?;
+    plan::check(context.config, &info)?;
+    // Also so that no refusal shows an option that is a secret.
+    plan::mount_options(context.config, &info)?;
+    Ok(info)
+}
+
+/// Checks the device of what was [`validated`], and returns what is to be written: with the number of the
+/// disk that the device is, and without the options that no mount takes.
+fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
+    let plan = MountPlan::new(context.config, &info, None)?;
     Ok(MountInfo {
         disk_seq: plan.device.disk_seq()?,
         options: options::stored(&info.options)?,
@@ -110,43 +119,64 @@ pub(super) fn try_stage<'a>(
 ) -> Result<Staging<'a>, Cause> {
     let there = context.crust.volume(target);
     let is_new = matches!(there, Ok(None));
-    let before = described(&there);
+    let before = describe_entry(&there);
+    let look = target.look();
     // An entry that can't be read has no content that a user could rely on.
     // Nor is what a driver staged for Kata the same: users of that have their record there.
-    let there = there.ok().flatten();
-    let there = there.filter(|there| !there.is_katas() && there.info().is_again(info));
-    let info = match &there {
-        // Its users have the disk that it was staged on; without any, it is the one that is named now.
-        Some(there) if has_users(there) => there.info(),
-        Some(_) => info,
-        None if is_new => info,
-        None => {
-            if let Some(record) = context.crust.record(target)? {
-                in_use(record)?;
-            }
-            info
-        }
-    };
-    let look = target.look();
-    let is_again = there.is_some();
+    let there = there.ok().flatten().filter(|there| !there.is_katas());
+    if let Some(there) = &there
+        && is_used_as(context, there, info)?
+    {
+        // Its users have the disk that it was staged on, and need no path to it any more.
+        return Ok(context.crust.try_stage_seen(&look, there.info())?);
+    }
+    let info = checked(context, info.clone())?;
+    if there.is_none()
+        && !is_new
+        && let Some(record) = context.crust.record(target)?
+    {
+        in_use(record)?;
+    }
+    let is_again =
+        there.is_some_and(|there| differences(context.config, there.info(), &info).is_empty());
     if let Some(room) = room.filter(|_| !is_again) {
         admission::check(context, &look)?;
         if is_new {
-            room(admission::size(info), Some(context.crust))?;
+            room(admission::size(&info), Some(context.crust))?;
         }
     }
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
     }
-    Ok(context.crust.try_stage_seen(&look, info)?)
+    Ok(context.crust.try_stage_seen(&look, &info)?)
 }
 
-/// Describes what is staged, of which a crust directory's entry alone is replaced by a stage.
-fn described(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
+/// Describes an entry that a stage replaces; `None` where there is none, or only Kata's, which stays.
+fn describe_entry(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
     match there {
         Ok(Some(there)) if !there.is_katas() => Some(there.info().to_string()),
         Ok(_) => None,
         Err(error) => Some(format!("an entry that can't be used ({error})")),
+    }
+}
+
+/// Whether a volume is in use, as what is asked for. In use as something else is an error.
+fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Result<bool, Cause> {
+    let (config, staged) = (context.config, there.info());
+    let record = match live_record(there) {
+        Ok(Some(record)) => record,
+        Ok(None) => return Ok(false),
+        // Who uses it can't be told.
+        Err(_) if differences(config, staged, asked).is_empty() => return Ok(true),
+        Err(cause) => return Err(cause),
+    };
+    let differences = differences_in_use(config, staged, record.device, asked);
+    match record.users.first() {
+        Some(user) if !differences.is_empty() => {
+            let user = user.to_string();
+            Err(Cause::Differs { user, differences })
+        }
+        _ => Ok(true),
     }
 }
 

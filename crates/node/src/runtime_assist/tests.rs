@@ -98,6 +98,7 @@ fn what_a_driver_has_answered_is_told_to_the_runtime() {
         mount_options: vec!["commit=5".to_owned(), "noatime".to_owned()],
         fsgroup_gid: Some(0),
         fsgroup_policy: "OnRootMismatch".to_owned(),
+        readonly: false,
     };
     assert_eq!(
         request(Some(0), Some("OnRootMismatch")),

@@ -216,6 +216,9 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
             add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
     }
+    if request.readonly {
+        arguments.push("--read-only".into());
+    }
     Ok(arguments)
 }
 
