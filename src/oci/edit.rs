@@ -28,6 +28,13 @@ pub(crate) enum Edit {
         /// One JSON value.
         json: String,
     },
+    /// Gives a mount other options, as they are written in JSON; added where it has none.
+    ReplaceMountOptionsJson {
+        /// [`Mount::index`](super::Mount::index)
+        index: usize,
+        /// One JSON value; `None` takes back what was added.
+        json: Option<String>,
+    },
     /// Appends an element, in the order of the list; the array and the objects above it are
     /// made where they are missing or null.
     Push {
@@ -73,13 +80,14 @@ struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
     /// By the index of the element that they come before.
     inserts: BTreeMap<usize, Vec<&'e str>>,
-    /// By index: removed, or for a mount the JSON of its new source.
+    /// By index: removed, or for a mount the JSON of its new members.
     elements: BTreeMap<usize, Change>,
 }
 
 enum Change {
     Removed,
-    Source(String),
+    /// `None` takes one away.
+    Members(BTreeMap<&'static str, Option<String>>),
 }
 
 struct Plan<'e>(BTreeMap<ArrayPath, ArrayEdits<'e>>);
@@ -88,7 +96,7 @@ impl<'e> Plan<'e> {
     fn of(edits: &'e [Edit]) -> Result<Self, DocumentError> {
         let mut plan: BTreeMap<ArrayPath, ArrayEdits<'e>> = BTreeMap::new();
         for edit in edits {
-            let (array, index, change) = match edit {
+            let (array, index, member) = match edit {
                 Edit::Push { array, json } => {
                     checked(*array, json)?;
                     plan.entry(*array).or_default().pushes.push(json);
@@ -104,19 +112,34 @@ impl<'e> Plan<'e> {
                     inserts.entry(*before).or_default().push(json);
                     continue;
                 }
-                Edit::Remove { array, index } => (*array, *index, Change::Removed),
+                Edit::Remove { array, index } => (*array, *index, None),
                 Edit::ReplaceMountSource { index, source } => {
                     let json = serde_json::Value::from(source.as_str()).to_string();
-                    (ArrayPath::Mounts, *index, Change::Source(json))
+                    (ArrayPath::Mounts, *index, Some(("source", Some(json))))
                 }
                 Edit::ReplaceMountSourceJson { index, json } => {
                     checked(ArrayPath::Mounts, json)?;
-                    (ArrayPath::Mounts, *index, Change::Source(json.clone()))
+                    (
+                        ArrayPath::Mounts,
+                        *index,
+                        Some(("source", Some(json.clone()))),
+                    )
+                }
+                Edit::ReplaceMountOptionsJson { index, json } => {
+                    if let Some(json) = json {
+                        checked(ArrayPath::Mounts, json)?;
+                    }
+                    (ArrayPath::Mounts, *index, Some(("options", json.clone())))
                 }
             };
             let elements = &mut plan.entry(array).or_default().elements;
-            if !matches!(elements.get(&index), Some(Change::Removed)) {
-                elements.insert(index, change);
+            let change = elements
+                .entry(index)
+                .or_insert_with(|| Change::Members(BTreeMap::new()));
+            match (&mut *change, member) {
+                (Change::Removed, _) => {}
+                (change, None) => *change = Change::Removed,
+                (Change::Members(members), Some((key, json))) => _ = members.insert(key, json),
             }
         }
         Ok(Self(plan))
@@ -193,8 +216,8 @@ impl<'e> Plan<'e> {
                     if let Some(inserts) = inserts {
                         splices.insert(element.start, format!("{inserts},"));
                     }
-                    if let Some(Change::Source(json)) = other {
-                        replace_source(list[index], index, json, splices)?;
+                    if let Some(Change::Members(members)) = other {
+                        replace_members(list[index], index, members, splices)?;
                     }
                 }
             }
@@ -269,19 +292,36 @@ fn checked(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
     })
 }
 
-fn replace_source<'a>(
+fn replace_members<'a>(
     mount: Json<'a>,
     index: usize,
-    json: &str,
+    members: &BTreeMap<&'static str, Option<String>>,
     splices: &mut Splices<'a>,
 ) -> Result<(), DocumentError> {
     let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
-    if let Some(there) = object.get_or_null("source") {
-        splices.replace(there.span(splices.text()), json.to_owned());
-    } else {
-        let open = mount.span(splices.text()).start;
-        insert_members(&object, open, format!("\"source\":{json}"), splices);
+    let mut missing = String::new();
+    for (key, json) in members {
+        match (object.get_or_null(key), json) {
+            (Some(there), Some(json)) => {
+                splices.replace(there.span(splices.text()), json.clone());
+            }
+            (Some(there), None) => {
+                // It was added behind another.
+                let end = there.span(splices.text()).end;
+                let ends = mount
+                    .members()
+                    .map(|(_, value)| value.span(splices.text()).end);
+                match ends.take_while(|other| *other < end).last() {
+                    Some(start) => splices.delete(start..end),
+                    None => splices.replace(there.span(splices.text()), "null"),
+                }
+            }
+            (None, Some(json)) => add_member(&mut missing, key, json),
+            (None, None) => {}
+        }
     }
+    let open = mount.span(splices.text()).start;
+    insert_members(&object, open, missing, splices);
     Ok(())
 }
 

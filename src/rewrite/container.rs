@@ -1,10 +1,11 @@
 //! What changes in the config of a container with volumes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use crust_mount::volume::Need;
-use crust_state::bundle::{RemovedMount, ReplacedSource};
+use crust_state::bundle::{RemovedMount, ReplacedOptions, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::hooked::HookedMount;
 use crust_state::{Config, TargetPath, limits};
@@ -34,7 +35,7 @@ pub(crate) fn container(
     let mut rewrite = Rewrite::default();
     match plan.way {
         MountMode::Bind => {
-            rewrite.replace_sources(document, plan, config)?;
+            rewrite.replace_sources(document, plan, known, config)?;
             rewrite.pass_devices(&asked_for(plan, known))?;
         }
         MountMode::Hook => {
@@ -54,8 +55,11 @@ pub(crate) fn container(
         if let Some(label) = &plan.label {
             arguments(&mut mount, ["--mount-label", label]);
         }
+        let readers = known.readers();
         for planned in &plan.mounts {
-            let told = serde_json::to_string(&hooked(planned)).context("hook's argument")?;
+            let is_readers = readers.contains(&planned.found.volume);
+            let told =
+                serde_json::to_string(&hooked(planned, is_readers)).context("hook's argument")?;
             arguments(&mut mount, ["--mount", &told]);
         }
         rewrite.push(ArrayPath::CreateContainerHooks, &mount)?;
@@ -78,20 +82,48 @@ fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> 
     wanted.collect()
 }
 
+impl Known<'_> {
+    /// The volumes that the pod only reads.
+    fn readers(&self) -> BTreeSet<&TargetPath> {
+        let readers = self.needs.iter().filter(|(_, need)| need.read_only);
+        readers.map(|(volume, _)| volume).collect()
+    }
+}
+
+/// A mount's options, read-only: of a mount with `rw` crun, and runc from 1.2 on, clear what its source
+/// has.
+fn read_only(options: &[String]) -> Vec<&str> {
+    let options = options.iter().map(String::as_str);
+    let others = options.filter(|option| !matches!(*option, "rw" | "rrw"));
+    others.chain(["ro"]).collect()
+}
+
 impl Rewrite {
     fn replace_sources(
         &mut self,
         document: &Document<'_>,
         plan: &ContainerPlan,
+        known: Known<'_>,
         config: &Config,
     ) -> Result<()> {
         let mounts = document.mounts()?;
+        let readers = known.readers();
         for planned in &plan.mounts {
             let attached = config.attach_directory().join(planned.index.to_string());
             let attached = utf8(&attached)?.to_owned();
-            let original = mounts
-                .get(planned.index)
-                .and_then(|mount| mount.source_json);
+            let mount = mounts.get(planned.index);
+            let original = mount.and_then(|mount| mount.source_json);
+            let is_readers = readers.contains(&planned.found.volume);
+            let mut options = None;
+            if is_readers && !planned.read_only {
+                let original = mount.and_then(|mount| mount.options_json);
+                let original = original.map(str::to_owned);
+                options = Some(ReplacedOptions { original });
+                let json = serde_json::to_string(&read_only(&planned.options))?;
+                let (index, json) = (planned.index, Some(json));
+                self.edits
+                    .push(Edit::ReplaceMountOptionsJson { index, json });
+            }
             self.edits.push(Edit::ReplaceMountSource {
                 index: planned.index,
                 source: attached.clone(),
@@ -100,6 +132,7 @@ impl Rewrite {
                 attached,
                 original: original.unwrap_or("null").to_owned(),
                 destination: planned.destination.to_string_lossy().into_owned(),
+                options,
             });
         }
         Ok(())
@@ -122,12 +155,18 @@ impl Rewrite {
     }
 }
 
-fn hooked(planned: &PlannedMount) -> HookedMount {
+fn hooked(planned: &PlannedMount, is_readers: bool) -> HookedMount {
+    let options = if is_readers {
+        let options = read_only(&planned.options).into_iter();
+        options.map(str::to_owned).collect()
+    } else {
+        planned.options.clone()
+    };
     HookedMount {
         volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),
-        options: planned.options.clone(),
-        read_only: planned.read_only,
+        options,
+        read_only: planned.read_only || is_readers,
     }
 }

@@ -206,7 +206,17 @@ fn edited(value: &Value, record: &BundleRecord) -> Value {
             .to_str()
             .and_then(|it| it.parse().ok())
             .expect("a number");
-        value["mounts"][index]["source"] = json!(replaced.attached);
+        let mount = &mut value["mounts"][index];
+        mount["source"] = json!(replaced.attached);
+        if replaced.options.is_some() {
+            let options = mount["options"].as_array().cloned().unwrap_or_default();
+            let mut options: Vec<Value> = options
+                .into_iter()
+                .filter(|option| *option != "rw" && *option != "rrw")
+                .collect();
+            options.push(json!("ro"));
+            mount["options"] = Value::from(options);
+        }
     }
     for removed in record.removed.iter().rev() {
         let mounts = value["mounts"].as_array_mut().expect("mounts");

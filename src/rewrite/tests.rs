@@ -198,6 +198,45 @@ fn the_same_plan_gives_the_same_text_after_an_undo() {
     assert_eq!(member_rewritten(&document).0, once);
 }
 
+/// A source's own read-only is cleared by a mount with `rw`, and by some delegates without.
+#[test]
+fn every_mount_of_a_pod_that_only_reads_is_read_only() {
+    for (options, expected) in [
+        (
+            r#", "options":["rbind","rw","nosuid"]"#,
+            Some(r#"["rbind","nosuid","ro"]"#),
+        ),
+        (
+            r#", "options": [ "rbind" ], "type":"bind""#,
+            Some(r#"["rbind","ro"]"#),
+        ),
+        (r#", "options":null, "type":"bind""#, Some(r#"["ro"]"#)),
+        (r#", "type":"bind""#, Some(r#"["ro"]"#)),
+        (r#", "options":["rbind","ro"]"#, None),
+    ] {
+        let app = APP.replace(r#", "options":["rbind","ro"]"#, options);
+        let document = Document::parse(app.as_bytes()).unwrap();
+        let mount = &document.mounts().unwrap()[1];
+        let mut plan = container_plan(MountMode::Bind);
+        plan.mounts[0].options = mount.options.iter().map(ToString::to_string).collect();
+        plan.mounts[0].read_only = expected.is_none();
+        for only_reads in [true, false] {
+            let needs = [need("7:3", only_reads)];
+            let known = Known {
+                needs: &needs,
+                rootfs: Path::new("/b/rootfs"),
+            };
+            let rewrite = container(&document, &plan, known, &Config::default(), &hooks());
+            let (text, record) = rewritten(&document, rewrite.unwrap());
+            let after = Document::parse(text.as_bytes()).unwrap();
+            let written = after.mounts().unwrap()[1].options_json;
+            let expected = expected.filter(|_| only_reads).or(mount.options_json);
+            assert_eq!(written, expected, "{app}");
+            assert_eq!(undone(&text, &record), app, "byte for byte");
+        }
+    }
+}
+
 #[test]
 fn an_attached_source_without_its_record_is_refused() {
     let config = r#"{"mounts":[{"destination":"/data","source":"/run/runcrust/attach/0"}]}"#;

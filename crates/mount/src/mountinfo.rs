@@ -267,6 +267,12 @@ impl Propagation {
     }
 }
 
+/// Whether a list of options has this one.
+pub(crate) fn has_option(options: &OsStr, wanted: &str) -> bool {
+    let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
+    options.any(|option| option == wanted.as_bytes())
+}
+
 fn text(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(field).ok()
 }

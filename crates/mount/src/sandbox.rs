@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
 use crate::errno::Name;
-use crate::mountinfo::{MountInfoError, Table};
+use crate::mountinfo::{MountInfoError, Table, has_option};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::view::ViewError;
 use crate::{origin, sys, tmpfs};
@@ -261,6 +261,7 @@ impl Sandbox {
         match there.map_err(|source| SandboxError::Mounts { id, source })? {
             Some(mount) if origin::is_on(&mount, device) => Ok(Some(Mounted {
                 root,
+                is_read_only: has_option(&mount.options, "ro"),
                 fstype: mount.fstype,
                 super_options: mount.super_options,
             })),
@@ -291,6 +292,8 @@ impl Sandbox {
 pub struct Mounted {
     /// Its root.
     pub root: OwnedFd,
+    /// This mount is read-only, whatever its superblock is.
+    pub is_read_only: bool,
     /// The name of its file system.
     pub fstype: OsString,
     /// Its superblock's options, as the kernel shows them.

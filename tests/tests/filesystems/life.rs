@@ -75,7 +75,7 @@ on_each_file_system! {
             Snapshot::take(root)
         });
         let bytes = fs::read(device.file()).unwrap();
-        let pod = Pod::new(&node, "pod-a", &device, &["--read-only", "--fs-group", "700"]);
+        let pod = Pod::new(&node, "pod-a", &device, &["--option", "ro", "--fs-group", "700"]);
         assert!(pod.attributes(&device).starts_with("ro,"));
         let app = pod.app();
         assert_eq!(app.sh("cat /data/file; stat -c %g /data/file"), "hello\n0");
@@ -132,7 +132,7 @@ on_each_file_system! {
     fn read_only_beside_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
         let device = node.made(fstype);
-        for (first, second) in [(&[][..], &["--read-only"][..]), (&["--read-only"], &[])] {
+        for (first, second) in [(&[][..], &["--option", "ro"][..]), (&["--option", "ro"], &[])] {
             let a = Pod::new(&node, "pod-a", &device, first);
             let app = a.app();
             let b = Pod::new(&node, "pod-b", &device, second);

@@ -3,4 +3,5 @@
 mod hung;
 mod modes;
 mod others;
+mod readers;
 mod superblock;

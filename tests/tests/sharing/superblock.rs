@@ -25,7 +25,7 @@ fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) 
 
 on_each_delegate! {
     fn read_only_beside_read_write_is_refused(delegate: Delegate) {
-        differs(delegate, &[], &["--read-only"], &["(rw)", "(ro)"]);
+        differs(delegate, &[], &["--option", "ro"], &["(rw)", "(ro)"]);
     }
 
     fn read_write_beside_read_only_is_refused(delegate: Delegate) {
@@ -43,9 +43,9 @@ on_each_delegate! {
     fn read_only_twice_is_one_superblock(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
-        let a = Pod::new(&node, "pod-a", &device, &["--read-only"]);
+        let a = Pod::new(&node, "pod-a", &device, &["--option", "ro"]);
         let one = a.app();
-        let b = Pod::new(&node, "pod-b", &device, &["--option", "ro"]);
+        let b = Pod::new(&node, "pod-b", &device, &["--option", "noatime,ro"]);
         let two = b.app();
         assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
         for app in [one, two] {

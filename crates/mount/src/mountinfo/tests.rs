@@ -128,3 +128,9 @@ fn our_own_mounts_have_a_root() {
     );
     assert_eq!(mounts, read_own().expect("our own thread's as well"));
 }
+
+#[test]
+fn options_are_compared_whole() {
+    let options = std::ffi::OsStr::new("rw,errors=remount-ro,norecovery");
+    assert!(has_option(options, "rw") && !has_option(options, "ro"));
+}

@@ -73,7 +73,7 @@ impl Standing {
                 let shown = Shown::of(there);
                 plan = plan.or_labelled(shown.label())?;
                 plan = plan.or_read_only(shown.is_read_only());
-                shown.is(&plan.superblock)?;
+                shown.is(&plan.superblock, plan.read_only)?;
                 before = unused(&plan);
             }
         }
@@ -156,13 +156,15 @@ pub fn views<'v>(
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let there = sandbox.mounted(volume.digest(), record.device)?;
         let root = there.ok_or(Cause::NotInUse)?.root;
+        let read_only = volume.info().read_only;
         let all = views.len();
         let mut taken = Vec::with_capacity(all);
         let is_in_time = sandbox.enter(|_| {
-            for view in views {
+            for mut view in views {
                 if context.deadline.expired() {
                     return Ok(false);
                 }
+                view.read_only |= read_only;
                 taken.push(view::take(&root, view)?);
             }
             Ok(true)

@@ -11,10 +11,10 @@ use crust_state::{DeviceNumber, TargetPath};
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::mounted::{Mounted, has_option, open_named};
+use super::mounted::{Mounted, open_named};
 use crate::bare::{self, Contents};
 use crate::errno::Name;
-use crate::mountinfo::Mount;
+use crate::mountinfo::{Mount, has_option};
 use crate::usage::UsageError;
 
 /// CSI's `VolumeCondition`.

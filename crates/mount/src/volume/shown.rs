@@ -14,19 +14,23 @@ pub(super) struct Shown {
     text: String,
     /// `None` where the text can't be taken apart.
     options: Option<Vec<String>>,
+    /// The mount is read-only, whatever the superblock is.
+    only_reads: bool,
 }
 
 impl Shown {
     pub(super) fn of(mounted: &Mounted) -> Self {
         let (fstype, options) = (&mounted.fstype, &mounted.super_options);
-        Self::new(&fstype.to_string_lossy(), &options.to_string_lossy())
+        let (fstype, options) = (fstype.to_string_lossy(), options.to_string_lossy());
+        Self::new(&fstype, &options, mounted.is_read_only)
     }
 
-    fn new(fstype: &str, options: &str) -> Self {
+    fn new(fstype: &str, options: &str, only_reads: bool) -> Self {
         Self {
             fstype: fstype.to_owned(),
             text: options.to_owned(),
             options: options::shown(options),
+            only_reads,
         }
     }
 
@@ -43,17 +47,25 @@ impl Shown {
 
     /// Fails where it isn't what was staged, as far as the kernel shows that: an option of which it says
     /// nothing is another's, and those that it says more may be the file system's own.
-    pub(super) fn is(&self, staged: &Superblock) -> Result<(), Cause> {
+    pub(super) fn is(&self, staged: &Superblock, only_reads: bool) -> Result<(), Cause> {
         let mode = if staged.read_only { "ro" } else { "rw" };
         let mut wanted = staged.options.iter().map(String::as_str).chain([mode]);
         let has = |wanted: &str| self.options.iter().flatten().any(|it| it == wanted);
         let same_label = self.label() == staged.label();
-        if self.fstype == staged.fstype && same_label && wanted.all(has) {
+        let is_same_mount = self.only_reads == only_reads;
+        if self.fstype == staged.fstype && is_same_mount && same_label && wanted.all(has) {
             return Ok(());
         }
+        let mount = |only_reads| {
+            if only_reads {
+                ", read-only for the pod"
+            } else {
+                ""
+            }
+        };
         Err(Cause::Unrecorded {
-            shown: format!("{} ({})", self.fstype, self.text),
-            staged: staged.to_string(),
+            shown: format!("{} ({}){}", self.fstype, self.text, mount(self.only_reads)),
+            staged: format!("{staged}{}", mount(only_reads)),
         })
     }
 }
@@ -94,14 +106,17 @@ mod tests {
             // What the file system may have added itself: docs/limitations.md.
             (staged(&[], false), "rw,data=journal", true),
         ] {
-            let judged = Shown::new("ext4", shown).is(&staged);
-            assert_eq!(judged.is_ok(), same, "{staged:?} {shown}");
+            for (is, was) in [(false, false), (true, true), (true, false), (false, true)] {
+                let judged = Shown::new("ext4", shown, is).is(&staged, was);
+                let same = same && is == was;
+                assert_eq!(judged.is_ok(), same, "{staged:?} {shown} {is} {was}");
+            }
         }
     }
 
     #[test]
     fn another_file_system_is_not_what_was_staged() {
-        let error = Shown::new("ext3", "rw").is(&staged(&[], false));
+        let error = Shown::new("ext3", "rw", false).is(&staged(&[], false), false);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("with ext3 (rw), by nobody"), "{error}");
         assert!(error.contains("staged as ext4 (rw) by now"), "{error}");
@@ -115,7 +130,11 @@ mod tests {
             (r#"rw,fscontext="u:r:t:s0:c1,c2""#, None),
             ("rw,seclabel", None),
         ] {
-            assert_eq!(Shown::new("ext4", options).label(), label, "{options}");
+            assert_eq!(
+                Shown::new("ext4", options, false).label(),
+                label,
+                "{options}"
+            );
         }
     }
 }

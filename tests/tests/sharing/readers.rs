@@ -1,0 +1,160 @@
+//! A pod that only reads (`readOnly` on its claim) beside one that writes: one superblock, and each pod
+//! has a mount of its own.
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{Container, Delegate, Node, Pod, on_each_delegate};
+use serde_json::{Value, json};
+
+/// A reader's group isn't applied.
+const READER: [&str; 3] = ["--read-only", "--fs-group", "4242"];
+const WRITER: [&str; 2] = ["--fs-group", "4343"];
+
+/// Its own mount says `rw`, and it is root with the capabilities that CRI gives.
+#[track_caller]
+fn assert_only_reads(app: &Container) {
+    let refused = app.exec(&["/bin/touch", "/data/other"]).failure();
+    assert!(
+        refused.stderr.contains("Read-only file system"),
+        "{refused}"
+    );
+    for options in ["remount,rw", "remount,bind,rw"] {
+        let _ = app
+            .exec(&["/bin/busybox", "mount", "-o", options, "/data"])
+            .failure();
+    }
+    let _ = app.exec(&["/bin/touch", "/data/other"]).failure();
+}
+
+fn group_of(app: &Container, path: &str) -> String {
+    app.sh(&format!("busybox stat -c %g {path}"))
+}
+
+#[track_caller]
+fn assert_well(node: &Node, pod: &Pod<'_>) {
+    let stats = node.stats(&pod.target).success().stdout;
+    let stats: Value = serde_json::from_str(&stats).expect("JSON");
+    assert_eq!(
+        stats["volume_condition"]["abnormal"],
+        json!(false),
+        "{stats}"
+    );
+}
+
+#[track_caller]
+fn assert_one_of_each(reading: &Container, writing: &Container) {
+    assert_eq!(
+        reading.sh("stat -c %d /data"),
+        writing.sh("stat -c %d /data")
+    );
+    let _ = writing.sh("echo hello > /data/file");
+    assert_eq!(reading.sh("cat /data/file"), "hello");
+    assert_only_reads(reading);
+    let _ = writing.sh("echo more >> /data/file");
+    assert_eq!(reading.sh("cat /data/file"), "hello\nmore");
+    assert_eq!(group_of(reading, "/data"), "4343");
+}
+
+on_each_delegate! {
+    fn a_reader_joins_a_writer(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
+        let writing = writer.app();
+        let reader = Pod::new(&node, "pod-reader", &device, &READER);
+        let reading = reader.app();
+        assert_one_of_each(&reading, &writing);
+        assert!(reader.attributes(&device).starts_with("ro,"));
+        assert!(writer.attributes(&device).starts_with("rw,"));
+        for pod in [&reader, &writer] {
+            assert_well(&node, pod);
+        }
+        // And stays one when it is made again, alone.
+        writer.end([writing]);
+        end([reading]);
+        let again = reader.app();
+        assert_eq!(again.sh("cat /data/file"), "hello\nmore");
+        assert_only_reads(&again);
+        reader.end([again]);
+        device.wait_until_free(PATIENCE);
+    }
+
+    fn a_writer_joins_a_reader(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let reader = Pod::new(&node, "pod-reader", &device, &READER);
+        let reading = reader.app();
+        assert_eq!(group_of(&reading, "/data"), "0");
+        assert_only_reads(&reading);
+        let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
+        let writing = writer.app();
+        assert_one_of_each(&reading, &writing);
+        for pod in [&reader, &writer] {
+            assert_well(&node, pod);
+        }
+        reader.end([reading]);
+        assert_eq!(writing.sh("echo last > /data/file; cat /data/file"), "last");
+        writer.end([writing]);
+        device.wait_until_free(PATIENCE);
+    }
+
+    /// The device says nothing of who reads, and what is read-only for all is so for a reader, too.
+    fn a_reader_joins_what_is_read_only_for_all(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        for (first, second) in [
+            (&["--option", "ro"][..], &READER[..]),
+            (&["--access-mode", "MULTI_NODE_READER_ONLY"], &["--option", "ro"]),
+        ] {
+            let a = Pod::new(&node, "pod-a", &device, first);
+            let one = a.app();
+            let b = Pod::new(&node, "pod-b", &device, second);
+            let two = b.app();
+            assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+            for app in [&one, &two] {
+                assert_only_reads(app);
+            }
+            // A writer would have to change it for both.
+            let c = Pod::new(&node, "pod-c", &device, &[]);
+            let sentence = c.refused();
+            assert!(sentence.contains("ext4 (ro)") && sentence.contains("ext4 (rw)"), "{sentence}");
+            // Another of the second pod's finds its own record.
+            let three = b.app();
+            c.end([]);
+            a.end([one]);
+            b.end([two, three]);
+            for pod in [a, b, c] {
+                let _ = node.unstage(&pod.target).success();
+            }
+        }
+    }
+
+    /// Before each pod had a mount of its own, a reader's superblock was read-only.
+    fn a_reader_of_an_earlier_version_goes_on(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let old = Pod::new(&node, "pod-old", &device, &["--option", "ro"]);
+        let running = old.app();
+        // What an earlier version wrote of such a pod's claim.
+        let entry = node.entry(&old.target).join("mountInfo.json");
+        let text = std::fs::read_to_string(&entry).expect("mountInfo.json");
+        let mut info: Value = serde_json::from_str(&text).expect("JSON");
+        info["options"] = json!([]);
+        info["metadata"]["readOnly"] = json!(true);
+        std::fs::write(&entry, info.to_string()).expect("write");
+        let again = old.app();
+        let new = Pod::new(&node, "pod-new", &device, &READER);
+        let joined = new.app();
+        for app in [&running, &again, &joined] {
+            assert_only_reads(app);
+        }
+        assert_well(&node, &old);
+        let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
+        let sentence = writer.refused();
+        assert!(sentence.contains("or end that pod first"), "{sentence}");
+        old.end([running, again]);
+        new.end([joined]);
+        let writing = writer.app();
+        assert_eq!(writing.sh("echo now > /data/file; cat /data/file"), "now");
+    }
+}
