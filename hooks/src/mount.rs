@@ -47,7 +47,7 @@ fn taken<'m>(
     container: &ContainerState,
     told: &Mount,
     target: &TargetPath,
-    mounts: impl Iterator<Item = &'m HookedMount>,
+    mounts: impl ExactSizeIterator<Item = &'m HookedMount>,
 ) -> Result<Vec<DetachedMount>> {
     let locked = lock(context, target)?;
     let label = told.label.as_deref();
@@ -58,6 +58,6 @@ fn taken<'m>(
         ids: None,
     });
     let scratch = context.config.attach_directory();
-    rootfs::views(&volume, views, &scratch)
+    rootfs::views(&volume, views, &scratch, context.deadline)
         .with_context(|| format!("volume {}", target.volume_name()))
 }

@@ -1,5 +1,6 @@
 //! A plan, as a value.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crust_mount::ids::Ids;
@@ -97,12 +98,13 @@ impl ContainerPlan {
         names(self.volumes())
     }
 
-    /// The mounts of a volume.
-    pub(crate) fn mounts_of(&self, volume: &TargetPath) -> Vec<&PlannedMount> {
-        let mounts = self.mounts.iter();
-        mounts
-            .filter(|mount| mount.found.volume == *volume)
-            .collect()
+    /// The mounts of each volume.
+    pub(crate) fn by_volume(&self) -> BTreeMap<&TargetPath, Vec<&PlannedMount>> {
+        let mut volumes: BTreeMap<&TargetPath, Vec<&PlannedMount>> = BTreeMap::new();
+        for mount in &self.mounts {
+            volumes.entry(&mount.found.volume).or_default().push(mount);
+        }
+        volumes
     }
 }
 

@@ -74,8 +74,10 @@ pub(crate) fn container(
 /// The devices that the container is to have. One that it sees read-only it can't write to either.
 fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> {
     let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
+    let mounts = plan.by_volume();
     let wanted = wanted.map(|(volume, need)| {
-        let sees_read_only = plan.mounts_of(volume).iter().all(|mount| mount.read_only);
+        let mut mounts = mounts.get(volume).into_iter().flatten();
+        let sees_read_only = mounts.all(|mount| mount.read_only);
         let read_only = need.read_only || sees_read_only;
         (volume.clone(), Need { read_only, ..*need })
     });

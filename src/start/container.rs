@@ -40,10 +40,10 @@ impl Job<'_> {
 
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
-    for target in users.plan.volumes() {
+    for (target, mounts) in users.plan.by_volume() {
         let locked = volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
-        let (new, mounts) = users.announce(target, &pod_uid, None);
+        let (new, mounts) = users.announce(target, &mounts, &pod_uid, None);
         volume::reserve(users.context, &locked, new, mounts)?;
     }
     Ok(())
@@ -71,6 +71,7 @@ impl<'a, 'p> Users<'a, 'p> {
     pub(super) fn announce<'u>(
         &mut self,
         target: &'p TargetPath,
+        mounts: &[&PlannedMount],
         pod_uid: &'u str,
         before: Option<&'u Table>,
     ) -> (NewContainer<'u>, Vec<UserMount>)
@@ -85,7 +86,7 @@ impl<'a, 'p> Users<'a, 'p> {
             label: self.plan.label(),
             before,
         };
-        let mounts = self.plan.mounts_of(target).into_iter().map(used).collect();
+        let mounts = mounts.iter().copied().map(used).collect();
         (new, mounts)
     }
 

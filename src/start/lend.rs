@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use crust_mount::attach::{self, Attachments};
 use crust_mount::view::{DetachedMount, View};
 use crust_mount::volume::{self, Host};
@@ -24,8 +24,8 @@ impl Job<'_> {
         let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
-        for target in plan.volumes() {
-            let mounts = plan.mounts_of(target);
+        let (mut done, all) = (0, plan.mounts.len());
+        for (target, mounts) in plan.by_volume() {
             let views = match (&plan.pod, &sandbox) {
                 (Pod::Sandbox(record), Some(sandbox)) => {
                     let host = Host {
@@ -39,6 +39,14 @@ impl Job<'_> {
                 _ => own(users, target, &mut attachments, &mounts, ids.as_ref(), cli)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
+                if self.deadline.expired() {
+                    bail!(
+                        "{}: only {done} of the container's {all} mounts of volumes were attached when the \
+                         time for a create was over; hint: give the container fewer mounts",
+                        of_volume(target)
+                    );
+                }
+                done += 1;
                 attachments
                     .add(&mount.index.to_string(), view)
                     .with_context(|| plan.names())?;
@@ -72,7 +80,7 @@ fn from_sandbox<'p>(
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = volume::views(users.context, &locked, host.sandbox, views)?;
     let before = attachments.before().with_context(|| of_volume(target))?;
-    let (new, used) = users.announce(target, &host.record.pod_uid, Some(before));
+    let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
     volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
@@ -89,10 +97,10 @@ fn own<'p>(
     let locked = volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
-    let (new, used) = users.announce(target, &pod_uid, Some(before));
+    let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
     let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
-    let views = attachments.views(&mount, views);
+    let views = attachments.views(&mount, views, users.context.deadline);
     views.with_context(|| of_volume(target))
 }
 

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crust_state::Deadline;
 use crust_state::config::Attach;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
@@ -119,7 +120,8 @@ impl Attachments {
     pub fn views<'v>(
         &self,
         mount: &OwnedFd,
-        views: impl Iterator<Item = View<'v>>,
+        views: impl ExactSizeIterator<Item = View<'v>>,
+        deadline: Deadline,
     ) -> Result<Vec<DetachedMount>, ViewsError> {
         let path = self.path.join(WHOLE);
         let named = |call: &str| failed(format!("{call}({})", path.display()));
@@ -129,7 +131,7 @@ impl Attachments {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = openat(&self.tmpfs, WHOLE, flags, Mode::empty()).map_err(named("open"))?;
-        views_at(&place, &path, mount, views)
+        views_at(&place, &path, mount, views, deadline)
     }
 
     /// Attaches a volume as `<directory>/<name>`.
@@ -181,11 +183,12 @@ pub(crate) fn views_at<'v>(
     place: &OwnedFd,
     path: &Path,
     mount: &OwnedFd,
-    views: impl Iterator<Item = View<'v>>,
+    views: impl ExactSizeIterator<Item = View<'v>>,
+    deadline: Deadline,
 ) -> Result<Vec<DetachedMount>, ViewsError> {
     let named = |call: &str| failed(format!("{call}({})", path.display()));
     move_mount(mount, "", place, "", ONTO).map_err(named("move_mount"))?;
-    let taken: Result<Vec<_>, _> = views.map(|view| view::take(mount, view)).collect();
+    let taken = view::take_all(mount, views, deadline);
     // Whoever comes next in this namespace is to see the views alone.
     let gone = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     let taken = taken?;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crust_state::Deadline;
 use crust_state::beneath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, readlinkat, statx};
 use rustix::io::Errno;
@@ -99,14 +100,15 @@ pub fn attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, Rootfs
 /// directory on the host, of which this namespace has its own copy.
 pub fn views<'v>(
     volume: &OwnedFd,
-    views: impl Iterator<Item = View<'v>>,
+    views: impl ExactSizeIterator<Item = View<'v>>,
     scratch: &Path,
+    deadline: Deadline,
 ) -> Result<Vec<DetachedMount>, RootfsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let named = format!("open({})", scratch.display());
     let aside = open(scratch, flags, Mode::empty()).map_err(failed(named))?;
     refuse_propagation(&aside, scratch, &mountinfo::read_own()?)?;
-    Ok(attach::views_at(&aside, scratch, volume, views)?)
+    Ok(attach::views_at(&aside, scratch, volume, views, deadline)?)
 }
 
 /// A container's root file system, from within its mount namespace.

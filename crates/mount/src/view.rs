@@ -3,6 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use crust_state::Deadline;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
@@ -42,6 +43,17 @@ pub enum ViewError {
          this file system can't be mapped into; ext4, xfs and btrfs can", Name(*.0)
     )]
     Ids(Errno),
+    /// A container has more mounts of the volume than there is time for.
+    #[error(
+        "only {done} of its {all} mounts were ready when the time for a create was over; hint: give the \
+         container fewer mounts of it"
+    )]
+    TooSlow {
+        /// How many were ready.
+        done: usize,
+        /// How many there are.
+        all: usize,
+    },
     /// A call failed.
     #[error("{call}: {}", Name(*errno))]
     Call {
@@ -50,6 +62,24 @@ pub enum ViewError {
         /// The kernel's answer.
         errno: Errno,
     },
+}
+
+/// [Takes](take) several views, until the deadline: a container may have thousands.
+pub fn take_all<'v>(
+    root: &OwnedFd,
+    views: impl ExactSizeIterator<Item = View<'v>>,
+    deadline: Deadline,
+) -> Result<Vec<DetachedMount>, ViewError> {
+    let all = views.len();
+    let mut taken = Vec::with_capacity(all);
+    for view in views {
+        if deadline.expired() {
+            let done = taken.len();
+            return Err(ViewError::TooSlow { done, all });
+        }
+        taken.push(take(root, view)?);
+    }
+    Ok(taken)
 }
 
 /// Takes a view of the volume whose root is `root`, the root of an attached mount: before Linux

@@ -9,6 +9,7 @@ mod errors;
 mod hooks;
 mod inherited;
 mod lives;
+mod many;
 mod names;
 mod pods;
 mod probe;

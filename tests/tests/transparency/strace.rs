@@ -196,6 +196,16 @@ impl Part {
         self.calls.iter().filter(names).count()
     }
 
+    /// How many bytes were read from files.
+    pub(crate) fn bytes_read(&self) -> usize {
+        let reads = self
+            .calls
+            .iter()
+            .filter(|call| matches!(name(call), "read" | "pread64"));
+        let counts = reads.filter_map(|call| call.rsplit_once(" = ")?.1.parse::<usize>().ok());
+        counts.sum()
+    }
+
     /// The files opened, with the whole call.
     pub(crate) fn opens(&self) -> impl Iterator<Item = &str> {
         let opens = ["open", "openat", "openat2"];

@@ -157,23 +157,11 @@ pub fn views<'v>(
         let there = sandbox.mounted(volume.digest(), record.device)?;
         let root = there.ok_or(Cause::NotInUse)?.root;
         let read_only = volume.info().read_only;
-        let all = views.len();
-        let mut taken = Vec::with_capacity(all);
-        let is_in_time = sandbox.enter(|_| {
-            for mut view in views {
-                if context.deadline.expired() {
-                    return Ok(false);
-                }
-                view.read_only |= read_only;
-                taken.push(view::take(&root, view)?);
-            }
-            Ok(true)
-        })?;
-        if is_in_time {
-            return Ok(taken);
-        }
-        let done = taken.len();
-        Err(Cause::TooSlow { done, all })
+        let views = views.map(|view| View {
+            read_only: view.read_only || read_only,
+            ..view
+        });
+        Ok(sandbox.enter(|_| Ok(view::take_all(&root, views, context.deadline)?))?)
     };
     viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
 }

@@ -138,11 +138,6 @@ pub(super) enum Cause {
         user: String,
         differences: Vec<String>,
     },
-    #[error(
-        "only {done} of its {all} mounts were ready when the time for a create was over; hint: give the \
-         container fewer mounts of it"
-    )]
-    TooSlow { done: usize, all: usize },
     #[error("it isn't mounted: no live sandbox or container has it; hint: retry once its pod runs")]
     NotInUse,
     #[error(

@@ -1,0 +1,70 @@
+//! A container with many mounts, counted in system calls and bytes read: four times as many mounts cost
+//! no more than four times as much.
+
+use std::path::Path;
+
+use runcrust_tests::{Bundle, Container, Delegate, Node};
+
+use crate::strace::{Part, Trace};
+
+const FEW: usize = 40;
+const MANY: usize = 4 * FEW;
+
+/// What a container mounts, beside the volume itself.
+#[derive(Debug, Clone, Copy)]
+enum Mounts {
+    /// The volume, again and again.
+    Whole,
+    /// A subPath of it each.
+    Subpaths,
+    /// The same without a sandbox.
+    Own,
+    /// A directory of the host's.
+    Others,
+}
+
+fn bundle(node: &Node, sandbox: &Container, target: &Path, what: Mounts, count: usize) -> Bundle {
+    let others = node.dir().subdir("others");
+    let mut bundle = match what {
+        Mounts::Own => Bundle::plain(node.dir()),
+        _ => node.app_bundle(sandbox),
+    };
+    for number in 0..count {
+        let source = match what {
+            Mounts::Whole => target.to_owned(),
+            Mounts::Subpaths | Mounts::Own => target.join(number.to_string()),
+            Mounts::Others => others.clone(),
+        };
+        bundle = bundle.bind(source, &format!("/data/{number}"), &[]);
+    }
+    bundle.bind(target, "/volume", &[]).write()
+}
+
+/// Calls, and bytes read, up to the delegate of a create beside a container that is there with as many.
+fn cost(what: Mounts, count: usize) -> [usize; 2] {
+    let node = Node::new(Delegate::Crun);
+    let device = node.ext4();
+    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let sandbox = node.sandbox("pod-a");
+    let _first = node.run(&bundle(&node, &sandbox, &target, what, count));
+    let second = node.container(&bundle(&node, &sandbox, &target, what, count));
+    let trace = Trace::in_directory(node.dir().path());
+    let create = trace.of(&second.create_command());
+    let _ = second.create_with(create).success();
+    let part: Part = trace.part().0;
+    // Other tests' loop devices are looked at, too.
+    let devices = part.that_name("/sys/").count() + part.that_name("/dev/loop").count();
+    [part.count() - devices, part.bytes_read()]
+}
+
+#[test]
+fn a_create_is_linear_in_its_mounts() {
+    for what in [Mounts::Whole, Mounts::Subpaths, Mounts::Own, Mounts::Others] {
+        let (few, many) = (cost(what, FEW), cost(what, MANY));
+        let most = few.map(|few| 4 * few);
+        assert!(
+            many[0] <= most[0] && many[1] <= most[1],
+            "{what:?}: [calls, bytes]: {FEW} cost {few:?}, {MANY} cost {many:?}"
+        );
+    }
+}
