@@ -3,20 +3,22 @@
 mod cause;
 mod context;
 mod error;
+mod ext;
 mod twin;
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, statx};
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, ioctl_blksszget, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
 pub use cause::Cause;
 pub use error::{Call, MountError, Refusal};
 
+use crate::contents;
 use crate::device::{Device, DeviceNumber};
 use crate::options::{FsOption, MountOptions};
-use crate::probe::{self, Signature};
+use crate::probe;
 use cause::{Circumstances, Found};
 use context::Context;
 
@@ -41,9 +43,10 @@ pub struct Request<'a> {
 ///
 /// A read-only mount of a read-only device is made without replaying the journal
 /// ([`MountOptions::without_journal_replay`]). A clone of an xfs that is mounted gets `nouuid`, a
-/// clone of a btrfs that is mounted is refused.
+/// clone of a btrfs that is mounted is refused. So is an ext4 that keeps its journal on another
+/// device; one whose own bytes ask for a panic of the kernel is mounted with `errors=remount-ro`.
 pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
-    let options = effective_options(request);
+    let options = ext::disarm(request, effective_options(request))?;
     let is_btrfs = request.fstype == "btrfs";
     if is_btrfs {
         twin::check_btrfs(request.device)?;
@@ -159,7 +162,9 @@ fn refusal(
 ) -> MountError {
     // Only now: a mount that succeeds needs no look at the device.
     let found = match (&call, errno) {
-        (Call::Create, Errno::INVAL | Errno::IO) => look_at(request.device),
+        (Call::Create, Errno::INVAL | Errno::IO | Errno::ROFS | Errno::ACCESS | Errno::NOSYS) => {
+            look_at(request.device)
+        }
         _ => Found::Unknown,
     };
     let cause = cause::of(
@@ -172,6 +177,8 @@ fn refusal(
             options: &options.fs_options,
             found,
             is_there: errno == Errno::NOENT && is_there(request.device),
+            is_read_only_device: request.device.is_read_only().unwrap_or(false),
+            page: rustix::param::page_size() as u64,
         },
     );
     MountError::Refused(Box::new(Refusal {
@@ -189,8 +196,12 @@ fn look_at(device: &Device) -> Found {
         let open = device.open_for_reading(OFlags::empty())?;
         let room = rustix::fs::seek(&open, SeekFrom::End(0))?;
         Ok(match probe::probe(&open)? {
-            Some(Signature { kind, size, .. }) => Found::A { kind, size, room },
-            None => Found::Nothing,
+            Some(signature) => Found::A {
+                signature,
+                room,
+                logical: ioctl_blksszget(&open)?.into(),
+            },
+            None => Found::Other(contents::look(&open, room)?),
         })
     };
     looked().unwrap_or(Found::Unknown)

@@ -151,7 +151,10 @@ impl MountOptions {
             return Err(OptionsError::NoName { position });
         }
         check_length(key, value)?;
-        let meaning = table::meaning(key);
+        let meaning = match table::names_quota_file(key, value) {
+            Some(why) => Meaning::Refused(why),
+            None => table::meaning(key),
+        };
         if value.is_some() && meaning.is_generic() {
             return Err(OptionsError::NoValueWanted {
                 option: key.to_owned(),
@@ -217,7 +220,8 @@ impl MountOptions {
             let slot = slots
                 .entry(key.strip_prefix("no").unwrap_or(key))
                 .or_default();
-            if !matches!(key, "device" | "rescue") {
+            // btrfs takes several `rescue=`, and does each.
+            if key != "rescue" {
                 slot.clear();
             }
             slot.insert(option);

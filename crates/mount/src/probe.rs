@@ -51,7 +51,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What was found.
+/// A file system's superblock, as far as it is understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
     /// Which.
@@ -65,6 +65,19 @@ pub struct Signature {
     pub block: u64,
     /// How many devices it lies on; only btrfs knows more than one.
     pub devices: u64,
+    /// The smallest unit that it reads, in bytes: a device with larger logical blocks can't hold it.
+    pub sector: u64,
+    /// What its superblock asks of a mount.
+    pub demands: Demands,
+}
+
+/// What a superblock asks of whoever mounts the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// A btrfs that others are grown from: it is only ever mounted read-only.
+    pub seed: bool,
+    /// An ext4 whose journal has fast commits, and is to be replayed.
+    pub fast_commits: bool,
 }
 
 /// A file system's UUID, in the order it is written on disk.
@@ -97,7 +110,7 @@ type Understand = fn(&[u8]) -> Option<Signature>;
 /// Where a superblock is, how much of it is needed, and who understands it.
 const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
     (0x400, 0x154, ext),
-    (0, 0x30, xfs),
+    (0, 0x68, xfs),
     (0x1_0000, 0x100, btrfs),
 ];
 
@@ -137,6 +150,9 @@ pub(crate) fn read_at(
 /// as blkid(8) does, by the features that ext2 and ext3 don't have.
 fn ext(superblock: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
+    const FAST_COMMIT: u32 = 0x400;
+    const NEEDS_RECOVERY: u32 = 0x4;
+    const IS_A_JOURNAL: u32 = 0x8;
     const IS_64BIT: u32 = 0x80;
     /// filetype, recover, `meta_bg`
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
@@ -147,6 +163,10 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
     }
     let number = |at: usize| u32::from_le_bytes(bytes(superblock, at));
     let (compatible, incompatible, read_only) = (number(0x5c), number(0x60), number(0x64));
+    // Another's external journal is no file system.
+    if incompatible & IS_A_JOURNAL != 0 {
+        return None;
+    }
     let high = if incompatible & IS_64BIT == 0 {
         0
     } else {
@@ -168,6 +188,11 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
         size: blocks.saturating_mul(block_size),
         block: block_size,
         devices: 1,
+        sector: block_size,
+        demands: Demands {
+            fast_commits: compatible & FAST_COMMIT != 0 && incompatible & NEEDS_RECOVERY != 0,
+            ..Demands::default()
+        },
     })
 }
 
@@ -182,6 +207,8 @@ fn xfs(superblock: &[u8]) -> Option<Signature> {
             size: blocks.saturating_mul(u64::from(block_size)),
             block: u64::from(block_size),
             devices: 1,
+            sector: u64::from(u16::from_be_bytes(bytes(superblock, 0x66))),
+            demands: Demands::default(),
         }
     })
 }
@@ -189,12 +216,20 @@ fn xfs(superblock: &[u8]) -> Option<Signature> {
 /// `struct btrfs_super_block` (`include/uapi/linux/btrfs_tree.h`), packed; the size is that of its
 /// `dev_item`, the device that this copy is on.
 fn btrfs(superblock: &[u8]) -> Option<Signature> {
+    /// `BTRFS_SUPER_FLAG_SEEDING`
+    const SEEDING: u64 = 1 << 32;
+    let sector = u64::from(u32::from_le_bytes(bytes(superblock, 0x90)));
     (superblock[0x40..0x48] == *b"_BHRfS_M").then(|| Signature {
         kind: Kind::Btrfs,
         uuid: Uuid(bytes(superblock, 0x20)),
         size: u64::from_le_bytes(bytes(superblock, 0xd1)),
-        block: u64::from(u32::from_le_bytes(bytes(superblock, 0x90))),
+        block: sector,
         devices: u64::from_le_bytes(bytes(superblock, 0x88)),
+        sector,
+        demands: Demands {
+            seed: u64::from_le_bytes(bytes(superblock, 0x38)) & SEEDING != 0,
+            ..Demands::default()
+        },
     })
 }
 

@@ -150,7 +150,7 @@ fn misfit(device: &Device, misfit: Misfit) -> ResizeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Kind, Uuid};
+    use crate::probe::{Demands, Kind, Uuid};
 
     /// ext4's `s_log_block_size` can be anything.
     #[test]
@@ -161,6 +161,8 @@ mod tests {
             size: 0,
             block,
             devices: 1,
+            sector: block,
+            demands: Demands::default(),
         };
         assert_eq!(size_of(found(0), Family::Ext), None);
         let size = size_of(found(4096), Family::Ext).unwrap();

@@ -216,6 +216,16 @@ const VOLUMES: [(Change, Code, &str); 33] = [
         "mount option remount: changes a mount",
     ),
     (
+        |it| options(it, &["noatime", "journal_dev=0x700"]),
+        InvalidArgument,
+        "mount option journal_dev: names a second device",
+    ),
+    (
+        |it| options(it, &["usrjquota=aquota.user"]),
+        InvalidArgument,
+        "mount option usrjquota: names a file",
+    ),
+    (
         |it| options(it, &["password=hunter2"]),
         InvalidArgument,
         "mount option password: looks like a secret",

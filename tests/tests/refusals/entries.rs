@@ -178,6 +178,9 @@ cases! {
     Read "options that are no list" ["{info}", "`options`"], e => e.set("options", json!("ro"));
     Read "bind" ["bind"], e => e.set("options", json!(["bind", "rw"]));
     Read "a secret" ["password"], e => e.set("options", json!(["password=hunter2"]));
+    // Written by a version that let it pass.
+    Read "a second device" ["journal_path", "second device"],
+        e => e.set("options", json!(["journal_path=/dev/sda"]));
     Read "a gid that is none" ["{info}", "`metadata.fsGroup`", "\"-1\""],
         e => e.set("metadata.fsGroup", json!("-1"));
     Read "a gid that is a number" ["{info}", "`metadata.fsGroup`", "string"],

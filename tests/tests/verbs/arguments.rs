@@ -52,6 +52,11 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
         (with(&["--option", "bind,rw"]), "bind"),
         (with(&["--option", "rbind"]), "rbind"),
         (with(&["--option", "password=hunter2"]), "password"),
+        (with(&["--option", "logdev=/dev/loop0"]), "logdev"),
+        (
+            with(&["--option", "rw", "--option", "noatime,DEVICE=/dev/loop0"]),
+            "DEVICE",
+        ),
         (with(&["--option", "ro=1"]), "ro"),
         (
             of(&["stage", target, "--device", "loop0", "--fstype", "ext4"]),

@@ -5,8 +5,9 @@ mod hint;
 use rustix::io::Errno;
 
 use super::Call;
+use crate::contents::{Contents, Known};
 use crate::options::FsOption;
-use crate::probe::Kind;
+use crate::probe::{Demands, Kind, Signature};
 
 /// Why a file system wasn't mounted. Displays as a clause; [`Cause::hint`] says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,11 +26,28 @@ pub enum Cause {
         /// The option's name.
         option: String,
     },
-    /// EINVAL, and no magic number of a known file system is there.
-    #[error("the device holds no file system that is known here")]
+    /// EINVAL, and the device is empty wherever a file system would begin or have a copy of its
+    /// superblock. The only cause that may speak of mkfs(8).
+    #[error("the device holds no file system: it is empty")]
     NoFileSystem {
         /// The type asked for.
         fstype: String,
+    },
+    /// EINVAL, and the device holds something that isn't the file system asked for.
+    #[error("the device holds {}, not {fstype}", found.name)]
+    SomethingElse {
+        /// The type asked for.
+        fstype: String,
+        /// What is there.
+        found: &'static Known,
+    },
+    /// EINVAL, and there is no signature, but data.
+    #[error(
+        "the device holds no file system that is known here, and it isn't empty: byte {at} isn't 0"
+    )]
+    UnknownData {
+        /// Its offset.
+        at: u64,
     },
     /// EINVAL, and there is another.
     #[error("the device holds {found}, not {fstype}")]
@@ -95,6 +113,42 @@ pub enum Cause {
     /// EROFS: the journal wants to be replayed.
     #[error("the file system has a journal to replay, and the device can't be written to")]
     JournalOnReadOnlyDevice,
+    /// EROFS on a device that can be written to: ext4 replays fast commits only while it is mounted
+    /// read-write (Linux 5.10 and newer; seen up to 6.18).
+    #[error("the journal has fast commits to replay, which ext4 can't do in a read-only mount")]
+    FastCommitsInReadOnlyMount,
+    /// EACCES on a device that can be written to: btrfs-seed(5).
+    #[error(
+        "it is a btrfs seed, which is only ever mounted read-only, and a read-write mount was asked for"
+    )]
+    Seed,
+    /// EROFS otherwise.
+    #[error("the file system has to be written to, and the kernel says that it is read-only")]
+    NotWritable,
+    /// EINVAL of ext4 and btrfs, ENOSYS of xfs: the device's logical blocks are larger.
+    #[error(
+        "the file system reads and writes units of {sector} bytes, and the device has logical \
+         blocks of {logical}"
+    )]
+    SmallSectors {
+        /// The file system's, in bytes.
+        sector: u64,
+        /// The device's, in bytes.
+        logical: u64,
+    },
+    /// EINVAL or ENOSYS: ext4 before Linux 6.19 and xfs before 6.12 want a block to fit a page.
+    #[error(
+        "the file system has blocks of {block} bytes, and this kernel's {fstype} none larger than a \
+         page of {page}"
+    )]
+    LargeBlocks {
+        /// The type asked for.
+        fstype: String,
+        /// The file system's, in bytes.
+        block: u64,
+        /// The kernel's, in bytes.
+        page: u64,
+    },
     /// EIO.
     #[error("the device can't be read")]
     InputOutput,
@@ -127,6 +181,19 @@ pub(super) struct Circumstances<'a> {
     pub(super) found: Found,
     /// The path still leads to the device.
     pub(super) is_there: bool,
+    /// The device can't be written to.
+    pub(super) is_read_only_device: bool,
+    /// The size of the kernel's pages, in bytes.
+    pub(super) page: u64,
+}
+
+impl Circumstances<'_> {
+    fn demands(&self) -> Demands {
+        match self.found {
+            Found::A { signature, .. } => signature.demands,
+            _ => Demands::default(),
+        }
+    }
 }
 
 /// What the device holds.
@@ -134,15 +201,15 @@ pub(super) struct Circumstances<'a> {
 pub(super) enum Found {
     /// Nobody looked, or it couldn't be read.
     Unknown,
-    /// None of the magic numbers we know.
-    Nothing,
-    /// This.
+    /// None of the file systems that `probe` knows.
+    Other(Contents),
+    /// One of them.
     A {
-        kind: Kind,
-        /// So much of the device is the file system's, in bytes.
-        size: u64,
-        /// So much is there.
+        signature: Signature,
+        /// The device's size, in bytes.
         room: u64,
+        /// The device's logical block, in bytes.
+        logical: u64,
     },
 }
 
@@ -163,8 +230,12 @@ pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstanc
         (_, Errno::NOTBLK) => Cause::NotBlockDevice,
         (_, Errno::BADMSG) => Cause::BadChecksum,
         (_, Errno::UCLEAN) => Cause::Corrupt,
+        (_, Errno::ACCESS) if around.demands().seed => Cause::Seed,
         (_, Errno::ACCESS) => Cause::ReadOnlyDevice,
-        (_, Errno::ROFS) => Cause::JournalOnReadOnlyDevice,
+        (_, Errno::ROFS) if around.is_read_only_device => Cause::JournalOnReadOnlyDevice,
+        (_, Errno::ROFS) if around.demands().fast_commits => Cause::FastCommitsInReadOnlyMount,
+        (_, Errno::ROFS) => Cause::NotWritable,
+        (Call::Create, Errno::NOSYS) => misfit(around).unwrap_or(Cause::Other),
         (_, Errno::IO) => truncated(around.found).unwrap_or(Cause::InputOutput),
         _ => Cause::Other,
     }
@@ -177,22 +248,52 @@ fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
         return Cause::BadOption { fstype, option };
     }
     match around.found {
-        Found::Nothing => Cause::NoFileSystem { fstype },
-        Found::A { kind: found, .. } if !found.is_mounted_as(around.fstype) => {
+        Found::Other(Contents::Empty) => Cause::NoFileSystem { fstype },
+        Found::Other(Contents::Data { at }) => Cause::UnknownData { at },
+        Found::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
+            Cause::SomethingElse { fstype, found }
+        }
+        Found::A { signature, .. } if !signature.kind.is_mounted_as(around.fstype) => {
+            let found = signature.kind;
             Cause::OtherFileSystem { fstype, found }
         }
-        found => truncated(found).unwrap_or_else(|| Cause::Unacceptable {
-            fstype,
-            options: around.options.iter().map(ToString::to_string).collect(),
-        }),
+        found => truncated(found)
+            .or_else(|| misfit(around))
+            .unwrap_or_else(|| Cause::Unacceptable {
+                fstype,
+                options: around.options.iter().map(ToString::to_string).collect(),
+            }),
     }
 }
 
 fn truncated(found: Found) -> Option<Cause> {
     match found {
-        Found::A { size, room, .. } if room < size => Some(Cause::Truncated { size, room }),
+        Found::A {
+            signature: Signature { size, .. },
+            room,
+            ..
+        } if room < size => Some(Cause::Truncated { size, room }),
         _ => None,
     }
+}
+
+/// Units that the device or the kernel is too large or too small for.
+fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
+    let Found::A {
+        signature, logical, ..
+    } = around.found
+    else {
+        return None;
+    };
+    let (sector, block, page) = (signature.sector, signature.block, around.page);
+    if (1..logical).contains(&sector) {
+        return Some(Cause::SmallSectors { sector, logical });
+    }
+    (block > page).then(|| Cause::LargeBlocks {
+        fstype: around.fstype.to_owned(),
+        block,
+        page,
+    })
 }
 
 /// Something in the file system isn't there, rather than the device.

@@ -74,6 +74,11 @@ const PROPAGATION: &str =
     "is propagation, which the container's mount has (mountPropagation), not the file system";
 const BY_MOUNT: &str = "is carried out by mount(8), which isn't used here";
 const SOURCE: &str = "the source is the volume's device";
+const SECOND_DEVICE: &str = "names a second device, and a volume is one: nobody would know that this one is in use, and \
+     whose it is";
+const QUOTA_FILE: &str = "names a file that quotas are kept in; ext4 keeps them in its own inodes (tune2fs -O quota), \
+     with usrquota, grpquota or prjquota as options";
+const OTHER_FILE: &str = "names something beside the volume's device that whoever mounts has";
 
 pub(super) fn meaning(key: &str) -> Meaning {
     let set = |set| Meaning::Attribute { set, clear: NONE };
@@ -138,8 +143,37 @@ fn by_form(key: &str) -> Meaning {
         }
         Some(_) => Meaning::Dropped,
         None if lower.starts_with("verity.") => Meaning::Refused(BY_MOUNT),
-        None => Meaning::FileSystem,
+        None => second_source(lower.trim()).map_or(Meaning::FileSystem, Meaning::Refused),
     }
+}
+
+/// Why an option isn't taken that makes the kernel open something other than the volume's device:
+/// exclusive use, locks and records cover one device. In lower case; of all file systems that
+/// `fstypes` could allow (`fs/*/super.c` of Linux 6.18, and ext4(5), xfs(5), btrfs(5)).
+fn second_source(key: &str) -> Option<&'static str> {
+    Some(match key {
+        // ext4; jdev is reiserfs's and jfs's; xfs; btrfs and erofs; bcachefs.
+        "journal_dev" | "journal_path" | "jdev" | "logdev" | "rtdev" | "device" | "devices" => {
+            SECOND_DEVICE
+        }
+        // ext4 and f2fs, whose third is spelt so; jqfmt says of what form these files are.
+        "usrjquota" | "grpjquota" | "prjjquota" | "jqfmt" => QUOTA_FILE,
+        // overlay, ecryptfs and fuse aren't on a block device; fuseblk is, and takes `fd`; erofs
+        // has its data from a cache's domain.
+        "lowerdir" | "lowerdir+" | "datadir+" | "upperdir" | "workdir" | "fd" | "fsid"
+        | "domain_id" => OTHER_FILE,
+        _ => return None,
+    })
+}
+
+/// Whether an option names a file by its value, and is a plain switch without one. mount(8)'s quota
+/// tools read `usrquota=FILE` in fstab (quotaon(8)); the kernel has the bare words.
+pub(super) fn names_quota_file(key: &str, value: Option<&str>) -> Option<&'static str> {
+    let switch = ["usrquota", "grpquota", "prjquota", "quota"];
+    let is_switch = switch.iter().any(|it| it.eq_ignore_ascii_case(key));
+    value
+        .is_some_and(|value| is_switch && value.contains(['/', '.']))
+        .then_some(QUOTA_FILE)
 }
 
 /// `credentials=` names a file, which is as bad: it is read on the host. No option of ext4, xfs or

@@ -81,14 +81,14 @@ fn everything_else_goes_to_the_file_system_in_its_order() {
         words(&[
             "discard,noatime",
             "commit=30,,data=ordered ",
-            "journal_path=a=b",
+            "subvol=a=b",
             "prjquota="
         ]),
         [
             "discard",
             "commit=30",
             "data=ordered",
-            "journal_path=a=b",
+            "subvol=a=b",
             "prjquota="
         ]
     );
@@ -157,6 +157,60 @@ fn what_is_not_an_option_of_a_new_mount_is_an_error_that_names_it() {
     }
 }
 
+/// Exclusive use covers one device: what names another would be read and written beside whoever has it.
+#[test]
+fn what_names_a_second_device_or_file_is_refused_by_its_name() {
+    for option in [
+        "logdev=/dev/sdb",
+        "LOGDEV=/dev/sdb",
+        "rtdev=/dev/sdb",
+        "journal_dev=0x700",
+        "journal_dev=1792",
+        "Journal_Path=/dev/sdb",
+        "journal_path=\"/dev/a,b\"",
+        "jdev=/dev/sdb",
+        "device=/dev/sdb",
+        "device",
+        "device=/dev/sdb,device=/dev/sdc",
+        "device =/dev/sdb",
+        "devices=/dev/sdb",
+        "usrjquota=aquota.user",
+        "grpjquota=aquota.group",
+        "prjjquota=aquota.project",
+        "jqfmt=vfsv1",
+        "usrquota=/etc/aquota.user",
+        "grpquota=aquota.group",
+        "QUOTA=/x",
+        "lowerdir=/etc",
+        "upperdir=/etc",
+        "workdir=/etc",
+        "fd=3",
+        "fsid=blob",
+        "domain_id=d",
+    ] {
+        let key = option.split('=').next().expect("a key").to_owned();
+        for list in [vec![option], vec!["rw,noatime", option, "discard"]] {
+            let error = parse(&list).expect_err(option);
+            let is_named =
+                matches!(&error, OptionsError::NotAnOption { option, .. } if *option == key);
+            assert!(is_named, "{option}: {error:?}");
+            // The value could be a secret.
+            assert!(!error.to_string().contains("/dev/sd"), "{error}");
+        }
+    }
+    // The bare words are switches.
+    for option in [
+        "usrquota",
+        "grpquota",
+        "prjquota",
+        "quota",
+        "quota=on",
+        "subvol=device",
+    ] {
+        assert_eq!(words(&[option]), [option]);
+    }
+}
+
 #[test]
 fn secrets_are_refused_without_being_repeated() {
     for key in [
@@ -205,9 +259,9 @@ fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
             "ext4",
             "bsddf minixdf grpid bsdgroups nogrpid sysvgroups resgid resuid sb errors nouid32 debug \
              oldalloc orlov user_xattr nouser_xattr acl noacl norecovery noload bh nobh commit \
-             min_batch_time max_batch_time journal_dev journal_path journal_checksum \
-             nojournal_checksum journal_async_commit abort data data_err usrjquota grpjquota \
-             jqfmt grpquota quota noquota usrquota prjquota barrier nobarrier i_version stripe \
+             min_batch_time max_batch_time journal_checksum \
+             nojournal_checksum journal_async_commit abort data data_err \
+             grpquota quota noquota usrquota prjquota barrier nobarrier i_version stripe \
              delalloc nodelalloc mblk_io_submit nomblk_io_submit auto_da_alloc noauto_da_alloc \
              dioread_nolock dioread_lock nodioread_nolock discard nodiscard init_itable \
              noinit_itable max_dir_size_kb test_dummy_encryption inlinecrypt nombcache \
@@ -217,7 +271,7 @@ fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
         ),
         (
             "xfs",
-            "logbufs logbsize logdev rtdev wsync noalign swalloc sunit swidth nouuid grpid nogrpid \
+            "logbufs logbsize wsync noalign swalloc sunit swidth nouuid grpid nogrpid \
              bsdgroups sysvgroups allocsize norecovery inode64 inode32 ikeep noikeep largeio \
              nolargeio attr2 noattr2 filestreams quota noquota usrquota grpquota prjquota uquota \
              gquota pquota uqnoenforce gqnoenforce pqnoenforce qnoenforce discard nodiscard dax \
@@ -227,7 +281,7 @@ fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
             "btrfs",
             "acl noacl autodefrag noautodefrag barrier nobarrier check_int check_int_data \
              check_int_print_mask clear_cache commit compress compress-force datacow nodatacow \
-             datasum nodatasum degraded device discard nodiscard enospc_debug noenospc_debug \
+             datasum nodatasum degraded discard nodiscard enospc_debug noenospc_debug \
              fatal_errors flushoncommit noflushoncommit fragment max_inline metadata_ratio \
              nologreplay norecovery rescan_uuid_tree rescue skip_balance space_cache \
              nospace_cache ssd nossd ssd_spread nossd_spread subvol subvolid thread_pool treelog \
@@ -304,11 +358,11 @@ fn superblocks_are_compared_without_order_and_without_attributes() {
         (&["barrier,nobarrier"], &["nobarrier"], true),
         (&["barrier,nobarrier"], &["nobarrier,barrier"], false),
         (
-            &["device=/dev/a,device=/dev/b"],
-            &["device=/dev/b,device=/dev/a"],
+            &["rescue=nologreplay,rescue=ibadroots"],
+            &["rescue=ibadroots,rescue=nologreplay"],
             true,
         ),
-        (&["device=/dev/a,device=/dev/b"], &["device=/dev/b"], false),
+        (&["rescue=a,rescue=b"], &["rescue=b"], false),
         (&["sync,async"], &["async"], true),
         (&["nouuid,logbufs=4"], &["logbufs=4"], true),
         (&["sync"], &["discard,sync"], false),

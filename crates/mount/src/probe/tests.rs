@@ -40,15 +40,21 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         (4, &4096_u32.to_be_bytes()),
         (8, &81_920_u64.to_be_bytes()),
         (0x20, &UUID.0),
+        (0x66, &512_u16.to_be_bytes()),
     ]);
-    let expected = |kind, size, devices| Signature {
+    let expected = |kind, size, devices, sector, seed| Signature {
         kind,
         uuid: UUID,
         size,
         block: 4096,
         devices,
+        sector,
+        demands: Demands {
+            seed,
+            fast_commits: false,
+        },
     };
-    assert_eq!(found(xfs), expected(Kind::Xfs, 320 << 20, 1));
+    assert_eq!(found(xfs), expected(Kind::Xfs, 320 << 20, 1, 512, false));
     let btrfs = image(&[
         (0x1_0040, b"_BHRfS_M"),
         (0x1_0020, &UUID.0),
@@ -56,7 +62,17 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         (0x1_0090, &4096_u32.to_le_bytes()),
         (0x1_00d1, &(128_u64 << 20).to_le_bytes()),
     ]);
-    assert_eq!(found(btrfs), expected(Kind::Btrfs, 128 << 20, 2));
+    assert_eq!(
+        found(btrfs.try_clone().unwrap()),
+        expected(Kind::Btrfs, 128 << 20, 2, 4096, false)
+    );
+    btrfs
+        .write_all_at(&(1_u64 << 32).to_le_bytes(), 0x1_0038)
+        .unwrap();
+    assert_eq!(
+        found(btrfs),
+        expected(Kind::Btrfs, 128 << 20, 2, 4096, true)
+    );
 }
 
 #[test]
@@ -70,6 +86,9 @@ fn the_three_ext_are_told_apart_by_their_features() {
         ([0x3c, 0x42, 0x3], Kind::Ext4, BLOCKS),
         ([0x38, 0x2, 0x400], Kind::Ext4, BLOCKS),
         ([0x3c, 0xc2, 0x3], Kind::Ext4, BLOCKS + (4096 << 32)),
+        // Fast commits, to be replayed or not.
+        ([0x43c, 0x42, 0x3], Kind::Ext4, BLOCKS),
+        ([0x43c, 0x46, 0x3], Kind::Ext4, BLOCKS),
     ] {
         let expected = Signature {
             kind,
@@ -77,9 +96,19 @@ fn the_three_ext_are_told_apart_by_their_features() {
             size,
             block: 4096,
             devices: 1,
+            sector: 4096,
+            demands: Demands {
+                fast_commits: features == [0x43c, 0x46, 0x3],
+                ..Demands::default()
+            },
         };
         assert_eq!(found(ext_image(features)), expected, "{features:x?}");
     }
+}
+
+#[test]
+fn an_external_journal_is_no_file_system() {
+    assert_eq!(probe(ext_image([0, 0x8, 0])), Ok(None));
 }
 
 #[test]

@@ -454,3 +454,103 @@ fn a_btrfs_on_several_devices_is_refused_before_anything_is_tried() {
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }
+
+/// What libblkid's users know better than to format.
+#[test]
+fn what_is_not_empty_is_named_and_nobody_is_told_to_format_it() {
+    for (program, arguments, bytes, name) in [
+        ("mkswap", &[][..], None, "swap space"),
+        (
+            "mke2fs",
+            &["-q", "-O", "journal_dev"],
+            None,
+            "external journal",
+        ),
+        ("", &[], Some((0, &b"LUKS\xba\xbe\0\x02"[..])), "LUKS"),
+        ("", &[], Some((512, b"LABELONE")), "LVM"),
+        ("", &[], Some((4096, b"\xfc\x4e\x2b\xa9")), "md array"),
+        ("", &[], Some((512, b"EFI PART")), "GPT"),
+        ("", &[], Some((510, b"\x55\xaa")), "MBR"),
+        ("", &[], Some((0x52, b"FAT32   ")), "FAT"),
+        ("", &[], Some((1024, b"\xe2\xe1\xf5\xe0")), "erofs"),
+        ("", &[], Some((0, b"hsqs")), "squashfs"),
+        (
+            "",
+            &[],
+            Some((1 << 20, b"somebody's")),
+            "isn't empty: byte 1048576",
+        ),
+    ] {
+        let image = Image::blank(32);
+        if let Some((at, bytes)) = bytes {
+            let file = File::options().write(true).open(image.path());
+            let file = file.expect("the image opens");
+            file.write_all_at(bytes, at).expect("it is written");
+        } else {
+            run(Command::new(program).args(arguments).arg(image.path()));
+        }
+        let on = image.attach();
+        for fstype in TYPES {
+            let start =
+                format!("fsconfig({{device}}, {fstype}, create): EINVAL: the device holds ");
+            let (_, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
+            assert!(sentence.contains(name), "{name}: {sentence}");
+            assert!(!sentence.contains("mkfs"), "{sentence}");
+        }
+    }
+}
+
+/// On a device that can be written to; on another one the journal isn't replayed at all.
+#[test]
+fn fast_commits_that_a_read_only_mount_cannot_replay_are_told_from_a_device() {
+    let image = Image::ext4(&["-O", "fast_commit"]);
+    let on = image.attach();
+    let volume = mount(&on, "ext4", &[], true).expect("it is mounted");
+    let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    for name in ["a", "b", "c"] {
+        let file = openat(&volume, name, create, Mode::from(0o600)).expect("a file");
+        rustix::fs::fsync(&file).expect("a fast commit");
+    }
+    // As a snapshot of the disk would have it.
+    let dirty = Image::clone_of(&image);
+    drop(volume);
+    let on = dirty.attach();
+    let start = "fsconfig({device}, ext4, create): EROFS: ";
+    let (cause, sentence) = refused(mount(&on, "ext4", &["ro"], true), &on, start);
+    assert_eq!(cause, Cause::FastCommitsInReadOnlyMount, "{sentence}");
+    assert!(!sentence.contains("device can't"), "{sentence}");
+    drop(mount(&on, "ext4", &["ro,noload"], true).expect("what is hinted at works"));
+    drop(mount(&on, "ext4", &[], true).expect("what is hinted at works"));
+}
+
+#[test]
+fn a_seed_is_told_from_a_device_that_is_read_only() {
+    let image = Image::made("btrfs", &[]);
+    run(Command::new("btrfstune")
+        .args(["-S", "1"])
+        .arg(image.path()));
+    let on = image.attach();
+    let start = "fsconfig({device}, btrfs, create): EACCES: ";
+    let (cause, _) = refused(mount(&on, "btrfs", &[], true), &on, start);
+    assert_eq!(cause, Cause::Seed);
+    drop(mount(&on, "btrfs", &["ro"], true).expect("what is hinted at works"));
+}
+
+#[test]
+fn a_device_with_larger_blocks_than_its_file_systems_is_told_with_both_sizes() {
+    for (fstype, arguments, sector) in [
+        ("xfs", &["-s", "size=512"][..], 512),
+        ("ext4", &["-b", "1024"], 1024),
+    ] {
+        let image = Image::made(fstype, arguments);
+        let on = image.attach_with(&["--sector-size", "4096"]);
+        let errno = if fstype == "xfs" { "ENOSYS" } else { "EINVAL" };
+        let start = format!("fsconfig({{device}}, {fstype}, create): {errno}: ");
+        let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let logical = 4096;
+        assert_eq!(cause, Cause::SmallSectors { sector, logical }, "{sentence}");
+        for size in [sector, logical] {
+            assert!(sentence.contains(&size.to_string()), "{sentence}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 mod clones;
 mod errors;
 mod mount8;
+mod own_bytes;
 #[path = "../support/mod.rs"]
 mod support;
 

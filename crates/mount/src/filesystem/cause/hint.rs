@@ -17,6 +17,18 @@ impl Cause {
                 "was it formatted? a new volume needs mkfs.{fstype}, which is the CSI driver's job, \
                  never runcrust's"
             ),
+            Self::SomethingElse { found, .. } => {
+                format!(
+                    "don't format it, which destroys what it holds: {}",
+                    found.hint
+                )
+            }
+            Self::UnknownData { .. } => {
+                "don't format it before you know whose data that is: check \
+                 that this is the volume's device (lsblk); `blkid -p` and `wipefs --no-act` list \
+                 signatures; does it need to be opened first (encryption, LVM)?"
+                    .to_owned()
+            }
             Self::OtherFileSystem { found, .. } => {
                 format!(
                     "set the volume's fsType to {}, or check that this is its device",
@@ -59,6 +71,22 @@ impl Cause {
                 .to_owned(),
             Self::JournalOnReadOnlyDevice => "mount it read-write once, or with noload (ext4), \
                  norecovery (xfs)"
+                .to_owned(),
+            Self::FastCommitsInReadOnlyMount => "mount it read-write once, which replays them, or \
+                 with noload, which leaves out what the journal has"
+                .to_owned(),
+            Self::Seed => "mark the volume read-only, or clear the flag where no other btrfs was \
+                 grown from it (btrfstune -S 0)"
+                .to_owned(),
+            Self::NotWritable => "see the kernel's log (dmesg) for what it had to write; a \
+                 read-write mount may be able to"
+                .to_owned(),
+            Self::SmallSectors { logical, .. } => format!(
+                "it was made on a device with smaller blocks: move it back to one, or copy its files \
+                 to a file system made for {logical} (mkfs.xfs -s size=, mkfs.ext4 -b, mkfs.btrfs -s)"
+            ),
+            Self::LargeBlocks { .. } => "mount it on a node whose kernel has larger pages or is \
+                 newer, or copy its files to a file system with smaller blocks"
                 .to_owned(),
             Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
             Self::NotPermitted => "run as root in the initial user namespace".to_owned(),

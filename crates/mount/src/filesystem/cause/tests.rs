@@ -1,5 +1,6 @@
 use super::*;
 use crate::options::FsOption;
+use crate::probe::Uuid;
 
 const AROUND: Circumstances<'_> = Circumstances {
     fstype: "ext4",
@@ -7,6 +8,8 @@ const AROUND: Circumstances<'_> = Circumstances {
     options: &[],
     found: Found::Unknown,
     is_there: false,
+    is_read_only_device: false,
+    page: 4096,
 };
 
 fn cause(call: &Call, errno: Errno, log: &[&str], found: Found) -> Cause {
@@ -14,9 +17,28 @@ fn cause(call: &Call, errno: Errno, log: &[&str], found: Found) -> Cause {
     of(call, errno, &log, &Circumstances { found, ..AROUND })
 }
 
+fn signature(kind: Kind) -> Signature {
+    Signature {
+        kind,
+        uuid: Uuid([7; 16]),
+        size: 32 << 20,
+        block: 4096,
+        devices: 1,
+        sector: 512,
+        demands: Demands::default(),
+    }
+}
+
+fn found(signature: Signature) -> Found {
+    Found::A {
+        signature,
+        room: 32 << 20,
+        logical: 512,
+    }
+}
+
 fn a(kind: Kind) -> Found {
-    let (size, room) = (32 << 20, 32 << 20);
-    Found::A { kind, size, room }
+    found(signature(kind))
 }
 
 fn value(key: &str, value: &str) -> FsOption {
@@ -39,7 +61,7 @@ fn every_error_of_the_design_has_its_cause() {
         (Errno::BADMSG, Cause::BadChecksum),
         (Errno::UCLEAN, Cause::Corrupt),
         (Errno::ACCESS, Cause::ReadOnlyDevice),
-        (Errno::ROFS, Cause::JournalOnReadOnlyDevice),
+        (Errno::ROFS, Cause::NotWritable),
         (Errno::IO, Cause::InputOutput),
         (Errno::PERM, Cause::NotPermitted),
         (Errno::EXIST, Cause::Remembered),
@@ -64,7 +86,14 @@ fn einval_is_told_apart_by_what_the_device_holds() {
         found,
     };
     for (found, expected) in [
-        (Found::Nothing, Cause::NoFileSystem { fstype: ext4() }),
+        (
+            Found::Other(Contents::Empty),
+            Cause::NoFileSystem { fstype: ext4() },
+        ),
+        (
+            Found::Other(Contents::Data { at: 7 }),
+            Cause::UnknownData { at: 7 },
+        ),
         (a(Kind::Xfs), other(Kind::Xfs)),
         (a(Kind::Btrfs), other(Kind::Btrfs)),
         (a(Kind::Ext4), unacceptable()),
@@ -101,8 +130,15 @@ fn a_refusal_without_a_word_names_all_options() {
 fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
     for errno in [Errno::INVAL, Errno::IO] {
         for (room, short) in [(31, true), (32, false), (33, false)] {
-            let (kind, size) = (Kind::Ext4, 32);
-            let found = Found::A { kind, size, room };
+            let size = 32;
+            let found = Found::A {
+                signature: Signature {
+                    size,
+                    ..signature(Kind::Ext4)
+                },
+                room,
+                logical: 512,
+            };
             let expected = Cause::Truncated { size, room };
             let cause = cause(&Call::Create, errno, &[], found);
             assert_eq!(cause == expected, short, "{errno} {room}");
@@ -147,7 +183,12 @@ fn an_option_is_named_by_the_call_or_by_the_kernel() {
     );
     for log in ["ext4: Unknown parameter 'foo'", "ext4: Bad value for 'foo'"] {
         assert_eq!(
-            cause(&Call::Create, Errno::INVAL, &[log], Found::Nothing),
+            cause(
+                &Call::Create,
+                Errno::INVAL,
+                &[log],
+                Found::Other(Contents::Empty)
+            ),
             expected("foo")
         );
     }
@@ -179,4 +220,116 @@ fn read_only_and_read_write_are_named_the_right_way_round() {
         Cause::ReadOnlyMismatch { read_only: true }.to_string(),
         "the device's file system is mounted read-write, and read-only was asked for"
     );
+}
+
+#[test]
+fn what_cannot_be_written_to_is_told_apart() {
+    let seed = found(Signature {
+        demands: Demands {
+            seed: true,
+            ..Demands::default()
+        },
+        ..signature(Kind::Btrfs)
+    });
+    let fast_commits = found(Signature {
+        demands: Demands {
+            fast_commits: true,
+            ..Demands::default()
+        },
+        ..signature(Kind::Ext4)
+    });
+    for (errno, found, is_read_only_device, expected) in [
+        (Errno::ACCESS, seed, false, Cause::Seed),
+        (Errno::ACCESS, a(Kind::Btrfs), true, Cause::ReadOnlyDevice),
+        (
+            Errno::ROFS,
+            fast_commits,
+            true,
+            Cause::JournalOnReadOnlyDevice,
+        ),
+        (
+            Errno::ROFS,
+            fast_commits,
+            false,
+            Cause::FastCommitsInReadOnlyMount,
+        ),
+        (
+            Errno::ROFS,
+            a(Kind::Ext4),
+            true,
+            Cause::JournalOnReadOnlyDevice,
+        ),
+        (Errno::ROFS, a(Kind::Ext4), false, Cause::NotWritable),
+    ] {
+        let around = Circumstances {
+            found,
+            is_read_only_device,
+            ..AROUND
+        };
+        assert_eq!(of(&Call::Create, errno, &[], &around), expected);
+    }
+}
+
+#[test]
+fn units_that_do_not_fit_are_named_with_both_sizes() {
+    for (errno, logical, block, expected) in [
+        (Errno::NOSYS, 512, 4096, Cause::Other),
+        (
+            Errno::NOSYS,
+            4096,
+            4096,
+            Cause::SmallSectors {
+                sector: 512,
+                logical: 4096,
+            },
+        ),
+        (
+            Errno::INVAL,
+            4096,
+            4096,
+            Cause::SmallSectors {
+                sector: 512,
+                logical: 4096,
+            },
+        ),
+        (
+            Errno::NOSYS,
+            512,
+            65_536,
+            Cause::LargeBlocks {
+                fstype: ext4(),
+                block: 65_536,
+                page: 4096,
+            },
+        ),
+    ] {
+        let found = Found::A {
+            signature: Signature {
+                block,
+                ..signature(Kind::Ext4)
+            },
+            room: 32 << 20,
+            logical,
+        };
+        assert_eq!(cause(&Call::Create, errno, &[], found), expected);
+    }
+}
+
+/// Whoever formats a device that isn't empty has destroyed what was there.
+#[test]
+fn mkfs_is_spoken_of_for_an_empty_device_alone() {
+    let fstype = ext4;
+    for (cause, speaks) in [
+        (Cause::NoFileSystem { fstype: fstype() }, true),
+        (Cause::UnknownData { at: 0 }, false),
+        (
+            Cause::OtherFileSystem {
+                fstype: fstype(),
+                found: Kind::Xfs,
+            },
+            false,
+        ),
+    ] {
+        assert_eq!(cause.hint().contains("mkfs"), speaks, "{cause}");
+    }
 }

@@ -1,0 +1,183 @@
+//! What an ext2, ext3 or ext4 has in its own bytes that reaches beyond the volume
+//! (Documentation/filesystems/ext4/super.rst). Whoever wrote to the device, a tenant above all, wrote
+//! these too.
+//!
+//! The other file systems have no such switch on disk (Linux 6.18): `errors=panic` of f2fs, nilfs2,
+//! gfs2, ocfs2, jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are
+//! mount options alone, and what of xfs panics is a sysctl. A log or a realtime section of an xfs on
+//! another device is named by a mount option alone.
+
+use rustix::fs::OFlags;
+
+use super::{MountError, Request};
+use crate::options::{FsOption, MountOptions};
+use crate::probe;
+
+/// Length of the superblock in bytes.
+const LENGTH: usize = 1024;
+
+/// The options with which the file system is mounted, whatever its superblock asks for. Fails where it
+/// asks for another device.
+///
+/// `errors=remount-ro` is added only where the kernel would otherwise panic: what a superblock says
+/// else (`continue` is mke2fs's default) is the volume's own business, and stays. It isn't among the
+/// options that are recorded and compared, so that a second pod, and one that was mounted by an
+/// earlier version, still match. It has no effect where the file system is mounted already.
+pub(super) fn disarm(
+    request: &Request<'_>,
+    mut options: MountOptions,
+) -> Result<MountOptions, MountError> {
+    if !matches!(request.fstype, "ext2" | "ext3" | "ext4") {
+        return Ok(options);
+    }
+    // What can't be read can't be mounted either: the mount says why.
+    let Some(superblock) = read(request, &options) else {
+        return Ok(options);
+    };
+    if let Some(says) = superblock.foreign_journal() {
+        let device = request.device.path().to_owned();
+        return Err(MountError::ForeignJournal { device, says });
+    }
+    let says = |option: &FsOption| option.key() == "errors";
+    if superblock.panics() && !options.fs_options.iter().any(says) {
+        let device = request.device.path().display();
+        tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
+        options.fs_options.push(FsOption::Value {
+            key: "errors".to_owned(),
+            value: "remount-ro".to_owned(),
+        });
+    }
+    Ok(options)
+}
+
+fn read(request: &Request<'_>, options: &MountOptions) -> Option<Superblock> {
+    let device = request.device.open_for_reading(OFlags::empty()).ok()?;
+    let mut superblock = Superblock([0; LENGTH]);
+    let at = offset(options)?;
+    probe::read_at(device, &mut superblock.0, at)
+        .is_ok_and(|is_whole| is_whole && superblock.is_ext())
+        .then_some(superblock)
+}
+
+/// Where the kernel reads the superblock, in bytes: `sb=` names another copy, in units of 1 KiB
+/// (ext4(5)).
+fn offset(options: &MountOptions) -> Option<u64> {
+    let named = options
+        .fs_options
+        .iter()
+        .rev()
+        .find_map(|option| match option {
+            FsOption::Value { key, value } if key == "sb" => Some(value),
+            _ => None,
+        });
+    match named {
+        None => Some(1024),
+        Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
+    }
+}
+
+struct Superblock([u8; LENGTH]);
+
+impl Superblock {
+    fn is_ext(&self) -> bool {
+        self.0[0x38..0x3a] == [0x53, 0xef]
+    }
+
+    /// `s_errors` is `EXT4_ERRORS_PANIC`, or the options that tune2fs(8) left for each mount say so.
+    fn panics(&self) -> bool {
+        const PANIC: u32 = 3;
+        let errors = self.number(0x3c) & 0xffff;
+        // The last one counts.
+        let left = self.options();
+        let last = left.rsplit(|byte| *byte == b',');
+        let last = last
+            .into_iter()
+            .find(|option| option.starts_with(b"errors="));
+        last.map_or(errors == PANIC, |option| option == b"errors=panic")
+    }
+
+    /// What says that the journal is on another device.
+    fn foreign_journal(&self) -> Option<&'static str> {
+        const HAS_JOURNAL: u32 = 0x4;
+        if self.number(0x5c) & HAS_JOURNAL != 0 && self.number(0xe4) != 0 {
+            return Some("s_journal_dev");
+        }
+        let mut options = self.options().split(|byte| *byte == b',');
+        options
+            .any(|option| option.starts_with(b"journal_dev") || option.starts_with(b"journal_path"))
+            .then_some("s_mount_opts")
+    }
+
+    /// `s_mount_opts`, as `tune2fs -E mount_opts=` sets it.
+    fn options(&self) -> &[u8] {
+        let field = &self.0[0x200..0x240];
+        field.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    fn number(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_le_bytes(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::parse;
+
+    fn superblock(errors: u8, journal: u8, options: &str) -> Superblock {
+        let mut bytes = [0; LENGTH];
+        bytes[0x3c] = errors;
+        bytes[0x5c] = 0x3c;
+        bytes[0xe4] = journal;
+        bytes[0x200..0x200 + options.len()].copy_from_slice(options.as_bytes());
+        Superblock(bytes)
+    }
+
+    #[test]
+    fn a_superblock_panics_by_its_field_or_by_the_options_that_were_left_in_it() {
+        for (errors, options, panics) in [
+            (0, "", false),
+            (1, "", false),
+            (2, "", false),
+            (3, "", true),
+            (1, "errors=panic", true),
+            (1, "acl,errors=panic,noatime", true),
+            (3, "errors=continue", false),
+            (1, "errors=panic,errors=remount-ro", false),
+            (1, "errors=remount-ro,errors=panic", true),
+            (1, "noerrors=panic", false),
+        ] {
+            let found = superblock(errors, 0, options).panics();
+            assert_eq!(found, panics, "{errors} {options:?}");
+        }
+        // All of the field, without a NUL.
+        let long = format!("{},errors=panic", "x".repeat(51));
+        assert!(long.len() == 64 && superblock(1, 0, &long).panics());
+    }
+
+    #[test]
+    fn a_journal_on_another_device_is_seen_in_both_fields() {
+        for (journal, options, says) in [
+            (0, "journal_checksum", None),
+            (1, "", Some("s_journal_dev")),
+            (0, "acl,journal_dev=0x700", Some("s_mount_opts")),
+            (0, "journal_path=/dev/sda", Some("s_mount_opts")),
+        ] {
+            assert_eq!(superblock(1, journal, options).foreign_journal(), says);
+        }
+    }
+
+    #[test]
+    fn the_superblock_is_read_where_the_kernel_reads_it() {
+        for (list, at) in [
+            (&[][..], Some(1024)),
+            (&["sb=8193"], Some(8193 * 1024)),
+            (&["sb=1,sb=2"], Some(2048)),
+            (&["sb=none"], None),
+        ] {
+            assert_eq!(offset(&parse(list).unwrap()), at, "{list:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a file system's own bytes ask of the kernel, and don't get.
+
+use std::fs;
+use std::process::Command;
+
+use crust_mount::filesystem::MountError;
+
+use crate::mount;
+use crate::support::{Image, Loop, run, wait_until_free};
+
+/// What the kernel does on an error, as it shows that itself.
+fn on_error(on: &Loop) -> String {
+    let name = on.path().file_name().expect("a name").to_string_lossy();
+    let options = fs::read_to_string(format!("/proc/fs/ext4/{name}/options"));
+    let options = options.expect("ext4 shows its options");
+    let all = options.lines().filter_map(|it| it.strip_prefix("errors="));
+    // The last line is the superblock's own default, which is shown as well.
+    all.map(str::to_owned).next().unwrap_or_default()
+}
+
+#[test]
+fn an_ext4_whose_bytes_ask_for_a_panic_becomes_read_only_instead() {
+    for (fstype, tuned, options, expected) in [
+        ("ext4", &["-e", "panic"][..], &[][..], "remount-ro"),
+        ("ext4", &["-e", "panic"], &["ro"], "remount-ro"),
+        ("ext3", &["-e", "panic"], &[], "remount-ro"),
+        ("ext2", &["-e", "panic"], &[], "remount-ro"),
+        (
+            "ext4",
+            &["-E", "mount_opts=errors=panic"],
+            &[],
+            "remount-ro",
+        ),
+        // What the superblock says else stays, and whoever asks for a panic gets one.
+        ("ext4", &["-e", "continue"], &[], "continue"),
+        ("ext4", &["-e", "panic"], &["errors=continue"], "continue"),
+        ("ext4", &["-e", "panic"], &["errors=panic"], "panic"),
+        ("ext4", &["-e", "continue"], &["errors=panic"], "panic"),
+    ] {
+        let image = Image::made(fstype, &[]);
+        run(Command::new("tune2fs").args(tuned).arg(image.path()));
+        let on = image.attach();
+        let volume = mount(&on, fstype, options, true).expect("it is mounted");
+        assert_eq!(on_error(&on), expected, "{fstype} {tuned:?} {options:?}");
+        drop(volume);
+        wait_until_free(&on.device());
+    }
+}
+
+#[test]
+fn a_second_mount_of_what_was_disarmed_shares_its_superblock() {
+    let image = Image::ext4(&["-e", "panic"]);
+    let on = image.attach();
+    let first = mount(&on, "ext4", &[], true).expect("it is mounted");
+    let second = mount(&on, "ext4", &[], false).expect("it is shared");
+    drop((first, second));
+}
+
+#[test]
+fn a_journal_on_another_device_is_refused_before_the_kernel_opens_that() {
+    for (script, says) in [
+        (
+            "feature has_journal\nset_super_value journal_dev 1792\n",
+            "s_journal_dev",
+        ),
+        (
+            "set_super_value mount_opts journal_path=/dev/loop0\n",
+            "s_mount_opts",
+        ),
+    ] {
+        let image = Image::ext4(&["-O", "^has_journal"]);
+        let commands = image.directory().join("commands");
+        fs::write(&commands, script).expect("a script");
+        run(Command::new("debugfs")
+            .arg("-wf")
+            .arg(commands)
+            .arg(image.path()));
+        let on = image.attach();
+        let error = mount(&on, "ext4", &[], true).expect_err("it is refused");
+        assert!(
+            matches!(error, MountError::ForeignJournal { .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
