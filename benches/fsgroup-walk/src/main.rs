@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         group: group.to_str().ok_or(USAGE)?.parse()?,
         policy: FsGroupChangePolicy::Always,
         device: device.as_ref(),
+        live: false,
     };
     let start = Instant::now();
     fsgroup::apply(&root, &order, Deadline::never(), &mut |_| {})?;

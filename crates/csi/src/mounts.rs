@@ -101,6 +101,8 @@ pub(crate) fn mount(
     let mut options = options::parse(&mount.options)?;
     options.read_only |= publication.usage.is_read_only();
     let place = directory(target)?;
+    // Another pod of the node may have it mounted, and be at work in it.
+    let is_shared = device.in_use_exclusively().unwrap_or(true);
     let detached = instantiate(device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
     if let Some(group) = mount.group.filter(|_| is_written) {
@@ -108,6 +110,7 @@ pub(crate) fn mount(
             group,
             policy: mount.change_policy.unwrap_or_default(),
             device: Some(device),
+            live: is_shared,
         };
         fsgroup::apply(
             &detached,

@@ -7,6 +7,7 @@ mod crew;
 mod directory;
 mod error;
 mod inodes;
+mod met;
 mod names;
 mod pace;
 mod queue;
@@ -133,6 +134,10 @@ pub enum Outcome {
         /// Since it began.
         elapsed: Duration,
     },
+    /// The root can't be written to, whoever asks: the mount is read-only, or what is mounted is by its
+    /// nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs snapshot). Nothing was
+    /// looked at, as with kubelet's read-only mounts.
+    ReadOnly,
     /// Every entry was looked at.
     Applied(Progress),
 }
@@ -144,6 +149,9 @@ impl fmt::Display for Outcome {
             Self::AllRight { inodes, elapsed } => {
                 let elapsed = elapsed.as_secs();
                 write!(f, "all {inodes} inodes are right already, in {elapsed} s")
+            }
+            Self::ReadOnly => {
+                f.write_str("what is mounted is read-only, and everything stays as it is")
             }
             Self::Applied(progress) => progress.fmt(f),
         }
@@ -160,6 +168,9 @@ pub struct Order<'a> {
     /// What the file system is on, where it may be asked for all its inodes before any entry is
     /// looked at. That finds out sooner that there is nothing to do.
     pub device: Option<&'a Device>,
+    /// Somebody else may be at work in the file system, and move what wasn't looked at yet to where
+    /// everything was: what was changed is looked for again until there is nothing left.
+    pub live: bool,
 }
 
 /// Gives everything below `root`, and at last `root` itself, to the group: lchown(-1, group), files
@@ -168,7 +179,8 @@ pub struct Order<'a> {
 ///
 /// `root` is the root of the volume, a directory; `O_PATH` will do, a detached mount too. Links
 /// aren't followed and other mounts not entered; subvolumes of a btrfs are of this mount. A live
-/// tree is allowed: what vanishes meanwhile is passed over. `progress` is called every 30 seconds
+/// tree is allowed: what vanishes meanwhile is passed over, and where a directory was moved the walk
+/// is made again, a few times at most. `progress` is called every 30 seconds
 /// and every 100,000 entries; /proc must be a procfs.
 ///
 /// When it fails, or the deadline passes, the root isn't changed yet: a later call, also with
@@ -202,6 +214,7 @@ pub fn apply(
     Ok(match found {
         Found::RootMatches => Outcome::RootMatches,
         Found::AllRight(inodes) => Outcome::AllRight { inodes, elapsed },
+        Found::ReadOnly => Outcome::ReadOnly,
         Found::Walked(counts) => Outcome::Applied(Progress { counts, elapsed }),
     })
 }
@@ -211,6 +224,7 @@ pub fn apply(
 enum Found {
     RootMatches,
     AllRight(u64),
+    ReadOnly,
     Walked(Counts),
 }
 
@@ -226,11 +240,14 @@ fn run(
     if group == u32::MAX {
         return Err(FsGroupError::NotAGroup { group });
     }
-    let walk = Walk::new(root, group)?;
+    let mut walk = Walk::new(root, group)?;
     let standing = walk.root_standing()?;
     if order.policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group)
     {
         return Ok(Found::RootMatches);
+    }
+    if walk.is_read_only() {
+        return Ok(Found::ReadOnly);
     }
     // The root is changed last: where it isn't right, others aren't.
     let device = order
@@ -239,15 +256,37 @@ fn run(
     let right = device.and_then(|device| walk.all_right(device, observe));
     match right {
         Some(inodes) => Ok(Found::AllRight(inodes)),
-        None => walked(&walk, observe).map(Found::Walked),
+        None => walked(&mut walk, order.live, observe).map(Found::Walked),
     }
 }
 
+/// So often a tree is walked that others change meanwhile.
+const PASSES: usize = 8;
+
 /// Everything below the root, by as many workers as there is work for, and then the root. All of them have
 /// ended when this returns.
-fn walked(walk: &Walk, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
-    walk.crew.push_listing(walk.root.clone());
-    thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
+///
+/// A pass misses what is moved from where it hasn't been to where it has. In a `live` tree that is
+/// found by another pass, which is needed as long as the last one still changed something that was
+/// there before the walk began, or a directory was gone when its turn came. What is moved ahead of
+/// each of them is missed. kubelet makes one pass.
+fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
+    let mut passes = 0;
+    loop {
+        walk.begin_pass()?;
+        let walk = &*walk;
+        walk.crew.push_listing(walk.root.clone());
+        thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
+        passes += 1;
+        let is_last = passes == PASSES;
+        match walk.left_behind() {
+            _ if walk.crew.is_halted() => break,
+            Some(_) if !is_last => {}
+            Some(path) => return Err(FsGroupError::Restless { path }),
+            None if live && walk.is_unsettled() && !is_last => {}
+            None => break,
+        }
+    }
     walk.end(observe)
 }
 

@@ -30,12 +30,14 @@ pub struct Resolved {
     pub kind: Kind,
 }
 
-/// What can be given to a container.
+/// What can be given to a container: a directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Directory,
-    /// A regular file.
+    /// A regular file; or a socket, a named pipe or a device node, as kubelet bind-mounts them
+    /// (`doBindSubPath`). Such a bind gives no more than the same node below the volume's root does:
+    /// it has the volume's mount attributes (`nodev`), and the container's device cgroup counts.
     File,
 }
 
@@ -65,13 +67,7 @@ pub fn resolve(
     let stat = fstat(&fd).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,
-        FileType::RegularFile => Kind::File,
-        kind => {
-            return Err(SubpathError::Kind {
-                subpath: subpath.into(),
-                kind: crate::device::kind_name(kind),
-            });
-        }
+        _ => Kind::File,
     };
     Ok(Resolved { fd, kind })
 }

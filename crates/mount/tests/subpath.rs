@@ -244,7 +244,7 @@ fn nothing_is_below_a_file() {
 }
 
 #[test]
-fn named_pipes_sockets_and_devices_are_refused_without_being_opened() {
+fn named_pipes_sockets_and_devices_are_given_out_without_being_opened() {
     let tree = Tree::new();
     let root = tree.root();
     // Opening it would wait for a writer for ever.
@@ -258,13 +258,20 @@ fn named_pipes_sockets_and_devices_are_refused_without_being_opened() {
     }
     drop(std::os::unix::net::UnixListener::bind(root.join("socket")).expect("a socket"));
     for (name, kind) in [
-        ("fifo", "is a named pipe;"),
-        ("char", "is a character device;"),
-        ("block", "is a block device;"),
-        ("socket", "is a socket;"),
+        ("fifo", FileType::Fifo),
+        ("char", FileType::CharacterDevice),
+        ("block", FileType::BlockDevice),
+        ("socket", FileType::Socket),
     ] {
-        let sentence = refused(&tree, name, Missing::Create);
-        assert!(sentence.contains(kind), "{sentence}");
+        for missing in [Missing::Refuse, Missing::Create] {
+            let resolved = resolve(tree.open(), Path::new(name), missing).expect(name);
+            assert_eq!(resolved.kind, Kind::File, "{name}");
+            let stat = fstat(&resolved.fd).expect("it is held");
+            assert_eq!(FileType::from_raw_mode(stat.st_mode), kind, "{name}");
+            let flags = fcntl_getfl(&resolved.fd).expect("it is held");
+            assert!(flags.contains(OFlags::PATH), "{name} was opened");
+        }
+        assert!(refused(&tree, &format!("{name}/x"), Missing::Create).contains("ENOTDIR"));
     }
 }
 

@@ -74,10 +74,6 @@ on_each_delegate! {
             }
         }
         for (name, reason) in [
-            ("pipe", "is a named pipe"),
-            ("socket", "is a socket"),
-            ("null", "is a character device"),
-            ("disk", "is a block device"),
             ("file/below", "isn't a directory"),
             ("pipe/below", "isn't a directory"),
         ] {
@@ -88,6 +84,37 @@ on_each_delegate! {
         expected.extend(["directory", "disk", "file", "lost+found", "null", "pipe", "socket"]);
         expected.sort_unstable();
         assert_eq!(root, expected, "nothing was made");
+    }
+
+    /// As kubelet binds them. A device node gives no more as a subPath than it does below the volume:
+    /// the volume's mount attributes and the container's device cgroup count in both.
+    fn what_is_neither_file_nor_directory_is_bound_and_gives_no_more_than_the_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        for options in [&[][..], &["--option", "nodev"]] {
+            let device = node.ext4();
+            with_mounted(device.path(), hostile);
+            let pod = Pod::new(&node, "pod-a", &device, options);
+            let mut bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/all", &["rbind", "rw"]);
+            for name in ["pipe", "socket", "null", "disk"] {
+                let place = format!("/one/{name}");
+                bundle = bundle.bind(pod.target.join(name), &place, &["rbind", "rw"]);
+            }
+            let app = node.container(&bundle.write());
+            let _ = app.run_in_background();
+            for (name, test) in [("pipe", "-p"), ("socket", "-S"), ("null", "-c"), ("disk", "-b")] {
+                let same = format!("test {test} /one/{name} && test /one/{name} -ef /all/{name} && echo same");
+                assert_eq!(app.sh(&same), "same", "{name}");
+            }
+            for name in ["null", "disk"] {
+                let opened = |from: &str| {
+                    let open = format!("(head -c 1 {from}/{name} >/dev/null) 2>&1 | sed 's/.*: //'; echo x");
+                    app.sh(&open)
+                };
+                assert_eq!(opened("/one"), opened("/all"), "{name} {options:?}");
+            }
+            pod.end([app]);
+            let _ = node.unstage(&pod.target).success();
+        }
     }
 
     /// The kernel, and not the pod's author, says what a path with `..` means; it is the volume then,

@@ -60,6 +60,8 @@ struct Shared {
     idle: usize,
     staff: Staff,
     counts: Counts,
+    /// Entries of earlier passes, among these.
+    earlier: u64,
     halt: Option<Halt>,
 }
 
@@ -159,7 +161,7 @@ impl Crew {
     /// Whether the worker that asks is to start a helper; `entries` it has not told of yet.
     pub(super) fn hires(&self, entries: u64) -> bool {
         let mut shared = self.lock();
-        let entries = shared.counts.entries + entries;
+        let entries = shared.counts.entries - shared.earlier + entries;
         shared.idle == 0 && shared.queue.has_task() && shared.staff.hire(entries, most_helpers)
     }
 
@@ -184,6 +186,13 @@ impl Crew {
 
     pub(super) fn is_halted(&self) -> bool {
         self.halted.load(Ordering::Relaxed)
+    }
+
+    /// All workers have ended, and others may be started.
+    pub(super) fn begin_again(&self) {
+        let mut shared = self.lock();
+        shared.staff = Staff::default();
+        shared.earlier = shared.counts.entries;
     }
 
     /// How it ended, once all workers have.

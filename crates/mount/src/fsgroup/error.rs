@@ -30,25 +30,27 @@ pub enum FsGroupError {
         /// Why.
         errno: Errno,
     },
-    /// Coming back from deep below, a directory was another one by its names, or none.
+    /// Each look found something else there, in each of several passes.
     #[error(
-        "fsGroup: {}: was moved or removed during the walk; \
-         hint: another pod is at work in this volume; the next try goes on",
-        Shown(path)
-    )]
-    Moved {
-        /// The directory that was expected.
-        path: PathBuf,
-    },
-    /// Each look found something else there.
-    #[error(
-        "fsGroup: {}: is replaced faster than it can be changed; \
+        "fsGroup: {}: is moved or replaced faster than it can be changed; \
          hint: another pod is at work in this volume; the next try goes on",
         Shown(path)
     )]
     Restless {
         /// The entry.
         path: PathBuf,
+    },
+    /// The walk met the same directories over and over.
+    #[error(
+        "fsGroup: stopped after {entered} directories, of which only about {different} are different: \
+         the file system gives one directory several names, and is corrupt or made to be; hint: end \
+         the pods that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
+    )]
+    Shared {
+        /// Directories entered.
+        entered: u64,
+        /// An estimate.
+        different: u64,
     },
     /// The deadline has passed, or the caller wants no more.
     #[error(

@@ -30,11 +30,12 @@ fn walked(
         group,
         policy,
         device: None,
+        live: false,
     };
     match run(root.as_fd(), &order, observe)? {
         Found::RootMatches => Ok(None),
         Found::Walked(counts) => Ok(Some(counts)),
-        Found::AllRight(_) => panic!("no device was asked"),
+        other => panic!("it was to be walked: {other:?}"),
     }
 }
 
@@ -130,49 +131,97 @@ fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
     assert!(sentence.starts_with(start), "{sentence}");
 }
 
-/// Deeper than directories are kept open, so that the way back is by names: where a directory has been
-/// moved they lead to another one or to none, and neither is it.
-#[test]
-fn a_directory_moved_during_the_walk_stops_it_and_a_second_one_does_the_rest() {
-    // So few that nobody helps: the caller is asked about each entry.
-    const LEVELS: u64 = 60;
-    // Some of them wait while the walk is below, in whatever order directories are entered.
-    const BESIDE: u64 = 3;
-    let outer = tempfile::tempdir().expect("a temporary directory");
-    // Well inside: a walk that took another directory for the right one could be anywhere, and
-    // change what it finds there, as root.
-    let root = outer.path().join("a/b/c/volume");
-    let mut innermost = root.clone();
-    for _ in 0..LEVELS {
-        innermost.push("d");
-        fs::create_dir_all(&innermost).expect("a deep directory");
-        for n in 0..BESIDE {
-            fs::create_dir(innermost.with_file_name(n.to_string())).expect("one beside it");
-        }
-    }
-    innermost.push("file");
-    fs::write(&innermost, "").expect("a file");
-    let (from, to) = (root.join("d/d/d"), root.join("d/moved"));
-    let fd = File::open(&root).expect("the root opens");
-    let policy = FsGroupChangePolicy::Always;
+/// A directory so deep that not all above it are kept open, and others on each level that wait while
+/// the walk is below, in whatever order directories are entered. So few that nobody helps: the caller
+/// is asked about each entry.
+struct Deep {
+    root: tempfile::TempDir,
+}
 
-    let moved = walked(&fd, GROUP, policy, &mut |_| {
-        if fs::metadata(&innermost).is_ok_and(|file| file.gid() == GROUP) {
-            fs::rename(&from, &to).expect("it is moved");
+impl Deep {
+    const LEVELS: u64 = 40;
+    const BESIDE: u64 = 4;
+    /// With the root and a file.
+    const ALL: u64 = Self::LEVELS * (1 + Self::BESIDE) + 2;
+
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let deep = Self { root };
+        let mut innermost = deep.volume();
+        for _ in 0..Self::LEVELS {
+            fs::create_dir_all(&innermost).expect("a deep directory");
+            // Inode numbers below its own, and above.
+            for name in ["0", "1", "d", "2", "3"] {
+                fs::create_dir(innermost.join(name)).expect("a directory");
+            }
+            innermost.push("d");
+        }
+        fs::write(innermost.join("file"), "").expect("a file");
+        deep
+    }
+
+    /// Well inside: a walk that took another directory for the right one could be anywhere, and change
+    /// what it finds there, as root.
+    fn volume(&self) -> std::path::PathBuf {
+        self.root.path().join("a/b/c/volume")
+    }
+
+    /// The innermost file, where `names` are the way's first ones.
+    fn file(&self, names: &[&str]) -> std::path::PathBuf {
+        let levels = usize::try_from(Self::LEVELS).unwrap() - names.len();
+        let way = names
+            .iter()
+            .copied()
+            .chain(std::iter::repeat_n("d", levels));
+        let way: std::path::PathBuf = way.collect();
+        self.volume().join(way).join("file")
+    }
+}
+
+/// The way back is by names: where a directory has been moved they lead to another one or to none, and
+/// neither is it. What was to be done there is done by another pass.
+#[test]
+fn a_directory_moved_during_the_walk_is_walked_again() {
+    let deep = Deep::new();
+    let root = deep.volume();
+    let fd = File::open(&root).expect("the root opens");
+    let file = deep.file(&[]);
+    let mut moved = 0;
+    let walked = walked(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
+        if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
+            fs::rename(root.join("d/d/d"), root.join("d/moved")).expect("it is moved");
+            moved += 1;
         }
         ControlFlow::Continue(())
     });
-
-    let error = moved.expect_err("the way back is another");
-    assert!(matches!(error, FsGroupError::Moved { .. }), "{error}");
-    assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
-    let go_on = &mut |_: &Counts| ControlFlow::Continue(());
-    let rest = walked(&fd, GROUP, policy, go_on);
-    let rest = rest
-        .expect("nothing moves any more")
-        .expect("the policy is Always");
-    assert_eq!(rest.entries, LEVELS * (1 + BESIDE) + 2);
+    let counts = walked.expect("it is found").expect("the policy is Always");
+    assert_eq!((moved, counts.changed), (1, Deep::ALL), "each entry once");
+    assert!(counts.entries > Deep::ALL, "{counts:?}");
     assert_eq!(fd.metadata().expect("the root is there").gid(), GROUP);
+}
+
+/// Whoever moves it in each pass keeps the walk from its end, but not for ever.
+#[test]
+fn a_directory_moved_in_each_pass_ends_the_walk_with_a_sentence() {
+    let deep = Deep::new();
+    let root = deep.volume();
+    let fd = File::open(&root).expect("the root opens");
+    let mut names = ["d/moved", "d/d"];
+    let mut moved = 0;
+    let walked = walked(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
+        let file = deep.file(&names[1].split('/').collect::<Vec<_>>());
+        if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
+            std::os::unix::fs::chown(&file, None, Some(0)).expect("the next pass changes it");
+            fs::rename(root.join(names[1]), root.join(names[0])).expect("it is moved");
+            names.swap(0, 1);
+            moved += 1;
+        }
+        ControlFlow::Continue(())
+    });
+    let error = walked.expect_err("it never stands still");
+    assert!(matches!(error, FsGroupError::Restless { .. }), "{error}");
+    assert_eq!(moved, PASSES);
+    assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 
 #[test]

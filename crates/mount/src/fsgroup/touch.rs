@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crust_state::beneath;
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxAttributes,
-    StatxFlags, chmodat, chownat, fstatfs, openat, statx,
+    Access, AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx,
+    StatxAttributes, StatxFlags, accessat, chmodat, chownat, fstatfs, openat, statx,
 };
 use rustix::io::Errno;
 use rustix::path::DecInt;
@@ -38,6 +38,8 @@ pub(super) struct Look {
     pub(super) mount: u64,
     /// It has another name, which somebody else may come by.
     pub(super) linked: bool,
+    /// When it was made, in seconds and nanoseconds; `None` where the file system doesn't say.
+    pub(super) born: Option<(i64, u32)>,
     /// chattr +i or +a.
     frozen: bool,
 }
@@ -73,6 +75,13 @@ pub(super) fn open_handle(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, 
     beneath::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
 }
 
+/// Whether nobody can write to a directory: its mount, its file system or its btrfs subvolume is
+/// read-only. access(2) asks as opening for writing would (`sb_permission`, `btrfs_permission`).
+pub(super) fn is_read_only(directory: impl AsFd) -> bool {
+    let writable = accessat(directory, c".", Access::WRITE_OK, AtFlags::EACCESS);
+    writable == Err(Errno::ROFS)
+}
+
 /// Looks at `name` in `directory`, or with an empty name at `directory` itself.
 pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
@@ -81,6 +90,7 @@ pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
         | StatxFlags::GID
         | StatxFlags::NLINK
         | StatxFlags::INO
+        | StatxFlags::BTIME
         | StatxFlags::MNT_ID;
     let stat = rustix::io::retry_on_intr(|| statx(directory.as_fd(), name, flags, mask))?;
     Ok(Look::from(&stat))
@@ -93,6 +103,8 @@ impl From<&Statx> for Look {
             identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
             mount: stat.stx_mnt_id,
             linked: stat.stx_nlink > 1,
+            born: (stat.stx_mask & StatxFlags::BTIME.bits() != 0)
+                .then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)),
             frozen: stat
                 .stx_attributes
                 .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),

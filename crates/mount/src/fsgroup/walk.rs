@@ -4,15 +4,18 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::change::Standing;
 use super::crew::{Crew, Halt};
 use super::directory::{Directory, Open};
-use super::touch::{self, Failure, Look, Modes, Touched};
+use super::met::{Met, TooOften};
+use super::touch::{self, Failure, Identity, Look, Modes, Touched};
 use super::{Counts, FsGroupError, inodes};
 use crate::device::Device;
 
@@ -36,6 +39,14 @@ pub(super) struct Walk {
     linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,
+    /// When the walk began, as `Look::born` has it.
+    start: (i64, u32),
+    /// The directories of this pass.
+    met: Met,
+    /// A directory that this pass lost, as somebody moved it.
+    left_behind: Mutex<Option<PathBuf>>,
+    /// This pass has changed something that was there before the walk began, or missed a directory.
+    unsettled: AtomicBool,
 }
 
 impl Walk {
@@ -60,7 +71,60 @@ impl Walk {
             modes,
             linked: [const { Mutex::new(()) }; LINKED],
             named: AtomicU64::new(0),
+            start: now(),
+            met: Met::default(),
+            left_behind: Mutex::default(),
+            unsettled: AtomicBool::new(false),
         })
+    }
+
+    /// Whether nothing in the volume's root can be changed.
+    pub(super) fn is_read_only(&self) -> bool {
+        touch::is_read_only(&self.root.descriptor)
+    }
+
+    /// Makes ready for a walk from the root down, after others.
+    pub(super) fn begin_pass(&mut self) -> Result<(), FsGroupError> {
+        let rewound = rustix::fs::seek(&self.root.descriptor, SeekFrom::Start(0));
+        rewound.map_err(|errno| failed(&self.root.directory, None, ("lseek", errno)))?;
+        self.crew.begin_again();
+        self.met = Met::default();
+        self.left_behind = Mutex::default();
+        self.unsettled = AtomicBool::new(false);
+        Ok(())
+    }
+
+    /// Counts a directory that is entered; fails where the file system leads round and round.
+    pub(super) fn enter(&self, directory: Identity) -> Result<(), FsGroupError> {
+        self.met.enter(directory).map_err(|too_often| {
+            let TooOften { entered, different } = too_often;
+            FsGroupError::Shared { entered, different }
+        })
+    }
+
+    /// A directory was moved away from the walk: only another pass finds what is in it.
+    pub(super) fn leave_behind(&self, path: PathBuf) {
+        let left = self.left_behind.lock();
+        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        left.get_or_insert(path);
+    }
+
+    /// The first directory that this pass lost.
+    pub(super) fn left_behind(&self) -> Option<PathBuf> {
+        let left = self.left_behind.lock();
+        left.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A directory was listed, and gone when its turn came: removed, or moved to where this pass has
+    /// been.
+    pub(super) fn miss(&self) {
+        self.unsettled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this pass missed a directory, or changed something older than the walk. What is newer
+    /// is a new file, made by somebody with the group and mode that he gives it.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     /// How the root stands.
@@ -145,6 +209,9 @@ impl Walk {
             Err((_, Errno::ROFS)) if self.is_in_a_subvolume(look) => Touched::ReadOnly,
             touched => touched.map_err(|failure| failed(directory, name, failure))?,
         };
+        if touched == Touched::Changed && look.born.is_none_or(|born| born < self.start) {
+            self.unsettled.store(true, Ordering::Relaxed);
+        }
         if matches!(touched, Touched::Immutable | Touched::ReadOnly) {
             self.tell_what_stays(touched, directory, name);
         }
@@ -158,6 +225,13 @@ impl Walk {
             tracing::warn!(?path, group, why = ?touched, "fsGroup: an entry stays as it is");
         }
     }
+}
+
+/// The present, by the clock of the files' times.
+fn now() -> (i64, u32) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    (since.as_secs().cast_signed(), since.subsec_nanos())
 }
 
 /// The error for a failed call on a directory, or on `name` in it.

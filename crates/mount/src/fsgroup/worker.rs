@@ -120,20 +120,22 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         }
     }
 
-    /// It must be the one that was left: in another one the walk would change what it shouldn't.
+    /// Goes on in a directory that was closed. It must be the one that was left: in another one the
+    /// walk would change what it shouldn't. Where it was moved, or is gone, it is left behind.
     fn open_again(&self, waiting: Waiting) -> Result<(), FsGroupError> {
         let directory = Arc::clone(&waiting.directory);
-        let moved = || FsGroupError::Moved {
-            path: directory.path(None),
-        };
         let opened = match directory.open_again(&self.walk.root.descriptor) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Err(moved()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                self.walk.leave_behind(directory.path(None));
+                return Ok(());
+            }
             opened => opened.map_err(|errno| failed(&directory, None, ("openat2", errno)))?,
         };
         let look = touch::look(&opened, c"");
         let look = look.map_err(|errno| failed(&directory, None, ("statx", errno)))?;
         if look.identity != directory.identity || !self.walk.is_of_this_mount(&look) {
-            return Err(moved());
+            self.walk.leave_behind(directory.path(None));
+            return Ok(());
         }
         self.walk.crew.push(waiting.opened(opened));
         Ok(())
@@ -144,7 +146,10 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         for _ in 0..TRIES {
             match touch::open_directory(&parent.descriptor, &name) {
                 Ok(directory) => return self.enter(parent, name, directory),
-                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::NOENT) => {
+                    self.walk.miss();
+                    return Ok(());
+                }
                 Err(Errno::XDEV) => {
                     self.counts.other_mounts += 1;
                     return Ok(());
@@ -157,13 +162,14 @@ impl<'scope, 'env> Worker<'scope, 'env> {
                 Err(errno) => return Err(on(parent, &name, ("openat2", errno))),
             }
         }
-        let path = parent.directory.path(Some(&name));
-        Err(FsGroupError::Restless { path }.into())
+        self.walk.leave_behind(parent.directory.path(Some(&name)));
+        Ok(())
     }
 
     fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
         let look = touch::look(&entered, c"");
         let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
+        self.walk.enter(look.identity)?;
         self.list(&Open {
             directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
             descriptor: Arc::new(entered),

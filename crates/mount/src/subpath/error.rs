@@ -67,14 +67,6 @@ pub enum SubpathError {
         /// As given.
         subpath: PathBuf,
     },
-    /// Neither a directory nor a regular file.
-    #[error("subPath {subpath:?}: is {kind}; hint: only directories and files can be mounted")]
-    Kind {
-        /// As given.
-        subpath: PathBuf,
-        /// What it is, with an article.
-        kind: &'static str,
-    },
     /// It was made and gone again, over and over.
     #[error(
         "subPath {subpath:?}: is replaced faster than it can be opened; \

@@ -15,7 +15,7 @@ use super::plan::MountPlan;
 use super::resize;
 use crate::device::Device;
 use crate::filesystem::{self, Request};
-use crate::fsgroup::{self, Order};
+use crate::fsgroup::{self, Order, Outcome};
 use crate::sys;
 
 /// What an instance is made of, and for whom.
@@ -58,11 +58,17 @@ pub(super) fn make(
             group,
             policy,
             device: Some(&plan.device),
+            live: !exclusive,
         };
         let outcome = fsgroup::apply(&mount, &order, context.deadline, &mut |progress| {
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
-        tracing::info!(volume = name, group, %outcome, "fsGroup was applied");
+        match outcome {
+            Outcome::ReadOnly => {
+                tracing::info!(volume = name, group, %outcome, "fsGroup isn't applied")
+            }
+            outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),
+        }
     }
     if plan.is_read_only_view() {
         // Last: a file system is grown through a mount that can be written to.

@@ -163,7 +163,7 @@ fn agrees(fstype: &'static str, arguments: &[&str]) {
                 assert!(wrong > 0, "{inodes} inodes are right in round {round}");
                 assert!(progress.counts.changed >= wrong as u64);
             }
-            Outcome::RootMatches => panic!("the policy is Always"),
+            other => panic!("the policy is Always: {other}"),
         }
     }
     assert!(

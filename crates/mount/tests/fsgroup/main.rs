@@ -35,6 +35,7 @@ fn order(group: u32, policy: FsGroupChangePolicy) -> Order<'static> {
         group,
         policy,
         device: None,
+        live: false,
     }
 }
 

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crust_mount::filesystem::{Request, instantiate};
+use crust_mount::fsgroup::Outcome;
 use crust_mount::options;
 
 use crate::support::{Image, Loop, Mounted, group_and_mode, in_own_mount_namespace, run, set_mode};
-use crate::{GROUP, applied};
+use crate::{GROUP, applied, try_apply};
 
 /// A btrfs with a subvolume, one in that, and a file in each of the three.
 struct Volume {
@@ -153,4 +154,47 @@ fn another_mount_in_a_subvolume_is_left_alone() {
             assert_eq!(group_and_mode(&here.path().join("outer/other")).0, 0);
         },
     );
+}
+
+/// kubelet mounts what can only be read, and leaves its files as they are.
+#[test]
+fn what_is_read_only_by_its_nature_stays_as_it_is() {
+    let volume = Volume::new();
+    let snapshot = [volume.at("outer"), volume.at("snapshot")];
+    btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
+    let subvolume = instantiate(&Request {
+        device: &volume._on.device(),
+        fstype: "btrfs",
+        options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
+        exclusive: false,
+    });
+    let subvolume = subvolume.expect("it is mounted");
+
+    let image = Image::ext4(&[]);
+    run(Command::new("tune2fs")
+        .args(["-O", "read-only"])
+        .arg(image.path()));
+    let on = image.attach();
+    let mount = |exclusive| {
+        let mounted = instantiate(&Request {
+            device: &on.device(),
+            fstype: "ext4",
+            options: &options::parse(&["rw"]).expect("the options are valid"),
+            exclusive,
+        });
+        mounted.expect("it is mounted")
+    };
+    let ext4 = mount(true);
+    // A second pod's.
+    let again = mount(false);
+
+    for (what, root) in [
+        ("a snapshot", &subvolume),
+        ("an ext4", &ext4),
+        ("an ext4", &again),
+    ] {
+        let outcome = try_apply(root, GROUP).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(outcome, Outcome::ReadOnly, "{what}");
+    }
+    assert_eq!(group_and_mode(&volume.at("snapshot/file")), (0, 0o600));
 }

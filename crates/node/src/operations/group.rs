@@ -78,6 +78,8 @@ pub(super) async fn apply(
             group: gid,
             policy,
             device: None,
+            // Other pods may have it.
+            live: true,
         };
         fsgroup::apply(&root, &order, Deadline::after(LIMIT), &mut told)?;
         Ok(())
