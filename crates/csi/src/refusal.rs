@@ -277,7 +277,12 @@ impl NodeError {
             Self::Format(error) => error.is_the_volumes(),
             Self::Mounts(error) => error.is_state(),
             Self::Clear(error) => error.is_state(),
-            Self::Resize(_) | Self::Device(_) | Self::Crust(_) => false,
+            // kubelet lets the pod start with the old size, and doesn't ask again and again.
+            Self::Resize(error) => matches!(
+                error,
+                ResizeError::Refused { .. } | ResizeError::Unsupported { .. }
+            ),
+            Self::Device(_) | Self::Crust(_) => false,
         }
     }
 }

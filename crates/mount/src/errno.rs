@@ -24,6 +24,24 @@ impl fmt::Display for Name {
     }
 }
 
+/// What to do about an error of a call on a mounted volume, to be put behind a sentence; empty where
+/// the error says nothing of the volume. A file system that was shut down answers EIO to nearly
+/// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
+pub(crate) fn hint_on_volume(errno: Errno) -> &'static str {
+    match errno {
+        Errno::IO | Errno::NXIO | Errno::NODEV => {
+            "; hint: the volume's file system was shut down after an error, or its device is gone: \
+             see the kernel's log (dmesg), end all pods that use the volume, and when it is mounted \
+             nowhere any more run xfs_repair, e2fsck or btrfs check on its device"
+        }
+        Errno::UCLEAN | Errno::BADMSG => {
+            "; hint: the volume's file system is corrupt: end all pods that use it, and run \
+             xfs_repair, e2fsck or btrfs check on its device"
+        }
+        _ => "",
+    }
+}
+
 const NAMES: &[(Errno, &str)] = &[
     (Errno::PERM, "EPERM"),
     (Errno::NOENT, "ENOENT"),

@@ -125,12 +125,16 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
 
 /// A device that doesn't tell whether it is read-only is treated as one that isn't: the mount then
 /// says so itself.
+///
+/// What is read-only by its nature is asked for so: the kernel makes such a superblock read-only
+/// whatever was asked for, and refuses a second mount that asks otherwise.
 fn effective_options(request: &Request<'_>) -> MountOptions {
-    if request.options.read_only && request.device.is_read_only().unwrap_or(false) {
-        request.options.without_journal_replay(request.fstype)
-    } else {
-        request.options.clone()
+    let mut options = request.options.clone();
+    options.read_only |= probe::is_read_only_by_nature(request.device, request.fstype);
+    if options.read_only && request.device.is_read_only().unwrap_or(false) {
+        options = options.without_journal_replay(request.fstype);
     }
+    options
 }
 
 /// The superblock's device as `st_dev` tells it.

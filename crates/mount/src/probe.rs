@@ -4,7 +4,10 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
+use rustix::fs::OFlags;
 use rustix::io::{Errno, pread, retry_on_intr};
+
+use crate::device::Device;
 
 /// A file system that is told apart from others by what is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub struct Demands {
     pub seed: bool,
     /// An ext4 whose journal has fast commits, and is to be replayed.
     pub fast_commits: bool,
+    /// An ext4 that no mount can write to (`tune2fs -O read-only`).
+    pub read_only: bool,
 }
 
 /// A file system's UUID, in the order it is written on disk.
@@ -113,6 +118,20 @@ const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
     (0, 0x68, xfs),
     (0x1_0000, 0x100, btrfs),
 ];
+
+/// Whether no mount of the device's file system can write to it, whatever is asked for: by its type,
+/// or by its superblock.
+pub(crate) fn is_read_only_by_nature(device: &Device, fstype: &str) -> bool {
+    if matches!(
+        fstype,
+        "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs"
+    ) {
+        return true;
+    }
+    let found = device.open_for_reading(OFlags::empty()).and_then(probe);
+    let found = found.ok().flatten();
+    found.is_some_and(|found| found.demands.read_only)
+}
 
 /// Looks for the superblocks on an open device (or image); `None` when none of them is there,
 /// which includes a device too small to hold one. Errors are pread(2)'s, EIO above all.
@@ -153,6 +172,7 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
     const FAST_COMMIT: u32 = 0x400;
     const NEEDS_RECOVERY: u32 = 0x4;
     const IS_A_JOURNAL: u32 = 0x8;
+    const READ_ONLY: u32 = 0x1000;
     const IS_64BIT: u32 = 0x80;
     /// filetype, recover, `meta_bg`
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
@@ -191,6 +211,7 @@ fn ext(superblock: &[u8]) -> Option<Signature> {
         sector: block_size,
         demands: Demands {
             fast_commits: compatible & FAST_COMMIT != 0 && incompatible & NEEDS_RECOVERY != 0,
+            read_only: read_only & READ_ONLY != 0,
             ..Demands::default()
         },
     })

@@ -51,7 +51,8 @@ pub fn grow(
     Ok(after)
 }
 
-/// What [`grow`] would make of a file system that isn't mounted yet, as far as can be told.
+/// What [`grow`] would make of a file system that isn't mounted yet, as far as can be told. Fails
+/// where it is known by now that this process couldn't grow it.
 pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
     let family = Family::of(device, fstype)?;
     // Where there is no such file system the mount will say so.
@@ -59,11 +60,17 @@ pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, Res
         bytes: 0,
         block: NonZeroU64::MIN,
         least: 0,
+        most: u64::MAX,
     });
     let step = decide::decide(device.size()?, size, limits);
     match step.map_err(|misfit| self::misfit(device, misfit))? {
         Step::Stay => Ok(size.bytes),
-        Step::Grow(target) => Ok(target),
+        Step::Grow(target) => {
+            if family == Family::Ext {
+                ext4::check_allowed(device, target / size.block)?;
+            }
+            Ok(target)
+        }
     }
 }
 
@@ -123,15 +130,15 @@ fn on_disk(device: &Device, fstype: &str, family: Family) -> Result<Option<Size>
     let Some(found) = found.filter(|found| found.kind.is_mounted_as(fstype)) else {
         return Ok(None);
     };
-    match family {
+    let most_blocks = match family {
         Family::Ext => ext4::check(device, fstype)?,
         Family::Btrfs if found.devices != 1 => return Err(btrfs::several(device)),
-        Family::Xfs | Family::Btrfs => {}
-    }
-    Ok(size_of(found, family))
+        Family::Xfs | Family::Btrfs => u64::MAX,
+    };
+    Ok(size_of(found, family, most_blocks))
 }
 
-fn size_of(found: Signature, family: Family) -> Option<Size> {
+fn size_of(found: Signature, family: Family, most_blocks: u64) -> Option<Size> {
     Some(Size {
         bytes: found.size,
         block: NonZeroU64::new(found.block)?,
@@ -139,6 +146,7 @@ fn size_of(found: Signature, family: Family) -> Option<Size> {
             Family::Btrfs => btrfs::LEAST,
             Family::Ext | Family::Xfs => 0,
         },
+        most: most_blocks.saturating_mul(found.block),
     })
 }
 
@@ -164,8 +172,9 @@ mod tests {
             sector: block,
             demands: Demands::default(),
         };
-        assert_eq!(size_of(found(0), Family::Ext), None);
-        let size = size_of(found(4096), Family::Ext).unwrap();
+        assert_eq!(size_of(found(0), Family::Ext, 9), None);
+        let size = size_of(found(4096), Family::Ext, 9).unwrap();
         assert_eq!((size.bytes, size.block.get()), (0, 4096));
+        assert_eq!(size.most, 9 * 4096);
     }
 }

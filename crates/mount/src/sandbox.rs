@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
-use crate::errno::Name;
+use crate::errno::{Name, hint_on_volume};
 use crate::mountinfo::{MountInfoError, Table, has_option};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::view::ViewError;
@@ -97,7 +97,7 @@ pub enum SandboxError {
         source: MountInfoError,
     },
     /// A call in the sandbox failed.
-    #[error("sandbox {id}: {call}: {}", Name(*errno))]
+    #[error("sandbox {id}: {call}: {}{}", Name(*errno), hint_on_volume(*errno))]
     Call {
         /// The sandbox.
         id: String,

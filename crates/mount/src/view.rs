@@ -7,7 +7,7 @@ use crust_state::Deadline;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use crate::errno::Name;
+use crate::errno::{Name, hint_on_volume};
 use crate::subpath::{self, Kind, Missing, SubpathError};
 use crate::sys;
 
@@ -55,7 +55,7 @@ pub enum ViewError {
         all: usize,
     },
     /// A call failed.
-    #[error("{call}: {}", Name(*errno))]
+    #[error("{call}: {}{}", Name(*errno), hint_on_volume(*errno))]
     Call {
         /// The call, with its arguments.
         call: &'static str,

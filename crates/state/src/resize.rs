@@ -21,6 +21,10 @@ pub struct ResizeRecord {
     pub device: Option<PathBuf>,
     /// Between which sizes.
     pub limits: Limits,
+    /// Why the last mount couldn't do it: the volume is used with its old size. A resize that is asked
+    /// for, and the next mount, try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 impl ResizeRecord {
@@ -121,6 +125,9 @@ mod tests {
         let first = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#;
         let first: ResizeRecord = serde_json::from_str(first).unwrap();
         assert!(first.is_for(Path::new("/dev/b")));
+        let failed = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0},"failed":"EPERM"}"#;
+        let failed: ResizeRecord = serde_json::from_str(failed).unwrap();
+        assert_eq!(failed.failed.as_deref(), Some("EPERM"));
         for bad in [
             r#"{"version":2,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
             r#"{"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,

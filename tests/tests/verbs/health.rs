@@ -7,7 +7,7 @@ use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{
-    Container, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
+    Container, LoopDevice, Node, Pod, Run, host, on_each_delegate, process, refusal, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -163,10 +163,37 @@ on_each_delegate! {
         let after = stats(&node, &target);
         assert_abnormal(&after, &["EIO", "xfs_repair"]);
         assert_eq!(after["usage"][0]["total"], before["usage"][0]["total"]);
+        // Nothing that is created now gets it, nor another pod; each is told what to do.
+        for source in [target.clone(), target.join("sub")] {
+            let bundle = node.app_bundle(&sandbox).bind(&source, "/data", &[]);
+            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
+            let _ = refused.naming(&["EIO", "shut down", "end all pods", "xfs_repair"]).sentence();
+        }
+        let other = Pod::new(&node, "pod-b", &device, &[]);
+        let sentence = other.refused();
+        for name in ["EIO", "shut down", "end all pods", "xfs_repair"] {
+            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
+        }
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);
         assert!(app.is_alive());
+    }
+
+    /// The kernel has made it so, and nothing is wrong.
+    fn a_file_system_that_is_read_only_by_its_nature_is_well(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let _ = Run::of(Command::new("tune2fs").args(["-O", "read-only"]).arg(device.path())).success();
+        // fsGroup is left out, as kubelet leaves it out.
+        let first = Pod::new(&node, "pod-a", &device, &["--fs-group", "2000"]);
+        let second = Pod::new(&node, "pod-b", &device, &["--fs-group", "3000"]);
+        for pod in [&first, &second] {
+            let app = pod.app();
+            assert_eq!(app.sh("stat -c %g /data"), "0");
+            assert_well(&stats(&node, &pod.target));
+            app.end();
+        }
     }
 
     /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.

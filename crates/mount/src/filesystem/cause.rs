@@ -149,6 +149,9 @@ pub enum Cause {
         /// The kernel's, in bytes.
         page: u64,
     },
+    /// EIO of a superblock that is there already, as another pod has it.
+    #[error("the file system is mounted already, and was shut down after an error")]
+    ShutDown,
     /// EIO.
     #[error("the device can't be read")]
     InputOutput,
@@ -236,6 +239,7 @@ pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstanc
         (_, Errno::ROFS) if around.demands().fast_commits => Cause::FastCommitsInReadOnlyMount,
         (_, Errno::ROFS) => Cause::NotWritable,
         (Call::Create, Errno::NOSYS) => misfit(around).unwrap_or(Cause::Other),
+        (Call::Mount | Call::Stat, Errno::IO) => Cause::ShutDown,
         (_, Errno::IO) => truncated(around.found).unwrap_or(Cause::InputOutput),
         _ => Cause::Other,
     }

@@ -38,7 +38,6 @@ pub(super) fn disarm(
         let device = request.device.path().to_owned();
         return Err(MountError::ForeignJournal { device, says });
     }
-    options.read_only |= superblock.is_read_only();
     let says = |option: &FsOption| option.key() == "errors";
     if superblock.panics() && !options.fs_options.iter().any(says) {
         let device = request.device.path().display();
@@ -82,12 +81,6 @@ struct Superblock([u8; LENGTH]);
 impl Superblock {
     fn is_ext(&self) -> bool {
         self.0[0x38..0x3a] == [0x53, 0xef]
-    }
-
-    /// The feature `read-only`, with which the kernel makes each superblock read-only (`tune2fs -O`).
-    fn is_read_only(&self) -> bool {
-        const READ_ONLY: u32 = 0x1000;
-        self.number(0x64) & READ_ONLY != 0
     }
 
     /// `s_errors` is `EXT4_ERRORS_PANIC`, or the options that tune2fs(8) left for each mount say so.

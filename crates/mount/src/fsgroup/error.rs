@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::Counts;
-use crate::errno::Name;
+use crate::errno::{Name, hint_on_volume};
 
 /// Paths are relative to the volume's root, which itself is the empty path. After each of these the
 /// root hasn't been changed: the next try goes on.
@@ -75,12 +75,9 @@ fn hint(errno: Errno) -> &'static str {
         }
         Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
         // No link is followed: it is a directory that holds one that it is in.
-        Errno::UCLEAN | Errno::BADMSG | Errno::LOOP => {
-            "; hint: the file system is corrupt; run fsck"
-        }
-        Errno::IO => "; hint: see the kernel's log (dmesg) for the device's errors",
+        Errno::LOOP => hint_on_volume(Errno::UCLEAN),
         Errno::MFILE => "; hint: the walk needs about 100 descriptors (ulimit -n)",
-        _ => "",
+        errno => hint_on_volume(errno),
     }
 }
 

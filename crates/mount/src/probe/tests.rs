@@ -51,7 +51,7 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         sector,
         demands: Demands {
             seed,
-            fast_commits: false,
+            ..Demands::default()
         },
     };
     assert_eq!(found(xfs), expected(Kind::Xfs, 320 << 20, 1, 512, false));
@@ -89,6 +89,7 @@ fn the_three_ext_are_told_apart_by_their_features() {
         // Fast commits, to be replayed or not.
         ([0x43c, 0x42, 0x3], Kind::Ext4, BLOCKS),
         ([0x43c, 0x46, 0x3], Kind::Ext4, BLOCKS),
+        ([0x3c, 0x42, 0x1003], Kind::Ext4, BLOCKS),
     ] {
         let expected = Signature {
             kind,
@@ -99,6 +100,7 @@ fn the_three_ext_are_told_apart_by_their_features() {
             sector: 4096,
             demands: Demands {
                 fast_commits: features == [0x43c, 0x46, 0x3],
+                read_only: features[2] == 0x1003,
                 ..Demands::default()
             },
         };

@@ -35,6 +35,7 @@ fn only_device(root: &OwnedFd, device: &Device) -> Result<(u64, Size), ResizeErr
         bytes,
         block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
         least: LEAST,
+        most: u64::MAX,
     };
     Ok((id, size))
 }

@@ -13,6 +13,8 @@ pub(super) struct Size {
     pub(super) block: NonZeroU64,
     /// It isn't resized to less than this.
     pub(super) least: u64,
+    /// It can't have more than this.
+    pub(super) most: u64,
 }
 
 /// What to do.
@@ -74,6 +76,17 @@ pub enum Misfit {
         /// Was the limit.
         max: u64,
     },
+    /// The file system's own format ends below it.
+    #[error(
+        "its file system can have {most} bytes at most, fewer than the {min} asked for; hint: an ext4 \
+         without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when no pod uses it"
+    )]
+    AboveMost {
+        /// The file system can have.
+        most: u64,
+        /// Were asked for.
+        min: u64,
+    },
     /// The file system is below the size from which it can grow.
     #[error(
         "its file system has {present} bytes and isn't resized to less than {least}; hint: expand \
@@ -87,7 +100,7 @@ pub enum Misfit {
     },
 }
 
-/// The largest size that device and limits allow.
+/// The largest size that device, file system and limits allow.
 ///
 /// Where it is the device that ends the growth, `min` is met by the device: what the file system
 /// can't use of its end is nothing that a caller could expand.
@@ -102,7 +115,12 @@ pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Mi
     if device < present {
         return Err(Misfit::DeviceShrank { device, present });
     }
+    if size.most < min {
+        let most = size.most;
+        return Err(Misfit::AboveMost { most, min });
+    }
     let ceiling = limits.max().map_or(device, |max| max.min(device));
+    let ceiling = ceiling.min(size.most);
     let target = ceiling - ceiling % size.block;
     let target = target.max(present);
     check(device, target, limits)?;
@@ -141,6 +159,7 @@ mod tests {
         bytes: 100 * MIB,
         block: NonZeroU64::new(4096).unwrap(),
         least: 0,
+        most: u64::MAX,
     };
 
     fn of(device: u64, min: u64, max: u64) -> Result<Step, Misfit> {
@@ -200,6 +219,19 @@ mod tests {
     fn one_that_is_large_enough_stays_whatever_the_device_has() {
         assert_eq!(of(100 * MIB, 50 * MIB, 0), Ok(Step::Stay));
         assert_eq!(of(100 * MIB, 50 * MIB, 100 * MIB), Ok(Step::Stay));
+    }
+
+    #[test]
+    fn what_the_format_has_no_room_for_is_refused_and_the_rest_is_taken() {
+        let size = Size {
+            most: 150 * MIB,
+            ..SIZE
+        };
+        let of = |min| decide(200 * MIB, size, Limits::new(min, 0).unwrap());
+        assert_eq!(of(0), Ok(Step::Grow(150 * MIB)));
+        assert_eq!(of(150 * MIB), Ok(Step::Grow(150 * MIB)));
+        let (most, min) = (150 * MIB, 150 * MIB + 1);
+        assert_eq!(of(min), Err(Misfit::AboveMost { most, min }));
     }
 
     #[test]

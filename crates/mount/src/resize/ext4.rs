@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::decide::Size;
 use super::error::{ResizeError, ioctl, read_failed, refusal};
 use crate::device::Device;
+use crate::privileges;
 use crate::probe;
 use crate::sys::growth;
 
@@ -19,6 +20,7 @@ const LENGTH: usize = 0x64;
 const COMPAT_RESIZE_INODE: u32 = 0x10;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const INCOMPAT_META_BG: u32 = 0x10;
+const INCOMPAT_64BIT: u32 = 0x80;
 const STATE_ERRORS: u16 = 0x2;
 
 /// What decides whether it can grow while it is mounted.
@@ -69,10 +71,12 @@ impl Features {
     }
 }
 
-/// Fails where it can't grow while it is mounted.
-pub(super) fn check(device: &Device, fstype: &str) -> Result<(), ResizeError> {
-    match Features::read(device)?.rigid() {
-        None => Ok(()),
+/// How many blocks it can have. Fails where it can't grow while it is mounted.
+pub(super) fn check(device: &Device, fstype: &str) -> Result<u64, ResizeError> {
+    let features = Features::read(device)?;
+    match features.rigid() {
+        None if features.incompat & INCOMPAT_64BIT == 0 => Ok(u32::MAX.into()),
+        None => Ok(1 << 48),
         Some(reason) => Err(ResizeError::Unsupported {
             device: device.path().to_owned(),
             fstype: fstype.to_owned(),
@@ -91,11 +95,31 @@ pub(super) fn grow(
     let Err(errno) = growth::ext4_resize(root, blocks) else {
         return Ok(());
     };
-    let call = ioctl(device, format_args!("EXT4_IOC_RESIZE_FS, {blocks}"));
     if errno != Errno::PERM {
-        return Err(refusal(call, errno));
+        return Err(refusal(call(device, blocks), errno));
     }
-    let reason = if Features::read(device)?.state & STATE_ERRORS != 0 {
+    let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
+    Err(not_permitted(device, blocks, has_errors))
+}
+
+/// Fails where the kernel wouldn't let this process grow it (`ext4_resize_begin`).
+pub(super) fn check_allowed(device: &Device, blocks: u64) -> Result<(), ResizeError> {
+    let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
+    // What can't be asked is left to the kernel.
+    let may = privileges::can_use_reserves().unwrap_or(true);
+    if has_errors || !may {
+        return Err(not_permitted(device, blocks, has_errors));
+    }
+    Ok(())
+}
+
+fn call(device: &Device, blocks: u64) -> String {
+    ioctl(device, format_args!("EXT4_IOC_RESIZE_FS, {blocks}"))
+}
+
+/// The two reasons for EPERM.
+fn not_permitted(device: &Device, blocks: u64, has_errors: bool) -> ResizeError {
+    let reason = if has_errors {
         "ext4 doesn't grow with errors in it; hint: end the pod, run e2fsck on the device, and \
          resize it again"
     } else {
@@ -103,11 +127,11 @@ pub(super) fn grow(
          withholds; hint: give it to whatever runs runcrust, or grow the file system with \
          resize2fs when no pod uses it"
     };
-    Err(ResizeError::Refused {
-        call,
-        errno,
+    ResizeError::Refused {
+        call: call(device, blocks),
+        errno: Errno::PERM,
         reason,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(super) fn size(root: &OwnedFd, device: &Device) -> Result<Size, ResizeError>
         bytes: geometry.data_blocks.saturating_mul(block),
         block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
         least: 0,
+        most: u64::MAX,
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::errno::Name;
+use crate::errno::{Name, hint_on_volume};
 
 /// Each names the subPath as the pod's author wrote it, and nothing else: these sentences reach the
 /// workload's side.
@@ -77,7 +77,7 @@ pub enum SubpathError {
         subpath: PathBuf,
     },
     /// A system call failed otherwise.
-    #[error("subPath {subpath:?}: {call}: {}", Name(*errno))]
+    #[error("subPath {subpath:?}: {call}: {}{}", Name(*errno), hint_on_volume(*errno))]
     Call {
         /// Which.
         call: &'static str,

@@ -237,11 +237,6 @@ pub(super) enum Cause {
     Resize(#[from] ResizeError),
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
-    #[error(
-        "the resize that was asked for before the mount: {0}; a new `crust resize` takes its place, \
-         and unstaging the volume drops it"
-    )]
-    PendingResize(ResizeError),
 }
 
 #[cfg(test)]

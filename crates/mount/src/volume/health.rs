@@ -13,8 +13,10 @@ use rustix::io::Errno;
 
 use super::mounted::{Mounted, open_named};
 use crate::bare::{self, Contents};
+use crate::device::Device;
 use crate::errno::Name;
 use crate::mountinfo::{Mount, has_option};
+use crate::probe;
 use crate::usage::UsageError;
 
 /// CSI's `VolumeCondition`.
@@ -25,6 +27,9 @@ pub struct Condition {
     /// What, and what to do; empty when nothing is.
     pub message: String,
 }
+
+/// Where a sentence says what to do.
+const HINT: &str = "; hint: ";
 
 /// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +42,8 @@ enum Symptom<'a> {
     ReadOnly,
     /// ext4's count.
     Errors(u64),
+    /// A growth that was asked for before the mount failed; why, in a sentence.
+    NotGrown(&'a str),
     /// Somebody wrote to the directory that the volume should have been mounted on.
     HostFiles(&'a TargetPath),
 }
@@ -64,11 +71,13 @@ pub fn look_over(look: &Look<'_>) -> Condition {
     judge(&symptoms(look), look.fstype)
 }
 
-/// Looks a volume in use over. `usage` is how its file system answered to that question.
+/// Looks a volume in use over. `usage` is how its file system answered to that question, and
+/// `not_grown` why it has an older size than was asked for.
 pub(super) fn condition(
     record: &VolumeRecord,
     target: &TargetPath,
     mounted: &Mounted,
+    not_grown: Option<&str>,
     usage: Result<(), &UsageError>,
 ) -> Condition {
     let look = Look {
@@ -80,6 +89,7 @@ pub(super) fn condition(
         usage,
     };
     let mut symptoms = symptoms(&look);
+    symptoms.extend(not_grown.map(Symptom::NotGrown));
     if bare::contents(target.as_path()) == Contents::Files {
         symptoms.push(Symptom::HostFiles(target));
     }
@@ -94,7 +104,7 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
     } else if let Err((call, errno)) = answers(look) {
         symptoms.push(Symptom::NoAnswer { call, errno });
     }
-    if (has("ro") || has("emergency_ro")) && !look.read_only {
+    if (has("ro") || has("emergency_ro")) && !look.read_only && !is_read_only_by_nature(look) {
         symptoms.push(Symptom::ReadOnly);
     }
     match ext4_errors(look.device) {
@@ -102,6 +112,12 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
         errors => symptoms.push(Symptom::Errors(errors)),
     }
     symptoms
+}
+
+/// Whether it was never more than read-only. Only asked where it is.
+fn is_read_only_by_nature(look: &Look<'_>) -> bool {
+    let device = Device::of_number(look.device).ok().flatten();
+    device.is_some_and(|device| probe::is_read_only_by_nature(&device, look.fstype))
 }
 
 /// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,
@@ -176,6 +192,11 @@ impl Symptom<'_> {
                 "see the kernel's log, end the pods that use the volume, and run {check} on its \
                  device before it is used again"
             ),
+            Self::NotGrown(why) => {
+                let hint = why.split_once(HINT).map(|(_, hint)| hint);
+                let hint = hint.unwrap_or("see runcrust's log");
+                format!("{hint}; the next mount, and each resize, tries again")
+            }
             Self::HostFiles(_) => {
                 "some pod has used the volume under another runtime handler: move the files away, \
                  into the volume if they belong there"
@@ -197,6 +218,10 @@ impl fmt::Display for Symptom<'_> {
             Self::ReadOnly => f.write_str("the file system has become read-only after an error"),
             Self::Errors(1) => f.write_str("the file system has recorded an error"),
             Self::Errors(count) => write!(f, "the file system has recorded {count} errors"),
+            Self::NotGrown(why) => {
+                let what = why.split_once(HINT).map_or(*why, |(what, _)| what);
+                write!(f, "it has its old size, since growing it failed: {what}")
+            }
             Self::HostFiles(target) => write!(
                 f,
                 "files that aren't in the volume stand in {target} on the host"
@@ -235,6 +260,22 @@ mod tests {
         for once in ["e2fsck", "hint: "] {
             assert_eq!(message.matches(once).count(), 1, "{once:?} in: {message}");
         }
+    }
+
+    #[test]
+    fn a_growth_that_failed_is_told_with_its_reason_and_one_hint() {
+        let why = "ioctl(/dev/a, EXT4_IOC_RESIZE_FS, 7): EPERM: ext4 refuses; hint: give it the capability";
+        let condition = judge(&[Symptom::NotGrown(why), Symptom::ReadOnly], "ext4");
+        assert!(condition.abnormal);
+        let message = condition.message;
+        for part in ["old size", "EPERM", "give it the capability", "tries again"] {
+            assert_eq!(message.matches(part).count(), 1, "{part:?} in: {message}");
+        }
+        assert_eq!(message.matches("hint: ").count(), 1, "{message}");
+        assert!(
+            message.find("read-only") < message.find("hint: "),
+            "{message}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use crust_state::lock::LockName;
 use crust_state::record::{UserKind, VolumeRecord};
 use crust_state::resize::Limits;
-use crust_state::{Process, TargetPath, Volume};
+use crust_state::{Process, TargetPath, Volume, sentence};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::context::Context;
@@ -95,8 +95,9 @@ fn later(context: &Context<'_>, volume: &Volume, limits: Limits) -> Result<u64, 
     Ok(bytes)
 }
 
-/// Does what was recorded, on a mount that nobody sees yet. A failure leaves the record to the
-/// next mount.
+/// Does what was recorded, on a mount that nobody sees yet. A growth that fails keeps nobody from the
+/// volume as it is: the reason stands in the record for [`stats`](super::stats()) to tell, and the next
+/// mount tries again.
 pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> Result<(), Cause> {
     let Some(limits) = volume.pending_resize()? else {
         return Ok(());
@@ -108,9 +109,22 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
     }
     let root = root_of(mount)?;
     let fstype = &plan.superblock.fstype;
-    let bytes = resize::grow(&root, &plan.device, fstype, limits).map_err(Cause::PendingResize)?;
-    tracing::info!(volume = %volume.target(), bytes, "grown before its use");
-    Ok(volume.forget_resize()?)
+    match resize::grow(&root, &plan.device, fstype, limits) {
+        Ok(bytes) => {
+            tracing::info!(volume = %volume.target(), bytes, "grown before its use");
+            volume.forget_resize()?;
+        }
+        Err(error) => {
+            let why = sentence(&error);
+            let volume_name = volume.target().volume_name();
+            tracing::warn!(
+                volume = volume_name,
+                "not grown as was asked for before its use, and mounted with its old size: {why}"
+            );
+            volume.record_failed_resize(limits, why)?;
+        }
+    }
+    Ok(())
 }
 
 /// Another mount of the superblock, attached nowhere: those of pods that only read can't be written

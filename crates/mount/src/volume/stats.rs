@@ -33,7 +33,15 @@ fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
     let mounted = mounted.ok_or(Cause::NotInUse)?;
     let usage = usage(&mounted.root);
     let answered = usage.as_ref().map(|_| ());
-    let condition = health::condition(&record, volume.target(), &mounted, answered);
+    // One that can't be read fails a create, not a look.
+    let not_grown = volume.failed_resize().ok().flatten();
+    let condition = health::condition(
+        &record,
+        volume.target(),
+        &mounted,
+        not_grown.as_deref(),
+        answered,
+    );
     Ok(Stats {
         usage: usage.ok(),
         condition,

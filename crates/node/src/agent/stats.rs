@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::Done;
 use super::pods::Pods;
 use super::volumes::Volumes;
+use crate::events::Regarding;
 use crate::metrics::VolumeStats;
 use crate::objects::Name;
 use crate::operations::{Context, Publication, Telling, stats};
@@ -18,6 +19,10 @@ struct Measured {
     publication: Publication,
     claim: Name,
     runtime: Option<Telling>,
+    /// The pod, where its manifest is known.
+    regarding: Option<Regarding>,
+    /// The abnormal condition that was told of before.
+    before: Option<String>,
 }
 
 /// What was measured, and who is being asked. Each driver for itself: one that hangs holds up no other.
@@ -40,6 +45,11 @@ impl Measuring {
         let mut measured = measured(pods, volumes);
         self.keep(&measured);
         measured.retain(|driver, _| !self.under_way.contains(driver));
+        for it in measured.values_mut().flatten() {
+            let mut told = self.told.values().flatten();
+            let told = told.find(|told| told.claim == it.claim);
+            it.before = told.and_then(|told| told.stats.abnormal().map(str::to_owned));
+        }
         for (driver, volumes) in measured {
             self.under_way.insert(driver.clone());
             let (context, done) = (context.clone(), done.clone());
@@ -79,10 +89,22 @@ async fn measure(context: &Context, measured: Vec<Measured>) -> Vec<VolumeStats>
         publication,
         claim,
         runtime,
+        regarding,
+        before,
     } in measured
     {
         match stats(context, &publication, runtime.as_ref()).await {
-            Ok(Some(stats)) => told.push(VolumeStats { claim, stats }),
+            Ok(Some(stats)) => {
+                // As kubelet's with the gate CSIVolumeHealth, but once for each condition.
+                let abnormal = stats.abnormal().filter(|it| before.as_deref() != Some(*it));
+                if let (Some(message), Some(pod)) = (abnormal, regarding) {
+                    let message = format!("Volume {claim}: {message}");
+                    context
+                        .events
+                        .warning(pod, "VolumeConditionAbnormal", message);
+                }
+                told.push(VolumeStats { claim, stats });
+            }
             Ok(None) => {}
             // As kubelet, that logs it alone.
             Err(error) => {
@@ -106,7 +128,8 @@ fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Measured>> {
             let (Some(mount), Some(claim)) = (mount, &spec.volume.claim) else {
                 continue;
             };
-            let observed = pods.known().get(uid).and_then(|it| it.observed.as_ref());
+            let known = pods.known().get(uid);
+            let observed = known.and_then(|it| it.observed.as_ref());
             if observed.is_none_or(|it| it.alive().next().is_none()) {
                 continue;
             }
@@ -122,6 +145,8 @@ fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Measured>> {
                     },
                     claim: claim.clone(),
                     runtime: pods.telling(uid, spec, mount.mounter),
+                    regarding: known.and_then(|it| it.pod.as_deref()).map(Regarding::from),
+                    before: None,
                 });
         }
     }

@@ -14,6 +14,14 @@ pub(crate) struct Stats {
     pub(crate) condition: Option<Condition>,
 }
 
+impl Stats {
+    /// What is wrong with it, where something is.
+    pub(crate) fn abnormal(&self) -> Option<&str> {
+        let abnormal = self.condition.as_ref().filter(|it| it.abnormal);
+        abnormal.map(|it| it.message.as_str())
+    }
+}
+
 /// How full it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Space {

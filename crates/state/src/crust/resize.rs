@@ -12,18 +12,36 @@ impl Volume {
     /// The growth that is to be done when the volume is mounted; `None` if there is nothing to do.
     /// One that was asked for another device isn't this one's.
     pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
+        Ok(self.own_resize()?.map(|record| record.limits))
+    }
+
+    /// Why the present mount doesn't have the size that was asked for; `None` if nothing failed.
+    pub fn failed_resize(&self) -> Result<Option<String>, EntryError> {
+        Ok(self.own_resize()?.and_then(|record| record.failed))
+    }
+
+    fn own_resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
         let entry = self.entries.first();
         let record = entry.map_or(Ok(None), Entry::resize)?;
-        let own = record.filter(|record| record.is_for(&self.info.device));
-        Ok(own.map(|record| record.limits))
+        Ok(record.filter(|record| record.is_for(&self.info.device)))
     }
 
     /// Leaves a growth to the next mount, in place of an earlier one.
     pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
+        self.write_resize(limits, None)
+    }
+
+    /// Leaves a growth that a mount couldn't do to the next one, with the reason.
+    pub fn record_failed_resize(&self, limits: Limits, why: String) -> Result<(), EntryError> {
+        self.write_resize(limits, Some(why))
+    }
+
+    fn write_resize(&self, limits: Limits, failed: Option<String>) -> Result<(), EntryError> {
         let record = ResizeRecord {
             version: Version,
             device: Some(self.info.device.clone()),
             limits,
+            failed,
         };
         let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
             path: RESIZE.into(),

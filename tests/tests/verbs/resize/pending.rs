@@ -2,13 +2,42 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Bundle, Delegate, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
 use super::{MIB, capacity, device, is_recorded, seen, size};
-use crate::answer::assert_done;
+use crate::answer::{assert_done, assert_error};
+
+/// `crust resize` by a process that can't grow an ext4.
+fn without_resources(node: &Node, target: &Path, min: &str) -> Run {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set=-sys_resource",
+        "--inh-caps=-sys_resource",
+        "--",
+    ]);
+    command
+        .arg(node.handler().path())
+        .args(["crust", "resize", utf8(target), min, "0"]);
+    Run::of(&mut command)
+}
+
+/// What the volume's condition is, where it is abnormal.
+#[track_caller]
+fn abnormal(node: &Node, target: &Path) -> Option<String> {
+    let stats = node.stats(target).success();
+    let stats: Value = serde_json::from_str(&stats.stdout).expect("JSON");
+    let condition = &stats["volume_condition"];
+    let message = condition["message"].as_str().expect("a message").to_owned();
+    condition["abnormal"]
+        .as_bool()
+        .expect("a boolean")
+        .then_some(message)
+}
 
 fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
     let node = Node::logging(delegate);
@@ -125,29 +154,104 @@ on_each_delegate! {
         assert!(now > 320 * MIB && now <= 400 * MIB, "{now}");
     }
 
-    /// The sandbox's hook keeps the sentence to itself; the container's create tells it.
-    fn what_cannot_be_done_any_more_fails_the_create_and_waits(delegate: Delegate) {
-        let node = Node::new(delegate);
+    /// The pod has the volume as it is; the record waits for the next mount, or for a resize.
+    fn what_cannot_be_done_any_more_keeps_nobody_from_starting(delegate: Delegate) {
+        let node = Node::logging(delegate);
         let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let target = node.stage("pod-a", "pv-1", &device, &["--fs-group", "2000"]);
         device.set_size(480 * MIB);
         assert_eq!(capacity(node.resize(&target, 480 * MIB, 0)), 480 * MIB);
         device.set_size(400 * MIB);
         let sandbox = node.sandbox("pod-a");
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.container(&bundle);
-        let _ = app.create().failure();
-        let sentence = app.last_log_error().expect("a sentence");
-        for name in ["volume pv-1: ", utf8(device.path()), "419430400", "503316480", "expand"] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        let app = node.run(&bundle);
+        assert!(seen(&app, "/data") < 320 * MIB);
+        assert_eq!(app.sh("stat -c %g /data; echo x > /data/file; cat /data/file"), "2000\nx");
         assert!(is_recorded(&node, &target));
-        assert!(device.is_free(), "nobody has it");
-        assert!(!node.entry(&target).join("runcrust.json").exists());
+        let sizes = ["419430400", "503316480"];
+        let log = node.log();
+        let warned = log.lines().find(|line| line.contains("old size"));
+        let warned = warned.unwrap_or_else(|| panic!("no word of it: {log}"));
+        let message = abnormal(&node, &target).expect("it has its old size");
+        for name in sizes.iter().chain(&["expand", utf8(device.path())]) {
+            assert!(warned.contains(name), "{name:?} isn't in: {warned}");
+            assert!(message.contains(name), "{name:?} isn't in: {message}");
+        }
 
         device.set_size(480 * MIB);
-        let app = node.run(&bundle);
+        assert_eq!(capacity(node.resize(&target, 480 * MIB, 0)), 480 * MIB);
         assert!(seen(&app, "/data") > 400 * MIB);
+        assert!(!is_recorded(&node, &target));
+        assert_eq!(abnormal(&node, &target), None);
+        app.end();
+        sandbox.end();
+    }
+
+    /// Without a resize in between: the next pod's mount has another try.
+    fn the_next_mount_tries_again(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "btrfs");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        device.set_size(512 * MIB);
+        assert_eq!(capacity(node.resize(&target, 512 * MIB, 0)), 512 * MIB);
+        device.set_size(300 * MIB);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        for (size, grown) in [(300, false), (512, true)] {
+            device.set_size(size * MIB);
+            let app = node.run(&bundle);
+            assert_eq!(seen(&app, "/data") == 512 * MIB, grown);
+            assert_eq!(is_recorded(&node, &target), !grown);
+            assert_eq!(abnormal(&node, &target).is_none(), grown);
+            app.end();
+            device.wait_until_free(PATIENCE);
+        }
+    }
+
+    /// The capability is the create's then. Whoever asks is refused without it at once, and nothing is
+    /// recorded; what was recorded by one that has it keeps no pod from starting where it is missing.
+    fn ext4_without_the_capability_is_refused_when_asked_and_starts_when_it_was_recorded(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "ext4");
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        assert_eq!(capacity(without_resources(&node, &target, "0")), 64 * MIB, "there is nothing to do");
+        device.set_size(128 * MIB);
+        fs::remove_file(node.entry(&target).join("resize.json")).unwrap();
+        let names = ["pv-1", utf8(device.path()), "EPERM", "CAP_SYS_RESOURCE"];
+        for min in ["0", "134217728"] {
+            let refused = without_resources(&node, &target, min);
+            assert_error(refused, "FAILED_PRECONDITION", &names);
+            assert!(!is_recorded(&node, &target));
+        }
+        let limits = json!({"minBytes": 128 * MIB, "maxBytes": 0});
+        let record = json!({"version": 1, "device": device.path(), "limits": limits});
+        fs::write(node.entry(&target).join("resize.json"), record.to_string()).unwrap();
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let app = node.container(&bundle);
+        let mut create = Command::new("setpriv");
+        create.args(["--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"]);
+        let inner = app.create_command();
+        create.arg(inner.get_program()).args(inner.get_args());
+        for (key, value) in inner.get_envs() {
+            create.env(key, value.unwrap_or_default());
+        }
+        let _ = app.create_with(create).success();
+        let _ = app.start().success();
+        assert!(seen(&app, "/data") <= 64 * MIB);
+        assert!(is_recorded(&node, &target));
+        let message = abnormal(&node, &target).expect("it has its old size");
+        assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
+        app.end();
+    }
+
+    /// An ext4 that the kernel wouldn't grow is refused as well where it isn't mounted yet.
+    fn an_ext4_with_errors_in_it_is_refused_when_asked(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = device(&node, "ext4");
+        let _ = Run::of(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
+        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        device.set_size(128 * MIB);
+        let names = ["pv-1", utf8(device.path()), "errors", "e2fsck"];
+        assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);
         assert!(!is_recorded(&node, &target));
     }
 

@@ -88,6 +88,11 @@ impl Cause {
             Self::LargeBlocks { .. } => "mount it on a node whose kernel has larger pages or is \
                  newer, or copy its files to a file system with smaller blocks"
                 .to_owned(),
+            Self::ShutDown => {
+                "see the kernel's log (dmesg), end all pods that use the volume, and \
+                 when it is mounted nowhere any more run xfs_repair or e2fsck on its device"
+                    .to_owned()
+            }
             Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
             Self::NotPermitted => "run as root in the initial user namespace".to_owned(),
             Self::Other => "see the kernel's log (dmesg)".to_owned(),

@@ -147,6 +147,17 @@ fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
 }
 
 #[test]
+fn a_file_system_that_was_shut_down_is_told_from_a_device_that_cannot_be_read() {
+    for (call, expected) in [
+        (Call::Create, Cause::InputOutput),
+        (Call::Mount, Cause::ShutDown),
+        (Call::Stat, Cause::ShutDown),
+    ] {
+        assert_eq!(cause(&call, Errno::IO, &[], Found::Unknown), expected);
+    }
+}
+
+#[test]
 fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
     let options = [value("subvol", "/no")];
     for (is_there, options, expected) in [
