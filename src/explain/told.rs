@@ -242,7 +242,7 @@ impl MatchTold {
     pub(super) fn new(found: &Match, read_only: bool, maps_ids: bool) -> Self {
         Self {
             volume: found.volume.volume_name(),
-            target_path: found.volume.to_string(),
+            target_path: shown(found.volume.as_ref()),
             by: match &found.by {
                 By::Exact => ByTold::Exact,
                 By::Parent(parent) => ByTold::Parent {

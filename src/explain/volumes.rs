@@ -16,7 +16,7 @@ pub(super) fn look(context: &Context<'_>, volume: &TargetPath, pod: Of<'_>) -> V
     };
     VolumeTold {
         volume: volume.volume_name(),
-        target_path: volume.to_string(),
+        target_path: shown(volume.as_ref()),
         problem: problem.map(|error| sentence(error)),
         staged: found.ok().map(StagedTold::from),
     }

@@ -115,6 +115,7 @@ pub fn install(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
     };
     let notes = match request.engine {
         Engine::Containerd => containerd::notes(&files.sources, wanted)?,
+        Engine::Podman => podman::support::notes(&files.sources, wanted)?,
         _ => Vec::new(),
     };
     Ok(files.plan(edits, notes, Some(program.to_owned())))

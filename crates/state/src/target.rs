@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::printable::printable;
+
 mod look;
 mod standing;
 mod subpath_bind;
@@ -184,9 +186,10 @@ impl fmt::Debug for TargetPath {
     }
 }
 
+/// For people, in messages and logs: what isn't printable is escaped. A program is given the path.
 impl fmt::Display for TargetPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_path().display().fmt(formatter)
+        formatter.pad(&printable(&self.as_path().to_string_lossy()))
     }
 }
 

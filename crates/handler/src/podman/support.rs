@@ -108,6 +108,33 @@ impl List {
         is_marked(first) && !has_handler
     }
 
+    /// Returns the files that podman reads after the first and that set the list without the handler:
+    /// theirs counts.
+    fn overrides<'a>(
+        &self,
+        files: &'a [Source],
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<&'a Path>, HandlerError> {
+        let Some((source, others)) = files.split_first().filter(|_| (self.is_wanted)(wanted))
+        else {
+            return Ok(Vec::new());
+        };
+        let mut found = Vec::new();
+        for file in others
+            .iter()
+            .filter(|it| rank(&it.path) > rank(&source.path))
+        {
+            let toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or_default())?;
+            if let Some(list) = toml.get(&self.keys())
+                && !appends(list)
+                && !self.names(list, &file.path)?.contains(&wanted.handler)
+            {
+                found.push(file.path.as_path());
+            }
+        }
+        Ok(found)
+    }
+
     fn make(
         &self,
         toml: &mut Toml<'_>,
@@ -163,6 +190,22 @@ impl List {
         let list = list.as_array().ok_or_else(wrong)?;
         Ok(list.iter().filter_map(Value::as_str).collect())
     }
+}
+
+/// Returns what an operator has to do by hand.
+pub(crate) fn notes(files: &[Source], wanted: Wanted<'_>) -> Result<Vec<String>, HandlerError> {
+    let mut notes = Vec::new();
+    for list in &LISTS {
+        for path in list.overrides(files, &wanted)? {
+            notes.push(format!(
+                "{} sets {} too, and podman reads it later: add {:?} to that list",
+                path.display(),
+                list.key,
+                wanted.handler
+            ));
+        }
+    }
+    Ok(notes)
 }
 
 /// Removes the header that [`List::make`] gave `engine`, where nothing is below it any more.

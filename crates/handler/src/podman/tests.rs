@@ -103,6 +103,44 @@ fn what_an_earlier_file_says_stays_said() {
 }
 
 #[test]
+fn a_later_file_that_overrides_ours_is_told() {
+    let file = |path: &str, text: &str| Source::new(path.into(), Some(text.to_owned()));
+    let key = "[engine]\nruntime_supports_json =";
+    for (path, list, is_told) in [
+        (
+            "/etc/containers/containers.conf.d/z.conf",
+            "[\"crun\"]",
+            true,
+        ),
+        (
+            "/etc/containers/containers.conf.d/z.conf",
+            "[\"crust\"]",
+            false,
+        ),
+        (
+            "/etc/containers/containers.conf.d/z.conf",
+            "[\"z\", {append=true}]",
+            false,
+        ),
+        (
+            "/etc/containers/containers.conf.d/a.conf",
+            "[\"crun\"]",
+            false,
+        ),
+    ] {
+        let ours = file("/etc/containers/containers.conf.d/runcrust.conf", "");
+        let files = [ours, file(path, &format!("{key} {list}"))];
+        let notes = support::notes(&files, WANTED).unwrap();
+        assert_eq!(
+            notes.len(),
+            usize::from(is_told),
+            "{path} {list}: {notes:?}"
+        );
+        assert!(notes.iter().all(|note| note.contains(path)), "{notes:?}");
+    }
+}
+
+#[test]
 fn a_list_that_is_there_gets_the_name_and_keeps_its_form() {
     for list in [
         "[]",

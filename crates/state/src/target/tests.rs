@@ -51,6 +51,19 @@ fn what_is_no_target_path_is_refused() {
 }
 
 #[test]
+fn a_message_shows_a_path_and_a_terminal_obeys_none() {
+    for (path, expected) in [
+        (OsStr::new("/pods/größer"), "/pods/größer"),
+        (OsStr::new("/pv\u{202e}1\n"), "/pv\\u{202e}1\\n"),
+        (OsStr::from_bytes(b"/\xff"), "/\u{fffd}"),
+    ] {
+        let target = TargetPath::new(path.to_owned()).unwrap();
+        assert_eq!(target.to_string(), expected);
+        assert_eq!(target.as_path(), path, "a program has it as it is");
+    }
+}
+
+#[test]
 fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
     let path = target("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount/db/main");
     let volume = path.csi_volume().unwrap();
