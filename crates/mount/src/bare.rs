@@ -13,7 +13,7 @@ const DEPTH: usize = 64;
 /// How many entries of such a tree are looked at; more are somebody's data as well.
 const ENTRIES: usize = 10_000;
 
-/// What stands in a directory.
+/// The kind of contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// Nothing but directories, since container runtimes create a missing bind source; or it

@@ -1,4 +1,4 @@
-//! What is staged on this node, and the work on it: on threads of its own where it waits for locks and
+//! The volumes staged on this node, and the work on them: on threads of its own where it waits for locks and
 //! disks, and where its call is when it waits for nothing.
 
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) const STAGE: Duration = Duration::from_secs(30);
 /// Who has a limit ends a little after it, unless the kernel has him.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How many volumes there are.
+/// Numbers of volumes, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) staged: u64,
@@ -47,11 +47,11 @@ pub(crate) struct Node {
     /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
     reconciling: Arc<Semaphore>,
     tally: Arc<Tally>,
-    /// As a thread has opened them, who may have waited for that.
+    /// Opened by a worker thread, since that may wait for a disk.
     places: Arc<Mutex<Option<Arc<Places>>>>,
 }
 
-/// The directories, for as long as they are where they were: the way to them is looked at once.
+/// The crust and state directories, opened once and kept for as long as their paths lead to them.
 #[derive(Debug)]
 struct Places {
     crust: CrustDirectory,
@@ -147,7 +147,8 @@ impl Node {
         Some(staged.map_err(Refusal::from))
     }
 
-    /// Checks what the runtime is about to stage for a caller of a socket, with so many bytes.
+    /// Checks whether the runtime may stage a volume for a caller of a socket. `bytes` is the size of its
+    /// description.
     pub(crate) async fn admit(
         &self,
         target: TargetPath,
@@ -211,7 +212,7 @@ impl Node {
         .await
     }
 
-    /// Removes what nobody can need any more; `runtime` is the one whose volumes these are.
+    /// Removes stale state of the volumes of `runtime`.
     pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<Report, Refusal> {
         self.work(&self.reconciling, STAGE, move |context| {
             Ok(volume::reconcile(context, Mode::Remove, &runtime))
@@ -264,7 +265,7 @@ impl Node {
     }
 }
 
-/// Those that were opened, unless they have moved.
+/// Returns the directories that were opened before, unless they have moved.
 fn held(places: &Mutex<Option<Arc<Places>>>) -> Option<Arc<Places>> {
     let known = lock(places).clone();
     known.filter(|places| places.are_still_there())

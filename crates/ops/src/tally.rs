@@ -1,4 +1,5 @@
-//! How much is staged, kept from call to call: a listing for each stage would cost more than the stage.
+//! An account of the staged volumes, kept from call to call: a listing for each stage would cost more than
+//! the stage.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,20 +7,20 @@ use crust_mount::volume::Denied;
 use crust_state::CrustDirectory;
 use crust_state::crust::Amount;
 
-/// Stages between two counts. What others stage and unstage meanwhile isn't seen.
+/// Stages between two counts. Entries that others add or remove meanwhile aren't seen.
 const BETWEEN: u32 = 256;
 
 /// Limits on what is staged over the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caps {
-    /// `max_staged`.
+    /// The setting `max_staged`, in volumes.
     pub(crate) volumes: u64,
-    /// `max_staged_bytes`.
+    /// The setting `max_staged_bytes`, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// An estimate of what is staged: a count, and what was staged since. It is too high rather than too
-/// low, and nothing is refused without a new count.
+/// An estimate of the number and size of the entries: the last count, plus the stages since. Unstages aren't
+/// subtracted, so before a volume is refused the entries are counted anew.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<State>);
 

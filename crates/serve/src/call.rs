@@ -1,4 +1,4 @@
-//! What every call goes through: who calls, how many do, how it ends; counted and logged.
+//! A layer around all services that checks the caller, limits the number of calls, and counts and logs each.
 
 mod patience;
 mod unseen;
@@ -20,12 +20,12 @@ use crate::daemon::Daemon;
 use crate::listen::Peer;
 use unseen::Unseen;
 
-/// Hears of every call, to count them. `()` doesn't.
+/// Is told of every call, to count them. `()` does nothing.
 pub trait Observer: Debug + Send + Sync {
     /// A call of a method, `crust.v1.Runtime/RuntimeStageVolume`, has ended so.
     fn call(&self, method: &str, code: Code, took: Duration);
 
-    /// A call wasn't looked at: its `caller` may not call, we are `busy`, or `ending`.
+    /// A call was refused unread: its `caller` may not call, or the daemon is `busy` or `ending`.
     fn refused(&self, why: &'static str);
 }
 
@@ -35,7 +35,7 @@ impl Observer for () {
     fn refused(&self, _: &'static str) {}
 }
 
-/// Goes around the services.
+/// The layer that every call goes through.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     daemon: &'static Daemon,
@@ -57,7 +57,7 @@ impl Calls {
         }
     }
 
-    /// Takes no more calls, and waits for those under way.
+    /// Refuses new calls, and waits for those under way.
     pub(crate) async fn end(&self) {
         self.places.close();
         while self.places.available_permits() < self.most {
@@ -170,8 +170,8 @@ where
     }
 }
 
-/// The level at which the end of a call is logged. Who polls is told FAILED_PRECONDITION as a matter of course: a
-/// volume has no statistics before its pod has started.
+/// Returns the level at which the end of a call is logged. A method that is polled ordinarily answers
+/// `FAILED_PRECONDITION` at first: a volume has no statistics before its pod has started.
 fn level(code: Code, is_quiet: bool) -> Level {
     match code {
         Code::Ok | Code::FailedPrecondition if is_quiet => Level::DEBUG,

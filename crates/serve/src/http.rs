@@ -1,5 +1,5 @@
-//! Pages, by HTTP: metrics, health. On the loopback everybody on the node can ask: nobody can keep others
-//! from it by asking slowly, or by not listening to the answer.
+//! Pages by HTTP: metrics and health. Everybody on the node can connect to the loopback, so a client that sends
+//! slowly, or doesn't read the answer, must not keep others out.
 
 mod host;
 mod listener;
@@ -28,24 +28,24 @@ pub use listener::{Io, Listener};
 /// Connections at once. One more ends the oldest, which had the most time to be answered.
 const MOST: usize = 64;
 
-/// What a connection has from its first byte to its last.
+/// The longest life of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The type of metrics, as Prometheus reads them.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What is answered.
+/// A page, as it is answered.
 #[derive(Debug)]
 pub struct Page {
     /// The type of its body.
     pub content_type: &'static str,
-    /// What it says.
+    /// Its text.
     pub body: String,
 }
 
-/// What there is to ask for.
+/// The pages of a listener.
 pub trait Pages: Send + Sync + 'static {
-    /// What is at a path; `None` where there is nothing.
+    /// Returns the page at a path; `None` is answered with 404.
     fn page(&self, path: &str) -> impl Future<Output = Option<Page>> + Send;
 }
 

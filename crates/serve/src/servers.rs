@@ -37,7 +37,7 @@ const HEADERS: u32 = 16 * 1024;
 /// have one or two.
 pub const CONNECTIONS: usize = 512;
 
-/// How much at a time.
+/// Limits on what is under way at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections in all, over all sockets; more are closed. There are fewer where the process may not
@@ -49,7 +49,7 @@ pub struct Limits {
     pub streams: u32,
 }
 
-/// It can't be served, or no longer.
+/// A server can't start, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A server failed.
@@ -69,7 +69,7 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Those that serve.
+/// The gRPC servers of a daemon.
 #[derive(Debug)]
 pub struct Servers {
     daemon: &'static Daemon,
@@ -154,7 +154,7 @@ impl Servers {
             .add_service(reflection.build_v1()?))
     }
 
-    /// Waits for one that can't go on.
+    /// Waits until one of them fails.
     pub async fn failed(&mut self) -> ServeError {
         match self.tasks.join_next().await {
             Some(ended) => flat(ended).err().unwrap_or(ServeError::Ended),

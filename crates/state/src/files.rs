@@ -410,7 +410,7 @@ impl Directory {
         }
     }
 
-    /// The size in bytes of a file in it or below; 0 where there is none.
+    /// Returns the size in bytes of a file in it or below; 0 for a file that doesn't exist.
     pub(crate) fn size_of(&self, path: &str) -> Result<u64, FileError> {
         match fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(u64::try_from(stat.st_size).unwrap_or_default()),

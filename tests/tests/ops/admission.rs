@@ -41,8 +41,9 @@ fn entries(node: &Node) -> usize {
 
 #[test]
 fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
-    let roots = TestRoots::new();
-    let node = Node::trusted(Delegate::Runc, &roots.setting());
+    let dir = TestDir::new();
+    let root = dir.subdir("roots");
+    let node = Node::trusted(Delegate::Runc, &format!("match_roots = [{root:?}]"));
     let ops = Ops::start(&node);
     let device = node.ext4();
     let kubelet = node.handler().kubelet_dir();
@@ -51,7 +52,7 @@ fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
         PathBuf::from("/etc"),
         "/proc".into(),
         "/dev/shm".into(),
-        roots.0.clone(),
+        root.clone(),
         kubelet.clone(),
         kubelet.join("plugins/kubernetes.io/csi/other/globalmount"),
         pod.join("kubernetes.io~projected/kube-api-access-x"),
@@ -78,28 +79,14 @@ fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
     for target in [
         node.target("u", "pv-1"),
         node.handler().target_path("u", "pv-2"),
-        roots.0.join("a"),
+        root.join("a"),
     ] {
         ops.stage(stage_request(&target, &device)).unwrap();
         assert!(staged(&node, &target).is_some());
     }
     // Root's own command line takes any.
     let elsewhere = node.dir().subdir("elsewhere");
-    node.try_stage(&elsewhere, device.path(), &[]).success();
-}
-
-/// A directory that may be named in `match_roots`.
-struct TestRoots(PathBuf, TestDir);
-
-impl TestRoots {
-    fn new() -> Self {
-        let directory = TestDir::new();
-        Self(directory.subdir("roots"), directory)
-    }
-
-    fn setting(&self) -> String {
-        format!("match_roots = [{:?}]", self.0)
-    }
+    let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
 }
 
 /// Another driver's volume that no pod uses, say: what is mounted would be hidden from its pod.
@@ -230,7 +217,7 @@ fn no_more_volumes_are_staged_than_max_staged() {
         ResourceExhausted,
     );
     // Root's own command line stages as much as it wants.
-    node.try_stage(&target(4), device.path(), &[]).success();
+    let _ = node.try_stage(&target(4), device.path(), &[]).success();
     ops.reconfigure(&node, "max_staged = 5");
     ops.signal(Signal::SIGHUP);
     wait_until("the new cap", PATIENCE, || ops.log().contains("reloaded"));
@@ -290,7 +277,7 @@ fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
         assert!(run.stderr.contains(expected), "{run}");
     }
     ops.stage(with_options(&by_socket, &device, &kept)).unwrap();
-    stage_by_hand(&kept).success();
+    let _ = stage_by_hand(&kept).success();
     for target in [&by_socket, &by_hand] {
         let info = staged(&node, target).unwrap();
         assert_eq!(info["options"], json!(["noatime"]), "{info}");

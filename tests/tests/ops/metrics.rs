@@ -228,10 +228,11 @@ fn only_the_loopbacks_own_names_are_answered() {
         (&[], "400"),
         (&["localhost", "attacker.example"], "400"),
     ] {
-        let hosts: String = hosts
+        let hosts: Vec<String> = hosts
             .iter()
             .map(|host| format!("Host: {host}\r\n"))
             .collect();
+        let hosts = hosts.concat();
         let mut stream = TcpStream::connect(address).unwrap();
         let request = format!("GET /metrics HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();

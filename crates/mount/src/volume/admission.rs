@@ -1,4 +1,4 @@
-//! What may be staged by callers of a socket. Root at a command line may stage anything.
+//! Limits on staging for callers of a socket. Root at a command line may stage anything.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use super::context::Context;
 use super::error::{Cause, VolumeError};
 use crate::bare::{self, Contents};
 
-/// Takes room for one more entry with so many bytes. Where it is given the crust directory it may count
-/// what is there; otherwise it denies with [`Denied::Unknown`] rather than wait.
+/// Takes room for one more entry with a number of bytes. Given the crust directory it may count the
+/// entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
 pub type Room<'a> = &'a (dyn Fn(u64, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
 
-/// Why something isn't staged for a caller of a socket.
+/// A reason not to stage a volume for a caller of a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
-    /// The target path is none that such a caller may name.
+    /// Callers of a socket may not stage at this target path.
     #[error(
         "target path {target} is neither <dir>/pods/<uid>/volumes/kubernetes.io~csi/<volume>/mount with a \
          directory of `kubelet_dirs` ({kubelet_dirs}) nor below a directory of `match_roots` \
@@ -24,11 +24,11 @@ pub enum Denied {
          socket: name kubelet's --root-dir in `kubelet_dirs`"
     )]
     Target {
-        /// The path.
+        /// The path that was asked for.
         target: TargetPath,
-        /// The setting's directories.
+        /// The directories of that setting, as a list in a sentence.
         kubelet_dirs: String,
-        /// The setting's directories.
+        /// The directories of that setting, likewise.
         match_roots: String,
     },
     /// Something is mounted, or will be once somebody looks, at the target path.
@@ -49,19 +49,19 @@ pub enum Denied {
          without files are deferred volumes' target paths"
     )]
     Unclear(TargetPath),
-    /// As much is staged as may be.
+    /// A limit on the number or size of staged volumes is reached.
     #[error(
         "{there} {unit} are staged, and `{setting}` allows {most}; hint: `runcrust crust list` shows what is \
          staged, `runcrust crust gc` removes what is stale; `{setting}` is in /etc/runcrust/crust_ops.toml"
     )]
     Full {
-        /// What is counted.
+        /// `volumes` or `bytes`, as the sentence names them.
         unit: &'static str,
-        /// How many there are, with the new one's.
+        /// The number of volumes staged, or of bytes with the new volume's.
         there: u64,
-        /// How many there may be.
+        /// The limit.
         most: u64,
-        /// The setting that says so.
+        /// The key of the limit in `crust_ops.toml`.
         setting: &'static str,
     },
     /// It can't be told without a call that may wait for a disk.

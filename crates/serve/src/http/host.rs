@@ -1,5 +1,5 @@
-//! Which names a listener is asked by. A browser can be led to the loopback by a page's own name (DNS
-//! rebinding), and then tells that page what is answered; the request's `Host` is that name.
+//! Checks of a request's `Host`. A browser can be led to the loopback by a page's own name (DNS
+//! rebinding), and the page can then read the answers; the request's `Host` is that name.
 
 use std::net::IpAddr;
 
@@ -43,17 +43,15 @@ impl Hosts {
 
 fn is_ours(host: &str, listens: IpAddr) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    match address.parse::<IpAddr>() {
-        Ok(address) => {
-            let address = address.to_canonical();
-            listens.is_unspecified() || address.is_loopback() || address == listens.to_canonical()
-        }
-        // Nobody else can have these names resolved (RFC 6761, section 6.3).
-        Err(_) => {
-            let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-            name == "localhost" || name.ends_with(".localhost")
-        }
+    if let Ok(address) = address.parse::<IpAddr>() {
+        let address = address.to_canonical();
+        return listens.is_unspecified()
+            || address.is_loopback()
+            || address == listens.to_canonical();
     }
+    // These names lead to the loopback, whoever resolves them (RFC 6761, section 6.3).
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 #[cfg(test)]

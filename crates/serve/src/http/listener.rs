@@ -29,7 +29,7 @@ impl Listener {
         Ok(Self::Tcp(listener, *address))
     }
 
-    /// By which names it may be asked.
+    /// Returns the host names that requests to it may give.
     pub(super) fn hosts(&self) -> Hosts {
         match self {
             Self::Tcp(_, address) => Hosts::Of(address.ip()),

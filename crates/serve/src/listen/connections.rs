@@ -16,7 +16,7 @@ use super::reminder::Reminder;
 /// After an `accept` that failed. Out of descriptors, the next one fails as soon as it is called.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections come from.
+/// A source of connections.
 pub trait Accept: Unpin {
     /// A connection.
     type Io;
@@ -34,11 +34,11 @@ impl Accept for UnixListener {
     }
 }
 
-/// A listener's connections. It has no end, and bears with an `accept` that fails.
+/// A listener's connections, as a stream without end. It pauses after an `accept` that fails.
 #[derive(Debug)]
 pub struct Connections<L> {
     listener: L,
-    /// What is served there, for the log.
+    /// The name of the service, for the log.
     of: &'static str,
     pause: Option<Pin<Box<Sleep>>>,
     told: Reminder,
@@ -63,7 +63,7 @@ impl<L> Connections<L> {
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// What is served there, for the log.
+    /// Returns the name of the service, for the log.
     pub(super) fn name(&self) -> &'static str {
         self.of
     }

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// `None` where the process is in no pid namespace below ours.
+    /// `None` for a process outside of our pid namespace and those below it.
     pub(crate) pid: Option<i32>,
     /// `/proc/<pid>/comm`, which the process chooses itself. `None` where it has ended.
     pub(crate) command: Option<Arc<str>>,

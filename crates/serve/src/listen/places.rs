@@ -1,4 +1,4 @@
-//! How many connections a daemon has at a time, and whose.
+//! Limits on the number of a daemon's connections, in all and for each user.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,7 @@ pub(crate) enum Full {
     Each(usize),
 }
 
-/// The places for connections, and who has one.
+/// The places for connections, and the users that hold them.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) caps: Caps,
@@ -63,7 +63,7 @@ pub(crate) struct Places {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// Of users other than root, by uid. No number is 0.
+    /// Connections of users other than root, by uid. No number is 0.
     others: HashMap<u32, usize>,
 }
 

@@ -1,11 +1,11 @@
-//! How much is staged.
+//! The number and size of the staged volumes.
 
 use super::CrustDirectory;
 use crate::files::FileError;
 use crate::info::MOUNT_INFO;
 use crate::target::Digest;
 
-/// What the entries of the crust directory come to.
+/// The number and size of the entries of the crust directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     /// Entries. A volume behind a symbolic link has two.
@@ -15,7 +15,7 @@ pub struct Amount {
 }
 
 impl CrustDirectory {
-    /// Counts what is staged, by a listing and a call for each entry. Kata's layout doesn't count.
+    /// Counts the entries, by a listing and one `fstatat` for each. Kata's layout doesn't count.
     pub fn amount(&self) -> Result<Amount, FileError> {
         let mut amount = Amount::default();
         let Some(root) = self.root.get()? else {

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::MountInfo;
 
-/// Shows all that was staged but for the target path: `device "/dev/sda", fstype "ext4", options []`.
+/// Shows everything that was staged except the target path: `device "/dev/sda", fstype "ext4", options []`.
 impl fmt::Display for MountInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (device, fstype, options) = (&self.device, &self.fstype, &self.options);
+        let (device, fstype, options) =
+            (self.device.to_string_lossy(), &self.fstype, &self.options);
         write!(
             f,
             "device {device:?}, fstype {fstype:?}, options {options:?}"
