@@ -11,7 +11,7 @@ use crust_state::check::Finding;
 
 const WHAT: &str = "kubelet's directories";
 
-/// What is known of a directory.
+/// State of a configured directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Missing,
@@ -20,7 +20,7 @@ enum State {
     Used,
 }
 
-/// What `kubelet_dirs` names, and what it doesn't.
+/// Directories of kubelets, by whether `kubelet_dirs` names them.
 #[derive(Debug, Default)]
 struct Seen {
     configured: Vec<(PathBuf, State)>,

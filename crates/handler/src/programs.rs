@@ -125,7 +125,7 @@ pub fn check_complete(
     )))
 }
 
-/// Returns the real path of the program's delegate on the node, as its configuration has it; `None`
+/// Returns the real path of the program's delegate on the node, named by its configuration. `None`
 /// where there is none yet, or the configuration can't be read.
 #[must_use]
 pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<PathBuf> {

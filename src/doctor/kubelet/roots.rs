@@ -1,4 +1,4 @@
-//! Where this node's kubelets have their root directories.
+//! Root directories of this node's kubelets.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,8 +10,8 @@ use crust_state::bounded;
 /// Kubelet's own (`--root-dir`).
 const DEFAULT: &str = "/var/lib/kubelet";
 
-/// Where distributions put it: k0s, and microk8s, in which kubelet is no process of its own. k3s and
-/// rke2 keep the default.
+/// Root directories that distributions use: k0s, and MicroK8s, in which kubelet is no process of its
+/// own. k3s and RKE2 keep the default.
 const PLACES: [&str; 3] = [
     DEFAULT,
     "/var/lib/k0s/kubelet",

@@ -1,4 +1,4 @@
-//! What podman is told that a runtime supports: `engine.runtime_supports_json` and
+//! podman's lists of what runtimes support: `engine.runtime_supports_json` and
 //! `engine.runtime_supports_nocgroups`.
 //!
 //! podman looks a runtime up in them by its name in `engine.runtimes`, or by the last part of the path
@@ -96,7 +96,7 @@ impl List {
         }
     }
 
-    /// Whether [`Self::make`] made the list, and all that it names is somebody else's.
+    /// Returns whether [`Self::make`] made the list and no handler of this file is left in it.
     fn is_done_with(&self, toml: &Toml<'_>) -> bool {
         let list = toml.get(&self.keys()).and_then(Item::as_array);
         let Some(first) = list.and_then(|list| list.get(0)) else {
@@ -165,7 +165,7 @@ impl List {
         Ok(())
     }
 
-    /// What the list says in the files that podman reads before `source`.
+    /// Returns the names that the list has by the files that podman reads before `source`.
     fn before(&self, source: &Source, others: &[Source]) -> Result<Vec<String>, HandlerError> {
         let mut earlier: Vec<&Source> = others.iter().collect();
         earlier.retain(|other| rank(&other.path) < rank(&source.path));
@@ -226,7 +226,7 @@ pub(super) fn tidy(toml: &mut Toml<'_>, is_our_file: bool) {
     }
 }
 
-/// In the order in which podman reads its files (containers.conf(5)): the vendor's, the operator's,
+/// Returns a file's place in the order in which podman reads its files (containers.conf(5)): the vendor's, the operator's,
 /// and what is in the operator's directory by its names.
 fn rank(path: &Path) -> (u8, &Path) {
     let is_drop_in = path

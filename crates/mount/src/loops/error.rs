@@ -112,7 +112,7 @@ pub enum LoopError {
         image: PathBuf,
         /// `/dev/loop3`
         device: PathBuf,
-        /// What uses it, as far as that can be seen.
+        /// Its users, as far as they can be seen.
         holders: Option<String>,
     },
     /// Somebody has it open, though not exclusively.
@@ -122,7 +122,7 @@ pub enum LoopError {
         image: PathBuf,
         /// `/dev/loop3`
         device: PathBuf,
-        /// What uses it, as far as that can be seen; else a process has it open.
+        /// Its users, as far as they can be seen; without any, a process has it open.
         holders: Option<String>,
     },
     /// There is no device.

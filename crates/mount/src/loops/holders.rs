@@ -1,4 +1,4 @@
-//! Who holds a device: for a message, so what can't be looked at is left out.
+//! The holders of a device, for a message: what is unreadable is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use crust_state::{Deadline, bounded};
 use crate::device::Device;
 use crate::mountinfo::{Mount, Table};
 
-/// For a look at the mount tables of all processes.
+/// Limit for reading the mount tables of all processes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// More are not named.
+/// Holders that are named at most.
 const MOST: usize = 3;
 
 /// Returns what uses a device, for people, apart from processes that merely have it open: device mapper
@@ -31,7 +31,7 @@ pub(super) fn holders(device: &Device) -> Option<String> {
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// By sysfs. A device mapper device has a name of its own.
+/// Returns the devices that sysfs lists as holders; one of device mapper by its own name.
 fn stacked(device: &Device) -> Vec<String> {
     let holders = format!("/sys/dev/block/{}/holders", device.number());
     let names = fs::read_dir(holders).into_iter().flatten().flatten();
@@ -47,7 +47,7 @@ fn stacked(device: &Device) -> Vec<String> {
         .collect()
 }
 
-/// A loop device has its file merely open, which is no exclusive claim.
+/// Returns the loop devices that have the device as their file, which is no exclusive claim on it.
 fn loops_on(device: &Device) -> Vec<String> {
     let name = device.path().file_name().unwrap_or_default();
     let named = Device::loops_named(name).unwrap_or_default().into_iter();
@@ -68,7 +68,7 @@ fn is_swap(path: &Path) -> bool {
     areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
 }
 
-/// The first in each mount namespace: a container's, or one that a process was left in.
+/// Returns the first mount of the device in each mount namespace, such as a container's.
 fn mounts(device: &Device) -> Vec<String> {
     let deadline = Deadline::after(PATIENCE);
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());

@@ -36,7 +36,7 @@ pub(super) struct Owner {
     pub(super) is_of_this_boot: bool,
 }
 
-/// Why nobody needs a lock any more; `None` where somebody may.
+/// Returns why a lock is stale; `None` where it may be needed.
 fn needless(
     name: LockName,
     staged: &BTreeSet<Digest>,
