@@ -26,8 +26,6 @@ pub(crate) struct Mount<'a> {
     pub(crate) source_json: Option<&'a str>,
     /// `type`
     pub(crate) kind: Option<Cow<'a, str>>,
-    /// The options as they are written, `null` included.
-    pub(crate) options_json: Option<&'a str>,
     /// `options`, in order.
     pub(crate) options: Vec<Cow<'a, str>>,
     /// It has id mappings of its own.
@@ -328,7 +326,6 @@ fn mount(index: usize, value: Json<'_>) -> Result<Mount<'_>, DocumentError> {
         source: text(&mount, "source", format_args!("mounts[{index}].source"))?,
         source_json: mount.get("source").map(Json::text),
         kind: text(&mount, "type", format_args!("mounts[{index}].type"))?,
-        options_json: mount.get_or_null("options").map(Json::text),
         options,
         maps_ids: mount.get("uidMappings").is_some() || mount.get("gidMappings").is_some(),
         json: value.text(),

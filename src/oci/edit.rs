@@ -13,12 +13,21 @@ use super::{ArrayPath, Document, DocumentError};
 /// One change. Indices are those of the document that is edited, whatever else is in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
-    /// Gives a mount another source; added where it has none.
+    /// Gives a mount another source, which is added where it has none, and appends options.
     ReplaceMountSource {
         /// [`Mount::index`](super::Mount::index)
         index: usize,
         /// The new source.
         source: String,
+        /// The options that come after those that it has.
+        options: Vec<String>,
+    },
+    /// Puts back a mount as [`Mount::json`](super::Mount::json) gave it, byte for byte.
+    ReplaceMountJson {
+        /// [`Mount::index`](super::Mount::index)
+        index: usize,
+        /// One JSON value.
+        json: String,
     },
     /// The same with a source as it is written in JSON: puts back what
     /// [`Mount::source_json`](super::Mount::source_json) gave, byte for byte.
@@ -27,13 +36,6 @@ pub(crate) enum Edit {
         index: usize,
         /// One JSON value.
         json: String,
-    },
-    /// Gives a mount other options, as they are written in JSON; added where it has none.
-    ReplaceMountOptionsJson {
-        /// [`Mount::index`](super::Mount::index)
-        index: usize,
-        /// One JSON value; `None` takes back what was added.
-        json: Option<String>,
     },
     /// Appends an element, in the order of the list; the array and the objects above it are
     /// made where they are missing or null.
@@ -80,14 +82,22 @@ struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
     /// By the index of the element that they come before.
     inserts: BTreeMap<usize, Vec<&'e str>>,
-    /// By index: removed, or for a mount the JSON of its new members.
+    /// By index.
     elements: BTreeMap<usize, Change>,
 }
 
 enum Change {
     Removed,
-    /// `None` takes one away.
-    Members(BTreeMap<&'static str, Option<String>>),
+    Replaced(String),
+    Mount(MountChange),
+}
+
+/// What becomes of a mount.
+struct MountChange {
+    /// JSON.
+    source: String,
+    /// JSON; these are appended.
+    options: Vec<String>,
 }
 
 struct Plan<'e>(BTreeMap<ArrayPath, ArrayEdits<'e>>);
@@ -96,7 +106,7 @@ impl<'e> Plan<'e> {
     fn of(edits: &'e [Edit]) -> Result<Self, DocumentError> {
         let mut plan: BTreeMap<ArrayPath, ArrayEdits<'e>> = BTreeMap::new();
         for edit in edits {
-            let (array, index, member) = match edit {
+            let (array, index, change) = match edit {
                 Edit::Push { array, json } => {
                     checked(*array, json)?;
                     plan.entry(*array).or_default().pushes.push(json);
@@ -112,34 +122,35 @@ impl<'e> Plan<'e> {
                     inserts.entry(*before).or_default().push(json);
                     continue;
                 }
-                Edit::Remove { array, index } => (*array, *index, None),
-                Edit::ReplaceMountSource { index, source } => {
-                    let json = serde_json::Value::from(source.as_str()).to_string();
-                    (ArrayPath::Mounts, *index, Some(("source", Some(json))))
+                Edit::Remove { array, index } => (*array, *index, Change::Removed),
+                Edit::ReplaceMountSource {
+                    index,
+                    source,
+                    options,
+                } => {
+                    let json = |text: &String| serde_json::Value::from(text.as_str()).to_string();
+                    let change = MountChange {
+                        source: json(source),
+                        options: options.iter().map(json).collect(),
+                    };
+                    (ArrayPath::Mounts, *index, Change::Mount(change))
                 }
                 Edit::ReplaceMountSourceJson { index, json } => {
                     checked(ArrayPath::Mounts, json)?;
-                    (
-                        ArrayPath::Mounts,
-                        *index,
-                        Some(("source", Some(json.clone()))),
-                    )
+                    let change = MountChange {
+                        source: json.clone(),
+                        options: Vec::new(),
+                    };
+                    (ArrayPath::Mounts, *index, Change::Mount(change))
                 }
-                Edit::ReplaceMountOptionsJson { index, json } => {
-                    if let Some(json) = json {
-                        checked(ArrayPath::Mounts, json)?;
-                    }
-                    (ArrayPath::Mounts, *index, Some(("options", json.clone())))
+                Edit::ReplaceMountJson { index, json } => {
+                    checked(ArrayPath::Mounts, json)?;
+                    (ArrayPath::Mounts, *index, Change::Replaced(json.clone()))
                 }
             };
             let elements = &mut plan.entry(array).or_default().elements;
-            let change = elements
-                .entry(index)
-                .or_insert_with(|| Change::Members(BTreeMap::new()));
-            match (&mut *change, member) {
-                (Change::Removed, _) => {}
-                (change, None) => *change = Change::Removed,
-                (Change::Members(members), Some((key, json))) => _ = members.insert(key, json),
+            if !matches!(elements.get(&index), Some(Change::Removed)) {
+                elements.insert(index, change);
             }
         }
         Ok(Self(plan))
@@ -216,8 +227,12 @@ impl<'e> Plan<'e> {
                     if let Some(inserts) = inserts {
                         splices.insert(element.start, format!("{inserts},"));
                     }
-                    if let Some(Change::Members(members)) = other {
-                        replace_members(list[index], index, members, splices)?;
+                    match other {
+                        Some(Change::Mount(change)) => change.make(list[index], index, splices)?,
+                        Some(Change::Replaced(json)) => {
+                            splices.replace(element.clone(), json.clone())
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -292,37 +307,40 @@ fn checked(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
     })
 }
 
-fn replace_members<'a>(
-    mount: Json<'a>,
-    index: usize,
-    members: &BTreeMap<&'static str, Option<String>>,
-    splices: &mut Splices<'a>,
-) -> Result<(), DocumentError> {
-    let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
-    let mut missing = String::new();
-    for (key, json) in members {
-        match (object.get_or_null(key), json) {
-            (Some(there), Some(json)) => {
-                splices.replace(there.span(splices.text()), json.clone());
+impl MountChange {
+    fn make<'a>(
+        &self,
+        mount: Json<'a>,
+        index: usize,
+        splices: &mut Splices<'a>,
+    ) -> Result<(), DocumentError> {
+        let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
+        let mut members = String::new();
+        match object.get_or_null("source") {
+            Some(there) => splices.replace(there.span(splices.text()), self.source.clone()),
+            None => add_member(&mut members, "source", &self.source),
+        }
+        let options = self.options.join(",");
+        match object.get_or_null("options") {
+            _ if options.is_empty() => {}
+            None => add_member(&mut members, "options", &format!("[{options}]")),
+            Some(there) if there.is_null() => {
+                splices.replace(there.span(splices.text()), format!("[{options}]"));
             }
-            (Some(there), None) => {
-                // It was added behind another.
-                let end = there.span(splices.text()).end;
-                let ends = mount
-                    .members()
-                    .map(|(_, value)| value.span(splices.text()).end);
-                match ends.take_while(|other| *other < end).last() {
-                    Some(start) => splices.delete(start..end),
-                    None => splices.replace(there.span(splices.text()), "null"),
+            Some(there) => {
+                let list = elements(there, format_args!("mounts[{index}].options"))?;
+                match list.last() {
+                    Some(last) => {
+                        splices.insert(last.span(splices.text()).end, format!(",{options}"))
+                    }
+                    None => splices.insert(there.span(splices.text()).start + 1, options),
                 }
             }
-            (None, Some(json)) => add_member(&mut missing, key, json),
-            (None, None) => {}
         }
+        let open = mount.span(splices.text()).start;
+        insert_members(&object, open, members, splices);
+        Ok(())
     }
-    let open = mount.span(splices.text()).start;
-    insert_members(&object, open, missing, splices);
-    Ok(())
 }
 
 fn add_member(members: &mut String, key: &str, value: &str) {

@@ -28,6 +28,7 @@ fn remove(array: ArrayPath, index: usize) -> Edit {
 
 fn source(index: usize, source: &str) -> Edit {
     Edit::ReplaceMountSource {
+        options: vec![],
         index,
         source: source.into(),
     }

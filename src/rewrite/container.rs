@@ -1,11 +1,12 @@
 //! What changes in the config of a container with volumes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use crust_mount::options;
 use crust_mount::volume::Need;
-use crust_state::bundle::{RemovedMount, ReplacedOptions, ReplacedSource};
+use crust_state::bundle::{RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::hooked::HookedMount;
 use crust_state::{Config, TargetPath, limits};
@@ -23,8 +24,9 @@ pub(crate) struct Known<'a> {
     pub(crate) rootfs: &'a Path,
 }
 
-/// A container's mounts get another source each, and keep their place and options; or they are the
-/// hook's, and the container gets their devices.
+/// Gives a container's mounts another source each, and the options that keep the volume's attributes;
+/// they stay where they are, with the options that they have. With `mount_mode = "hook"` they are the
+/// hook's instead, and the container gets their devices.
 pub(crate) fn container(
     document: &Document<'_>,
     plan: &ContainerPlan,
@@ -55,11 +57,12 @@ pub(crate) fn container(
         if let Some(label) = &plan.label {
             arguments(&mut mount, ["--mount-label", label]);
         }
-        let readers = known.readers();
+        let needs = known.by_volume();
         for planned in &plan.mounts {
-            let is_readers = readers.contains(&planned.found.volume);
-            let told =
-                serde_json::to_string(&hooked(planned, is_readers)).context("hook's argument")?;
+            let need = needs.get(&planned.found.volume);
+            let only_reads = need.is_some_and(|need| need.read_only);
+            let told = hooked(planned, only_reads);
+            let told = serde_json::to_string(&told).context("hook's argument")?;
             arguments(&mut mount, ["--mount", &told]);
         }
         rewrite.push(ArrayPath::CreateContainerHooks, &mount)?;
@@ -84,20 +87,27 @@ fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> 
     wanted.collect()
 }
 
-impl Known<'_> {
-    /// The volumes that the pod only reads.
-    fn readers(&self) -> BTreeSet<&TargetPath> {
-        let readers = self.needs.iter().filter(|(_, need)| need.read_only);
-        readers.map(|(volume, _)| volume).collect()
+impl<'a> Known<'a> {
+    fn by_volume(&self) -> BTreeMap<&'a TargetPath, &'a Need> {
+        let needs = self.needs.iter().map(|(volume, need)| (volume, need));
+        needs.collect()
     }
 }
 
-/// A mount's options, read-only: of a mount with `rw` crun, and runc from 1.2 on, clear what its source
-/// has.
-fn read_only(options: &[String]) -> Vec<&str> {
-    let options = options.iter().map(String::as_str);
-    let others = options.filter(|option| !matches!(*option, "rw" | "rrw"));
-    others.chain(["ro"]).collect()
+/// Returns the options that a mount of a volume is given beside its own: those that keep the volume's
+/// attributes, and `ro` where the pod only reads.
+///
+/// A bind with `rw` clears `ro` of what it binds (crun, and runc from 1.2 on). Of `rw` and `ro` the
+/// last one counts, and the recursive `rrw` gives way to `rro` alone.
+fn added_options(need: &Need, planned: &PlannedMount) -> Vec<&'static str> {
+    let mut added = options::missing(need.attributes, &planned.options);
+    if need.read_only && !planned.read_only {
+        added.push("ro");
+        if planned.options.iter().any(|option| option == "rrw") {
+            added.push("rro");
+        }
+    }
+    added
 }
 
 impl Rewrite {
@@ -109,32 +119,26 @@ impl Rewrite {
         config: &Config,
     ) -> Result<()> {
         let mounts = document.mounts()?;
-        let readers = known.readers();
+        let needs = known.by_volume();
         for planned in &plan.mounts {
             let attached = config.attach_directory().join(planned.index.to_string());
             let attached = utf8(&attached)?.to_owned();
             let mount = mounts.get(planned.index);
             let original = mount.and_then(|mount| mount.source_json);
-            let is_readers = readers.contains(&planned.found.volume);
-            let mut options = None;
-            if is_readers && !planned.read_only {
-                let original = mount.and_then(|mount| mount.options_json);
-                let original = original.map(str::to_owned);
-                options = Some(ReplacedOptions { original });
-                let json = serde_json::to_string(&read_only(&planned.options))?;
-                let (index, json) = (planned.index, Some(json));
-                self.edits
-                    .push(Edit::ReplaceMountOptionsJson { index, json });
-            }
+            let need = needs.get(&planned.found.volume);
+            let options = need.map(|need| added_options(need, planned));
+            let options = options.unwrap_or_default();
+            let all = mount.filter(|_| !options.is_empty());
             self.edits.push(Edit::ReplaceMountSource {
                 index: planned.index,
                 source: attached.clone(),
+                options: options.into_iter().map(str::to_owned).collect(),
             });
             self.sources.push(ReplacedSource {
                 attached,
                 original: original.unwrap_or("null").to_owned(),
+                mount: all.map(|mount| mount.json.to_owned()),
                 destination: planned.destination.to_string_lossy().into_owned(),
-                options,
             });
         }
         Ok(())
@@ -157,18 +161,12 @@ impl Rewrite {
     }
 }
 
-fn hooked(planned: &PlannedMount, is_readers: bool) -> HookedMount {
-    let options = if is_readers {
-        let options = read_only(&planned.options).into_iter();
-        options.map(str::to_owned).collect()
-    } else {
-        planned.options.clone()
-    };
+fn hooked(planned: &PlannedMount, only_reads: bool) -> HookedMount {
     HookedMount {
         volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),
-        options,
-        read_only: planned.read_only || is_readers,
+        options: planned.options.clone(),
+        read_only: planned.read_only || only_reads,
     }
 }

@@ -7,6 +7,7 @@ use crust_mount::volume::Need;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::{Config, DeviceNumber, TargetPath};
+use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
@@ -80,7 +81,8 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
     let after = Document::parse(&once).expect("what was written");
     assert!(is_rewritten(&after, is_sandbox, &config));
     if let Some(value) = value {
-        assert_eq!(value_of(&once), Some(edited(value, &record)), "{becomes:?}");
+        let after = value_of(&once).expect("what was written");
+        assert_eq!(edited(value, &record, &after), after, "{becomes:?}");
     }
     let edits = match undo(&after, &record, &config) {
         Ok(edits) => edits,
@@ -189,14 +191,19 @@ fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, Need)> {
             device: DeviceNumber::new(7, number % 2),
             read_only: number % 3 == 0,
             device_node: number % 4 < 2,
+            attributes: if number % 2 == 0 {
+                MountAttrFlags::MOUNT_ATTR_NOSUID
+            } else {
+                MountAttrFlags::empty()
+            },
         };
         (volume.clone(), need)
     });
     needs.collect()
 }
 
-/// A value with what its record says.
-fn edited(value: &Value, record: &BundleRecord) -> Value {
+/// A value with what its record says. A mount that got more options has them from `after`.
+fn edited(value: &Value, record: &BundleRecord, after: &Value) -> Value {
     let mut value = value.clone();
     let attach = Config::default().attach_directory();
     for replaced in &record.sources {
@@ -206,16 +213,18 @@ fn edited(value: &Value, record: &BundleRecord) -> Value {
             .to_str()
             .and_then(|it| it.parse().ok())
             .expect("a number");
-        let mount = &mut value["mounts"][index];
-        mount["source"] = json!(replaced.attached);
-        if replaced.options.is_some() {
-            let options = mount["options"].as_array().cloned().unwrap_or_default();
-            let mut options: Vec<Value> = options
-                .into_iter()
-                .filter(|option| *option != "rw" && *option != "rrw")
-                .collect();
-            options.push(json!("ro"));
-            mount["options"] = Value::from(options);
+        value["mounts"][index]["source"] = json!(replaced.attached);
+        if replaced.mount.is_some() {
+            let options = &mut value["mounts"][index]["options"];
+            let given = options.as_array().cloned().unwrap_or_default();
+            let written = after["mounts"][index]["options"].as_array();
+            let written = written.expect("an array");
+            let (kept, added) = written.split_at(given.len());
+            assert_eq!(kept, given);
+            assert!(!added.is_empty());
+            let is_known = |option: &Value| ["nosuid", "ro", "rro"].iter().any(|it| option == it);
+            assert!(added.iter().all(is_known), "{added:?}");
+            *options = Value::from(written.clone());
         }
     }
     for removed in record.removed.iter().rev() {

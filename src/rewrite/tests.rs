@@ -7,6 +7,8 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
+use rustix::mount::MountAttrFlags;
+
 use super::*;
 use crate::invocation::Flavour;
 use crate::matching::{By, Match};
@@ -77,6 +79,7 @@ fn need(device: &str, read_only: bool) -> (TargetPath, Need) {
             device: device.parse().unwrap(),
             read_only,
             device_node: false,
+            attributes: MountAttrFlags::empty(),
         },
     )
 }
@@ -178,6 +181,106 @@ fn a_sandboxs_config_gets_the_tmpfs_and_the_hooks_and_no_device() {
     assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
+/// Runs a rewrite of `APP` whose mount of the volume is written in the way `given`; returns the
+/// text, which was undone byte for byte.
+fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) -> String {
+    let app = APP.replace(r#""options":["rbind","ro"]"#, given);
+    let document = Document::parse(app.as_bytes()).unwrap();
+    let mut plan = container_plan(MountMode::Bind);
+    let options = document.mounts().unwrap()[1].options.clone();
+    plan.mounts[0].options = options.iter().map(ToString::to_string).collect();
+    plan.mounts[0].read_only = options.iter().any(|option| option == "ro");
+    let (volume, need) = need("7:3", only_reads);
+    let needs = [(volume, Need { attributes, ..need })];
+    let known = Known {
+        needs: &needs,
+        rootfs: Path::new("/b/rootfs"),
+    };
+    let rewrite = container(&document, &plan, known, &Config::default(), &hooks());
+    let (text, record) = rewritten(&document, rewrite.unwrap());
+    assert_eq!(undone(&text, &record), app, "byte for byte");
+    text
+}
+
+#[test]
+fn what_a_volume_needs_comes_after_a_mounts_own_options_and_can_be_taken_back() {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let none = MountAttrFlags::empty();
+    for (attributes, only_reads, given, expected) in [
+        (
+            attributes,
+            false,
+            r#""options":["rbind","ro"]"#,
+            r#""options":["rbind","ro","nosuid","nodev"]"#,
+        ),
+        (
+            attributes,
+            false,
+            r#""options" : [ "rbind", "suid" ]"#,
+            r#""options" : [ "rbind", "suid","nodev" ]"#,
+        ),
+        (
+            attributes,
+            false,
+            r#""options":[ ]"#,
+            r#""options":["nosuid","nodev" ]"#,
+        ),
+        (
+            attributes,
+            false,
+            r#""options":null"#,
+            r#""options":["nosuid","nodev"]"#,
+        ),
+        (
+            attributes,
+            false,
+            r#""type":"bind""#,
+            r#""type":"bind","options":["nosuid","nodev"]"#,
+        ),
+        (
+            attributes,
+            false,
+            r#""options":["nodev","rnosuid"]"#,
+            r#""options":["nodev","rnosuid"]"#,
+        ),
+        // A source's own `ro` is cleared by a mount with `rw`, and by some delegates without.
+        (
+            none,
+            true,
+            r#""options":["rbind","rw"]"#,
+            r#""options":["rbind","rw","ro"]"#,
+        ),
+        (
+            none,
+            true,
+            r#""options":["rbind","rrw"]"#,
+            r#""options":["rbind","rrw","ro","rro"]"#,
+        ),
+        (
+            none,
+            true,
+            r#""options":["rbind","ro"]"#,
+            r#""options":["rbind","ro"]"#,
+        ),
+        (
+            none,
+            true,
+            r#""type":"bind""#,
+            r#""type":"bind","options":["ro"]"#,
+        ),
+        (
+            attributes,
+            true,
+            r#""options":["rw"]"#,
+            r#""options":["rw","nosuid","nodev","ro"]"#,
+        ),
+        (none, false, r#""options":["rw"]"#, r#""options":["rw"]"#),
+    ] {
+        let text = rewritten_mount(given, attributes, only_reads);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
 /// As in a config that was copied from a rewritten one.
 #[test]
 fn of_elements_that_say_the_same_the_added_one_is_taken_back() {
@@ -196,45 +299,6 @@ fn the_same_plan_gives_the_same_text_after_an_undo() {
     let again = undone(&once, &record);
     let document = Document::parse(again.as_bytes()).unwrap();
     assert_eq!(member_rewritten(&document).0, once);
-}
-
-/// A source's own read-only is cleared by a mount with `rw`, and by some delegates without.
-#[test]
-fn every_mount_of_a_pod_that_only_reads_is_read_only() {
-    for (options, expected) in [
-        (
-            r#", "options":["rbind","rw","nosuid"]"#,
-            Some(r#"["rbind","nosuid","ro"]"#),
-        ),
-        (
-            r#", "options": [ "rbind" ], "type":"bind""#,
-            Some(r#"["rbind","ro"]"#),
-        ),
-        (r#", "options":null, "type":"bind""#, Some(r#"["ro"]"#)),
-        (r#", "type":"bind""#, Some(r#"["ro"]"#)),
-        (r#", "options":["rbind","ro"]"#, None),
-    ] {
-        let app = APP.replace(r#", "options":["rbind","ro"]"#, options);
-        let document = Document::parse(app.as_bytes()).unwrap();
-        let mount = &document.mounts().unwrap()[1];
-        let mut plan = container_plan(MountMode::Bind);
-        plan.mounts[0].options = mount.options.iter().map(ToString::to_string).collect();
-        plan.mounts[0].read_only = expected.is_none();
-        for only_reads in [true, false] {
-            let needs = [need("7:3", only_reads)];
-            let known = Known {
-                needs: &needs,
-                rootfs: Path::new("/b/rootfs"),
-            };
-            let rewrite = container(&document, &plan, known, &Config::default(), &hooks());
-            let (text, record) = rewritten(&document, rewrite.unwrap());
-            let after = Document::parse(text.as_bytes()).unwrap();
-            let written = after.mounts().unwrap()[1].options_json;
-            let expected = expected.filter(|_| only_reads).or(mount.options_json);
-            assert_eq!(written, expected, "{app}");
-            assert_eq!(undone(&text, &record), app, "byte for byte");
-        }
-    }
 }
 
 #[test]

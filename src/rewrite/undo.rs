@@ -56,14 +56,16 @@ pub(crate) fn undo(
         let replaced = sources.get(source);
         let replaced = replaced.filter(|replaced| replaced.destination == mount.destination);
         let replaced = replaced.ok_or_else(|| unknown_source(source, &mount.destination))?;
-        if let Some(options) = &replaced.options {
-            let (index, json) = (mount.index, options.original.clone());
-            edits.push(Edit::ReplaceMountOptionsJson { index, json });
-        }
-        let json = replaced.original.clone();
-        edits.push(Edit::ReplaceMountSourceJson {
-            index: mount.index,
-            json,
+        let index = mount.index;
+        edits.push(match &replaced.mount {
+            Some(json) => Edit::ReplaceMountJson {
+                index,
+                json: json.clone(),
+            },
+            None => Edit::ReplaceMountSourceJson {
+                index,
+                json: replaced.original.clone(),
+            },
         });
     }
     for array in ArrayPath::ALL {

@@ -143,14 +143,10 @@ impl Report {
 }
 
 on_each_delegate! {
-    fn runcrust_meets_every_requirement_that_its_delegate_lets_it(delegate: Delegate) {
+    fn runcrust_meets_every_requirement(delegate: Delegate) {
         let suite = Suite::with(delegate, "");
         let report = suite.report(suite.handler.path(), "");
-        report.fails_just(match delegate {
-            Delegate::Runc => &[],
-            // It clears what the bind doesn't ask for itself (docs/limitations.md).
-            Delegate::Crun => &["option-nosuid"],
-        });
+        report.fails_just(&[]);
         assert!(report.requirements.len() > 100);
         suite.has_left_nothing();
     }

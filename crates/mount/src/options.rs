@@ -5,6 +5,7 @@ mod error;
 mod split;
 mod stored;
 mod table;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,6 +15,7 @@ use rustix::mount::MountAttrFlags;
 pub use error::OptionsError;
 pub use stored::stored;
 use table::{Meaning, Superblock};
+pub use words::missing;
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.
 const LONGEST: usize = 255;

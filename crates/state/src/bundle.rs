@@ -92,18 +92,9 @@ pub struct ReplacedSource {
     pub original: String,
     /// The mount's destination, which must still be the same.
     pub destination: String,
-    /// The mount's options as they were, where they were replaced as well.
+    /// All of the mount as it was written, where more than its source was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<ReplacedOptions>,
-}
-
-/// Options that were replaced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReplacedOptions {
-    /// What stood there; `None` where nothing did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub original: Option<String>,
+    pub mount: Option<String>,
 }
 
 /// An element that was added to one of the config's arrays.

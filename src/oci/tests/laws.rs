@@ -185,6 +185,7 @@ fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edi
             index: at.index(length),
         },
         1 if lengths(text)[0] > 0 => Edit::ReplaceMountSource {
+            options: vec![],
             index: at.index(lengths(text)[0]),
             source: "/n\"w".into(),
         },
@@ -218,7 +219,7 @@ fn model(mut value: Value, edits: &[Edit]) -> Value {
                     let here = inserted.entry(*before).or_default();
                     here.push(self::value(json));
                 }
-                Edit::ReplaceMountSource { index, source } if path == ArrayPath::Mounts => {
+                Edit::ReplaceMountSource { index, source, .. } if path == ArrayPath::Mounts => {
                     sources.push((*index, source));
                 }
                 _ => {}
@@ -286,7 +287,7 @@ proptest! {
         }
         for mount in before.mounts().unwrap().into_iter().filter(|_| replace) {
             let index = mount.index;
-            edits.push(Edit::ReplaceMountSource { index, source: format!("/attach/{index}") });
+            edits.push(Edit::ReplaceMountSource { index, source: format!("/attach/{index}"), options: vec![] });
             let json = mount.source_json.unwrap().to_owned();
             undo.push(Edit::ReplaceMountSourceJson { index, json });
         }

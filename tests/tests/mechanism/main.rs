@@ -1,5 +1,6 @@
 //! Where a volume is mounted, and how a container comes to it.
 
+mod attributes;
 mod device_node;
 mod hook;
 mod nesting;

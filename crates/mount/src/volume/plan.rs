@@ -7,6 +7,8 @@ use crust_state::{
     Config, CrustDirectory, DeviceNumber, FsGroupChangePolicy, MountInfo, TargetPath, Volume,
 };
 
+use rustix::mount::MountAttrFlags;
+
 use super::acquire::live_record;
 use super::disk;
 use super::error::{Cause, VolumeError};
@@ -147,6 +149,8 @@ pub struct Need {
     pub read_only: bool,
     /// The workload is to have the device as well.
     pub device_node: bool,
+    /// The attributes of its mount.
+    pub attributes: MountAttrFlags,
 }
 
 impl Need {
@@ -154,6 +158,7 @@ impl Need {
         Self {
             device: plan.device.number(),
             read_only: plan.read_only,
+            attributes: plan.options.attributes,
             device_node: match config.device_node {
                 DeviceNode::Metadata => info.device_node,
                 DeviceNode::Always => true,
