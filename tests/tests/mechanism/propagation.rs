@@ -273,6 +273,40 @@ on_each_delegate! {
         }
     }
 
+    /// Whoever mounted it would lose it with the copy.
+    fn a_copy_stays_where_something_else_is_mounted_on_it(delegate: Delegate) {
+        let led = LedOut::new(delegate);
+        let places = ["a", "b"];
+        let directory = led.directory(places);
+        let shared = Shared::new(&directory);
+        let container = led.container(&directory, places, &["rbind", "rprivate", "rw"]);
+        let place = directory.join("a");
+        let mut is_mounted = false;
+        let hook_begins = |step: &Step| {
+            if step.program == "crust-mount-hook publish" && !is_mounted {
+                let mut mount = Command::new("mount");
+                let _ = Run::of(mount.args(["-t", "tmpfs", "others"]).arg(&place)).success();
+                fs::write(place.join("file"), "of somebody else").unwrap();
+                is_mounted = true;
+            }
+            false
+        };
+        let ended = steps::killed_when(&container.create_command(), hook_begins, |it| container.spawn(it));
+        assert!(!ended.success && is_mounted);
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "of somebody else");
+        let [a, b] = &led.devices;
+        assert_ne!(a.host_mounts(), Vec::<String>::new());
+        assert_eq!(b.host_mounts(), Vec::<String>::new(), "the other volume's copy is gone");
+        if delegate == Delegate::Runc {
+            let sentence = container.last_log_error().unwrap();
+            let expected = format!("volume pv-1: it is mounted on the host too, at {}", place.display());
+            assert!(sentence.contains(&expected), "{sentence}");
+        }
+        drop(container);
+        drop(shared);
+        led.put_away();
+    }
+
     fn what_somebody_else_has_mounted_stays(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = node.ext4();
@@ -414,25 +448,39 @@ impl LedOut {
         }
     }
 
-    /// Creates a container that has the volumes at these places of the directory, by way of a link in another one, of
-    /// which the config says that it is the container's own.
-    fn create_with(&self, places: [&str; 2], options: &[&str]) {
-        let node = &self.node;
-        let (directory, private) = (node.dir().subdir("shared"), node.dir().subdir("private"));
+    /// The directory that is to be [`Shared`], with places for the volumes.
+    fn directory(&self, places: [&str; 2]) -> PathBuf {
+        let directory = self.node.dir().subdir("shared");
         for place in places {
             fs::create_dir_all(directory.join(place)).unwrap();
         }
-        let _shared = Shared::new(&directory);
+        directory
+    }
+
+    /// A container that has the volumes at places of the directory, by way of a link in another one, of
+    /// which the config says that it is the container's own.
+    fn container(&self, directory: &Path, places: [&str; 2], options: &[&str]) -> Container {
+        let node = &self.node;
+        let private = node.dir().subdir("private");
         symlink("../shared", private.join("link")).unwrap();
         let mut bundle = Bundle::plain(node.dir())
-            .bind(&directory, "/shared", &["rbind", "rshared", "rw"])
+            .bind(directory, "/shared", &["rbind", "rshared", "rw"])
             .bind(&private, "/private", &["rbind", "rprivate", "rw"]);
         for (target, place) in self.targets.iter().zip(places) {
             bundle = bundle.bind(target, &format!("/private/link/{place}"), options);
         }
         bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-        let container = node.container(&bundle.write());
-        let failed = container.create().failure();
+        node.container(&bundle.write())
+    }
+
+    /// Creates such a container.
+    fn create_with(&self, places: [&str; 2], options: &[&str]) {
+        let directory = self.directory(places);
+        let _shared = Shared::new(&directory);
+        let failed = self
+            .container(&directory, places, options)
+            .create()
+            .failure();
         // crun keeps a hook's words to itself.
         let is_told = |volume: &str| {
             failed
