@@ -43,15 +43,15 @@ pub struct Copies {
 pub fn unmount_copies(lent: &Path) -> Result<Copies, MountInfoError> {
     let lent = lent.to_owned();
     let mut table = Table::own()?;
-    let mut left = copies(&table, &lent)?;
+    let mut remaining = copies(&table, &lent)?;
     let mut unmounted = Vec::new();
     // One may lie over another, and one that is unmounted takes its peers along.
-    for _ in 0..left.len() {
+    for _ in 0..remaining.len() {
         let all = table.select(|_| true)?;
-        let gone: Vec<Mount> = left
+        let gone: Vec<Mount> = remaining
             .iter()
             .rev()
-            .filter(|copy| !is_occupied(copy, &all, &left) && is_unmounted(copy))
+            .filter(|copy| !is_occupied(copy, &all, &remaining) && is_unmounted(copy))
             .cloned()
             .collect();
         if gone.is_empty() {
@@ -59,11 +59,11 @@ pub fn unmount_copies(lent: &Path) -> Result<Copies, MountInfoError> {
         }
         unmounted.extend(gone);
         table = Table::own()?;
-        left = copies(&table, &lent)?;
+        remaining = copies(&table, &lent)?;
     }
     Ok(Copies {
         unmounted,
-        left,
+        left: remaining,
         table,
         lent,
     })
@@ -71,11 +71,13 @@ pub fn unmount_copies(lent: &Path) -> Result<Copies, MountInfoError> {
 
 impl Copies {
     /// Returns where a device's copies were that are unmounted.
+    #[must_use]
     pub fn unmounted(&self, device: DeviceNumber) -> Option<&Path> {
         place(&self.unmounted, device)
     }
 
     /// Returns where a device's copies are that can't be unmounted.
+    #[must_use]
     pub fn left(&self, device: DeviceNumber) -> Option<&Path> {
         place(&self.left, device)
     }

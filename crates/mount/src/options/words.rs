@@ -70,6 +70,7 @@ impl Word {
 
 /// Returns the options that a bind mount needs to keep the attributes of what it binds, beside the
 /// `options` that it has. An option that says something of an attribute itself counts.
+#[must_use]
 pub fn missing<S: AsRef<str>>(attributes: MountAttrFlags, options: &[S]) -> Vec<&'static str> {
     let wanted = WORDS
         .iter()
