@@ -46,12 +46,12 @@ pub(crate) struct Condition {
 impl From<VolumeHealth> for Condition {
     fn from(health: VolumeHealth) -> Self {
         let entries = health.health_statuses;
-        let messages = entries.iter().map(|entry| {
-            let is_said = !entry.message.is_empty();
-            is_said.then_some(&entry.message).unwrap_or(&entry.reason)
+        let messages = entries.iter().map(|entry| match entry.message.as_str() {
+            "" => entry.reason.clone(),
+            message => message.to_owned(),
         });
         Self {
-            message: messages.cloned().collect::<Vec<_>>().join("; "),
+            message: messages.collect::<Vec<_>>().join("; "),
             abnormal: !entries.is_empty(),
         }
     }
