@@ -228,7 +228,8 @@ impl Driver {
                 continue;
             };
             let health = self.image_health(&id, &record)?;
-            if health.is_well() {
+            // A volume that is being deleted loses its image first.
+            if health.is_well() || self.known(&id)?.is_none() {
                 continue;
             }
             if most != 0 && response.entries.len() == most {

@@ -175,6 +175,13 @@ fn what_others_have_there_stays() {
     write(&target, "file", "data");
     refuses("another volume", &target);
     assert_eq!(read(&target, "file"), "data");
+    let theirs = CsiVolume {
+        staging: other.staging.clone(),
+        ..volume.clone()
+    };
+    let message = refused(scene.call(theirs.unstage()), Code::FailedPrecondition);
+    assert!(message.contains(&other.id), "{message}");
+    assert!(other.staging.exists());
     scene.put_away(&other, &[&target]);
 }
 

@@ -8,7 +8,7 @@
 use crust_mount::device::Device;
 use crust_state::TargetPath;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, key};
 use crate::features::Feature;
 use crate::kubelet;
 use crate::mounts;
@@ -43,6 +43,13 @@ impl Driver {
     /// `NodeUnstageVolume` of a volume that there isn't.
     pub(super) fn unstage_unknown(&self, id: &str, staging: &TargetPath) -> Result<(), Refusal> {
         let _turn = self.turn_at(id, staging)?;
+        let path = key(staging);
+        for (other, record) in self.store.all()? {
+            if record.is_some_and(|it| it.staged.contains_key(&path)) {
+                let what = format!("{path} is the staging path of volume {other}");
+                return Err(Refusal::state(id, what));
+            }
+        }
         let devices = self.devices_of_unknown(id)?;
         self.give_back_unknown(id, &devices, staging)
     }

@@ -78,10 +78,10 @@ pub(crate) enum OperationError {
         /// `type`
         kind: String,
     },
-    /// The driver was asked to defer the mount, and has mounted the volume on the host.
+    /// The container runtime is to mount the volume, and the driver has mounted it on the host.
     #[error(
-        "driver {driver} has mounted the volume at {} on the host, though defer_fs_ops asked it to leave that to the \
-         container runtime{}; hint: rebuild the driver with the numbers of runcrust's csi.proto (DEFER_FS_OPS is \
+        "driver {driver} has mounted the volume at {} on the host, though defer_fs_ops or its own answer leaves that \
+         to the container runtime{}; hint: rebuild the driver with the numbers of runcrust's csi.proto (DEFER_FS_OPS is \
          {}), or take deferFSMount out of the pod",
         target.display(), after(unpublish.as_deref()), Rpc::DeferFsOps as i32
     )]

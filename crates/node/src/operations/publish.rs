@@ -107,12 +107,14 @@ pub(crate) async fn publish(
         }
         Err(error) => return Err(Attempt::within(error)),
     };
-    if publish.defer_fs_ops {
+    if publish.defer_fs_ops || answer.runtime_mount_info.is_some() {
         let place = target.clone();
         let is_mounted = blocking(move || place::is_mount_root(&place)).await;
         if is_mounted.map_err(Attempt::within)? {
             return Err(take_back(&driver, &data, target, directory, is_new).await);
         }
+    }
+    if publish.defer_fs_ops {
         context.metrics.published_deferred();
         return Ok(Published {
             mounter: Mounter::Deferred,
@@ -149,8 +151,8 @@ pub(crate) async fn publish(
     })
 }
 
-/// Unpublishes what a driver has mounted on the host although it was asked to defer it: one that reports another
-/// capability by the number of `DEFER_FS_OPS`, or that ignores the field.
+/// Unpublishes what a driver has mounted on the host although the runtime is to mount it: a driver that reports
+/// another capability by the number of `DEFER_FS_OPS`, or that ignores the field.
 async fn take_back(
     driver: &Driver,
     data: &VolumeData,
