@@ -1,6 +1,7 @@
 //! Staging again, and staging something else (docs/protocol.md).
 
 use std::ffi::OsString;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread;
 
@@ -118,6 +119,64 @@ on_each_delegate! {
         assert_eq!(device, json!(utf8(other.path())));
         ops.unstage(&target).unwrap();
         assert!(!entry.exists());
+    }
+
+    /// kubelet publishes again after each of its restarts, and an upgraded driver may spell it differently.
+    fn another_spelling_of_the_same_is_the_same(delegate: Delegate) {
+        let node = Node::trusted(delegate, "");
+        let ops = Ops::start(&node);
+        let (device, other) = (node.ext4(), node.ext4());
+        let link = node.dir().join("by-id");
+        symlink(device.path(), &link).unwrap();
+        let target = node.target(POD, "pv-1");
+        let request = RuntimeStageVolumeRequest {
+            mount_flags: vec!["noatime".to_owned(), "commit=7".to_owned()],
+            ..stage_request(&target, &device)
+        };
+        ops.stage(request.clone()).unwrap();
+        let sandbox = node.sandbox(POD);
+        let app = node.app(&sandbox, &target, "/data");
+        let entry = node.entry(&target);
+        let before = identities(&entry);
+        let with = |flags: &[&str]| RuntimeStageVolumeRequest {
+            mount_flags: flags.iter().map(ToString::to_string).collect(),
+            ..request.clone()
+        };
+        let by_link = RuntimeStageVolumeRequest {
+            volume_backing_path: utf8(&link).into(),
+            access_mode: "SINGLE_NODE_MULTI_WRITER".into(),
+            ..request.clone()
+        };
+        for same in [
+            with(&["commit=7", "noatime"]),
+            with(&["noatime,commit=7"]),
+            with(&["rw", "defaults", "_netdev", "", "noatime", "commit=9", "commit=7"]),
+            with(&["noatime", "commit=7", "nouuid"]),
+            by_link,
+        ] {
+            ops.stage(same.clone()).unwrap_or_else(|error| panic!("{same:?}: {error}"));
+            assert_eq!(identities(&entry), before, "{same:?}");
+        }
+        let elsewhere = RuntimeStageVolumeRequest {
+            volume_backing_path: utf8(other.path()).into(),
+            ..request.clone()
+        };
+        let devices = [device.number(), other.number()].map(|number| format!("({number})"));
+        for (differs, names) in [
+            (
+                with(&["noatime", "commit=8"]),
+                [r#"options: "commit=7" was staged, "commit=8" is asked for"#.to_owned(), sandbox.id().to_owned()],
+            ),
+            (elsewhere, devices),
+        ] {
+            let error = refused(ops.stage(differs), FailedPrecondition);
+            for name in names {
+                assert!(error.contains(&name), "{name:?} isn't in: {error}");
+            }
+            assert_eq!(identities(&entry), before);
+        }
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        end([app, sandbox]);
     }
 
     /// As a driver does that attaches what somebody detached, and publishes again.

@@ -4,6 +4,7 @@
 mod boot;
 mod gone;
 mod killed;
+mod links;
 mod live;
 mod look;
 mod unsure;

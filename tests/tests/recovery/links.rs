@@ -1,0 +1,177 @@
+//! The link by which a volume's device was staged is gone, or leads to another disk: udev removes and
+//! repoints the links in `/dev/disk`. Who has the volume keeps it, and nobody gets the other disk.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::container::end;
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{
+    Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, process, refusal, wait_until,
+};
+
+use crate::{POD, answer};
+
+/// A staged volume whose device goes by a link.
+struct Scene {
+    node: Node,
+    device: LoopDevice,
+    other: LoopDevice,
+    link: PathBuf,
+    target: PathBuf,
+}
+
+impl Scene {
+    fn new(delegate: Delegate) -> Self {
+        let node = Node::new(delegate);
+        let (device, other) = (node.ext4(), node.ext4());
+        with_mounted(other.path(), |root| {
+            fs::write(root.join("file"), "another's").expect("write");
+        });
+        let link = node.dir().join("by-id");
+        symlink(device.path(), &link).expect("symlink");
+        let target = node.target(POD, "pv-1");
+        let _ = node.try_stage(&target, &link, &[]).success();
+        Self {
+            node,
+            device,
+            other,
+            link,
+            target,
+        }
+    }
+
+    /// As udev does.
+    fn change_link(&self, to: Option<&Path>) {
+        fs::remove_file(&self.link).expect("unlink");
+        if let Some(to) = to {
+            symlink(to, &self.link).expect("symlink");
+        }
+    }
+
+    fn stage(&self, device: &Path, options: &[&str]) -> Run {
+        self.node.try_stage(&self.target, device, options)
+    }
+
+    fn plain(&self) -> Bundle {
+        Bundle::plain(self.node.dir())
+            .bind(&self.target, "/data", &[])
+            .write()
+    }
+}
+
+fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
+    let scene = Scene::new(delegate);
+    let Scene {
+        node,
+        device,
+        other,
+        link,
+        target,
+    } = &scene;
+    let untouched = fs::read(other.file()).expect("read");
+    let pod = Pod::of(node, POD, target.clone());
+    let first = pod.app();
+    let _ = first.sh("echo mine > /data/file");
+    scene.change_link(is_repointed.then_some(other.path()));
+
+    // Made again, as after a crash; and another that has it to itself, or whose sandbox is new.
+    let again = pod.app();
+    assert_eq!(again.sh("cat /data/file"), "mine");
+    let alone = node.run(&scene.plain());
+    assert_eq!(alone.sh("cat /data/file"), "mine");
+    end([alone]);
+    let _ = node.stats(target).success();
+    let _ = node.resize(target, 0, 0).success();
+    let bundle = node
+        .app_bundle(&pod.sandbox)
+        .bind(target, "/data", &[])
+        .write();
+    let told = answer(node, &["explain", utf8(bundle.path()), "--json"]);
+    assert!(told["volumes"][0]["problem"].is_null(), "{told:#}");
+
+    // Published again, as kubelet does after its restart; by another name of the disk as well.
+    for same in [link.as_path(), device.path()] {
+        let _ = scene.stage(same, &[]).success();
+        let _ = scene.stage(same, &["--option", "rw,defaults"]).success();
+    }
+    let refused = scene.stage(other.path(), &[]).failure();
+    let names = [
+        device.number(),
+        other.number(),
+        pod.sandbox.id(),
+        "FAILED_PRECONDITION",
+    ];
+    for name in names {
+        assert!(refused.stderr.contains(name), "{name}: {refused}");
+    }
+
+    process::kill_now(pod.sandbox.pid());
+    wait_until("the sandbox to end", PATIENCE, || !pod.sandbox.is_alive());
+    let anew = Pod::of(node, POD, target.clone());
+    assert_eq!(anew.app().sh("cat /data/file"), "mine");
+    assert_eq!(first.sh("cat /data/file"), "mine");
+    anew.end([first, again]);
+    device.wait_until_free(PATIENCE);
+
+    // Nobody has it any more: it is mounted by its name again, or not at all.
+    let refused = refusal::create(node, &scene.plain()).of_volume("pv-1");
+    let why = if is_repointed {
+        " isn't the disk that was staged: "
+    } else {
+        "there is no such device"
+    };
+    let _ = refused.naming(&[utf8(link), why]).sentence();
+    let _ = node.unstage(target).success();
+    assert!(device.is_free() && other.is_free());
+    assert!(fs::read(other.file()).expect("read") == untouched);
+}
+
+on_each_delegate! {
+    fn a_link_that_is_gone(delegate: Delegate) {
+        who_has_the_volume_keeps_it(delegate, false);
+    }
+
+    fn a_link_to_another_disk(delegate: Delegate) {
+        who_has_the_volume_keeps_it(delegate, true);
+    }
+
+    /// Where nobody wrote which disk it was, its number says so only as long as it is mounted.
+    fn without_the_kernels_count_of_disks_nothing_is_mounted_by_number(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let Scene { node, device, other, target, .. } = &scene;
+        let entry = node.entry(target).join("mountInfo.json");
+        let mut info: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&entry).expect("read")).expect("JSON");
+        let metadata = info["metadata"].as_object_mut().expect("metadata");
+        let _ = metadata.remove("diskSeq");
+        fs::write(&entry, info.to_string()).expect("write");
+        let pod = Pod::of(node, POD, target.clone());
+        let first = pod.app();
+        scene.change_link(Some(other.path()));
+        // Its sandbox has it mounted.
+        let again = pod.app();
+        let refused = refusal::create(node, &scene.plain()).of_volume("pv-1");
+        let _ = refused.naming(&[device.number(), other.number(), "in use"]).sentence();
+        scene.change_link(Some(device.path()));
+        end([node.run(&scene.plain())]);
+        pod.end([first, again]);
+    }
+
+    /// A device that the pod's own kernel lost: whatever its name leads to, it isn't mounted anew.
+    fn an_unstage_needs_no_name(delegate: Delegate) {
+        for is_repointed in [false, true] {
+            let scene = Scene::new(delegate);
+            let pod = Pod::of(&scene.node, POD, scene.target.clone());
+            let app = pod.app();
+            scene.change_link(is_repointed.then_some(scene.other.path()));
+            let refused = scene.node.unstage(&scene.target).failure();
+            assert!(refused.stderr.contains(pod.sandbox.id()), "{refused}");
+            pod.end([app]);
+            let _ = scene.node.unstage(&scene.target).success();
+            assert!(scene.device.is_free());
+        }
+    }
+}
