@@ -7,6 +7,7 @@ mod fsgroup;
 mod io;
 mod lookup;
 mod matched;
+mod mounts;
 mod passthrough;
 mod pods;
 mod stage;
@@ -29,6 +30,7 @@ pub(crate) const ROWS: &[Row] = &[
     passthrough::ROW,
     create::ROW,
     matched::ROW,
+    mounts::ROW,
     lookup::ROW,
     binary::ROW,
     fsgroup::ROW,
