@@ -25,6 +25,7 @@ mod older;
 mod places;
 mod process;
 mod publish;
+mod readers;
 mod required;
 mod scene;
 mod secrets;

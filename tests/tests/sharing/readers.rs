@@ -3,7 +3,7 @@
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Container, Delegate, Node, Pod, on_each_delegate};
+use runcrust_tests::{Container, Node, Pod, on_each_delegate};
 use serde_json::{Value, json};
 
 /// A reader's group isn't applied.

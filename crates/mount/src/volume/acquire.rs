@@ -30,13 +30,11 @@ pub(super) fn planned(
 ) -> Result<(MountPlan, VolumeRecord), Cause> {
     let in_use = live.as_ref().map(|record| record.device);
     let plan = MountPlan::new(config, volume.info(), in_use)?.labelled(label)?;
-    match live {
-        Some(record) => Ok((plan.like_present(&record)?, record)),
-        None => {
-            let record = unused(&plan);
-            Ok((plan, record))
-        }
+    if let Some(record) = live {
+        return Ok((plan.like_present(&record)?, record));
     }
+    let record = unused(&plan);
+    Ok((plan, record))
 }
 
 /// Enters `user` into the volume's record, `before` being its live users, and does `work`; where

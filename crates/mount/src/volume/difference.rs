@@ -57,16 +57,19 @@ fn of(
         let before = in_use.or_else(|| number(&staged.device));
         let now = number(&asked.device);
         if before.is_none() || before != now {
-            let named = |info: &MountInfo, number: Option<DeviceNumber>| match number {
-                Some(number) => format!("{:?} ({number})", info.device),
-                None => format!("{:?} (no device now)", info.device),
+            let named = |info: &MountInfo, number: Option<DeviceNumber>| {
+                let path = info.device.to_string_lossy();
+                match number {
+                    Some(number) => format!("{path:?} ({number})"),
+                    None => format!("{path:?} (no device now)"),
+                }
             };
             differ("device", &named(staged, before), &named(asked, now));
         }
     } else if let (Some(before), Some(now)) = (staged.disk_seq, asked.disk_seq)
         && before != now
     {
-        let device = format!("device {:?}", staged.device);
+        let device = format!("device {:?}", staged.device.to_string_lossy());
         let disk = |seq| format!("the kernel's disk {seq}");
         differ(&device, &disk(before), &disk(now));
     }

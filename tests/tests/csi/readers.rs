@@ -1,0 +1,120 @@
+//! `readonly` is each pod's own: a pod that only reads beside one that writes, deferred and not; and the
+//! same request in another spelling, beside a pod that runs.
+
+use std::fs;
+
+use crust_proto::csi::v1::NodePublishVolumeRequest;
+use runcrust_tests::Csi;
+use runcrust_tests::container::end;
+use runcrust_tests::csi::{filesystem, mount_of};
+use runcrust_tests::{Delegate, Node, host, on_each_delegate};
+
+use crate::publishing;
+use crate::scene::deferral;
+
+const READER: &str = "adadadad-1111-2222-3333-000000000001";
+const WRITER: &str = "adadadad-1111-2222-3333-000000000002";
+
+/// The reader's request and the writer's, in the order in which they are asked.
+fn in_order<T>(reader: T, writer: T, reader_is_first: bool) -> [T; 2] {
+    if reader_is_first {
+        [reader, writer]
+    } else {
+        [writer, reader]
+    }
+}
+
+on_each_delegate! {
+    fn a_reader_and_a_writer_share_a_deferred_volume(delegate: Delegate) {
+        let (node, _ops, csi) = deferral(delegate, &[]);
+        for reader_is_first in [true, false] {
+            let name = if reader_is_first { "pv-1" } else { "pv-2" };
+            let volume = csi.volume(name, filesystem("ext4"));
+            csi.call(volume.stage()).unwrap();
+            let [reader, writer] = [READER, WRITER].map(|pod| csi.target(pod, name));
+            let reads = NodePublishVolumeRequest {
+                readonly: true,
+                ..publishing(&volume, &reader, true)
+            };
+            let writes = publishing(&volume, &writer, true);
+            let pods = in_order((READER, &reader, &reads), (WRITER, &writer, &writes), reader_is_first);
+            let started = pods.map(|(pod, target, request)| {
+                csi.call(request.clone()).unwrap();
+                let sandbox = node.sandbox(pod);
+                (node.app(&sandbox, target, "/data"), sandbox)
+            });
+            let [(one, first), (two, second)] = started;
+            let [reading, writing] = in_order(&one, &two, reader_is_first);
+            let _ = writing.sh("echo hello > /data/file");
+            assert_eq!(reading.sh("cat /data/file"), "hello");
+            let refused = reading.exec(&["/bin/touch", "/data/file"]).failure();
+            assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+            for request in [&reads, &writes] {
+                csi.call(request.clone()).expect("the same again");
+            }
+            end([one, two]);
+            end([first, second]);
+            for target in [&reader, &writer] {
+                csi.call(volume.unpublish(target)).unwrap();
+            }
+            csi.call(volume.unstage()).unwrap();
+        }
+    }
+
+    fn another_spelling_of_the_same_request_is_the_same(delegate: Delegate) {
+        let (node, _ops, csi) = deferral(delegate, &[]);
+        let mut volume = csi.volume("pv-1", filesystem("ext4"));
+        let mut with = |flags: &[&str]| {
+            mount_of(&mut volume.capability).mount_flags = flags.iter().map(ToString::to_string).collect();
+            volume.clone()
+        };
+        let staged = with(&["noatime", "commit=7"]);
+        csi.call(staged.stage()).unwrap();
+        let target = csi.target(WRITER, "pv-1");
+        csi.call(publishing(&staged, &target, true)).unwrap();
+        let sandbox = node.sandbox(WRITER);
+        let app = node.app(&sandbox, &target, "/data");
+        let entry = node.entry(&target).join("mountInfo.json");
+        let before = fs::read(&entry).unwrap();
+        for flags in [&["commit=7", "noatime"][..], &["rw,noatime", "commit=7", "_netdev"]] {
+            let again = with(flags);
+            csi.call(again.stage()).unwrap();
+            csi.call(publishing(&again, &target, true)).unwrap();
+            assert_eq!(fs::read(&entry).unwrap(), before, "{flags:?}");
+        }
+        assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
+        end([app, sandbox]);
+        csi.call(staged.unpublish(&target)).unwrap();
+        csi.call(staged.unstage()).unwrap();
+    }
+}
+
+#[test]
+fn a_reader_and_a_writer_share_a_volume_on_the_host() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let csi = Csi::start(&node);
+    for reader_is_first in [true, false] {
+        let name = if reader_is_first { "pv-1" } else { "pv-2" };
+        let volume = csi.volume(name, filesystem("ext4"));
+        csi.call(volume.stage()).unwrap();
+        let [reader, writer] = [READER, WRITER].map(|pod| csi.target(pod, name));
+        let reads = NodePublishVolumeRequest {
+            readonly: true,
+            ..volume.publish(&reader)
+        };
+        for request in in_order(reads, volume.publish(&writer), reader_is_first) {
+            csi.call(request).unwrap();
+        }
+        fs::write(writer.join("file"), "hello").unwrap();
+        assert_eq!(fs::read_to_string(reader.join("file")).unwrap(), "hello");
+        let refused = fs::write(reader.join("file"), "").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        // Its mount alone can't be written to.
+        csi.call(volume.expand(&reader, 0)).unwrap();
+        for target in [&reader, &writer] {
+            csi.call(volume.unpublish(target)).unwrap();
+            assert_eq!(host::mounts_below(target).len(), 0);
+        }
+        csi.call(volume.unstage()).unwrap();
+    }
+}
