@@ -1,5 +1,5 @@
-//! What a device holds that isn't one of the file systems of [`probe`](crate::probe): for error
-//! sentences, so that nobody formats a device that has data on it.
+//! Identifies the contents of a device that [`probe`](crate::probe) doesn't know, so that no error
+//! message leads an operator to format a device that has data on it.
 
 mod table;
 
@@ -12,7 +12,7 @@ use crate::probe::read_at;
 pub use table::Known;
 use table::{KNOWN, Place};
 
-/// What a device holds, besides the file systems that [`probe`](crate::probe::probe) knows.
+/// The contents of a device that holds none of the file systems of [`probe`](crate::probe::probe).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// A signature that is in the table.
@@ -53,10 +53,10 @@ fn is_there(device: impl AsFd, size: u64, place: &Place) -> Result<bool, Errno> 
     Ok(false)
 }
 
-/// What is read at once.
+/// Length of one read in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Where a file system that lost its first superblock still has something: the beginning, which holds
+/// Returns the ranges in which a file system without its first superblock still has data: the beginning, which holds
 /// most signatures; ext4's first backups with blocks of 1 KiB (8 MiB) and of 4 KiB (128 MiB); btrfs'
 /// copies at 64 MiB and 256 GiB (btrfs(5)); the end, where GPT, md and zfs have theirs. Offset and
 /// length in bytes.

@@ -24,8 +24,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// What to do about an error of a call on a mounted volume, to be put behind a sentence; empty where
-/// the error says nothing of the volume. A file system that was shut down answers EIO to nearly
+/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
+/// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
 /// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
 pub(crate) fn hint_on_volume(errno: Errno) -> &'static str {
     match errno {

@@ -43,8 +43,8 @@ pub struct Request<'a> {
 ///
 /// A read-only mount of a read-only device is made without replaying the journal
 /// ([`MountOptions::without_journal_replay`]). A clone of an xfs that is mounted gets `nouuid`, a
-/// clone of a btrfs that is mounted is refused. So is an ext4 that keeps its journal on another
-/// device; one whose own bytes ask for a panic of the kernel is mounted with `errors=remount-ro`.
+/// clone of a btrfs that is mounted is refused, and so is an ext4 with its journal on another device. An
+/// ext4 whose superblock asks for a kernel panic on errors is mounted with `errors=remount-ro`.
 pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
     let options = ext::disarm(request, effective_options(request))?;
     let is_btrfs = request.fstype == "btrfs";
@@ -126,8 +126,8 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
 /// A device that doesn't tell whether it is read-only is treated as one that isn't: the mount then
 /// says so itself.
 ///
-/// What is read-only by its nature is asked for so: the kernel makes such a superblock read-only
-/// whatever was asked for, and refuses a second mount that asks otherwise.
+/// A file system that is read-only by its nature is mounted with `ro`: the kernel makes its superblock
+/// read-only in any case, and refuses a second mount without `ro`.
 fn effective_options(request: &Request<'_>) -> MountOptions {
     let mut options = request.options.clone();
     options.read_only |= probe::is_read_only_by_nature(request.device, request.fstype);

@@ -134,9 +134,9 @@ pub enum Outcome {
         /// Since it began.
         elapsed: Duration,
     },
-    /// The root can't be written to, whoever asks: the mount is read-only, or what is mounted is by its
-    /// nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs snapshot). Nothing was
-    /// looked at, as with kubelet's read-only mounts.
+    /// Nothing was changed, because the root isn't writable: the mount is read-only, or the file system
+    /// is by its nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs snapshot).
+    /// kubelet skips read-only mounts too.
     ReadOnly,
     /// Every entry was looked at.
     Applied(Progress),
@@ -150,9 +150,7 @@ impl fmt::Display for Outcome {
                 let elapsed = elapsed.as_secs();
                 write!(f, "all {inodes} inodes are right already, in {elapsed} s")
             }
-            Self::ReadOnly => {
-                f.write_str("what is mounted is read-only, and everything stays as it is")
-            }
+            Self::ReadOnly => f.write_str("the file system is read-only, and nothing was changed"),
             Self::Applied(progress) => progress.fmt(f),
         }
     }
@@ -168,8 +166,9 @@ pub struct Order<'a> {
     /// What the file system is on, where it may be asked for all its inodes before any entry is
     /// looked at. That finds out sooner that there is nothing to do.
     pub device: Option<&'a Device>,
-    /// Somebody else may be at work in the file system, and move what wasn't looked at yet to where
-    /// everything was: what was changed is looked for again until there is nothing left.
+    /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
+    /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are
+    /// found.
     pub live: bool,
 }
 
@@ -179,8 +178,8 @@ pub struct Order<'a> {
 ///
 /// `root` is the root of the volume, a directory; `O_PATH` will do, a detached mount too. Links
 /// aren't followed and other mounts not entered; subvolumes of a btrfs are of this mount. A live
-/// tree is allowed: what vanishes meanwhile is passed over, and where a directory was moved the walk
-/// is made again, a few times at most. `progress` is called every 30 seconds
+/// tree is allowed: entries that vanish meanwhile are skipped, and if a directory was moved the walk is
+/// repeated, eight times at most. `progress` is called every 30 seconds
 /// and every 100,000 entries; /proc must be a procfs.
 ///
 /// When it fails, or the deadline passes, the root isn't changed yet: a later call, also with
@@ -260,16 +259,15 @@ fn run(
     }
 }
 
-/// So often a tree is walked that others change meanwhile.
+/// Maximum number of passes over a tree that others change meanwhile.
 const PASSES: usize = 8;
 
 /// Everything below the root, by as many workers as there is work for, and then the root. All of them have
 /// ended when this returns.
 ///
-/// A pass misses what is moved from where it hasn't been to where it has. In a `live` tree that is
-/// found by another pass, which is needed as long as the last one still changed something that was
-/// there before the walk began, or a directory was gone when its turn came. What is moved ahead of
-/// each of them is missed. kubelet makes one pass.
+/// A pass misses entries that are moved from an unvisited to a visited directory. In a `live` tree the
+/// walk is repeated if the last pass changed an entry older than the walk, or found a listed directory
+/// gone. Entries that are moved ahead of every pass are missed. kubelet makes a single pass.
 fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
     let mut passes = 0;
     loop {

@@ -70,16 +70,16 @@ pub struct Signature {
     pub devices: u64,
     /// The smallest unit that it reads, in bytes: a device with larger logical blocks can't hold it.
     pub sector: u64,
-    /// What its superblock asks of a mount.
+    /// Restrictions on how it can be mounted.
     pub demands: Demands,
 }
 
-/// What a superblock asks of whoever mounts the file system.
+/// Properties of a file system that restrict how it can be mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demands {
-    /// A btrfs that others are grown from: it is only ever mounted read-only.
+    /// A btrfs seed, which is only mounted read-only (btrfs-seed(5)).
     pub seed: bool,
-    /// An ext4 whose journal has fast commits, and is to be replayed.
+    /// An ext4 whose journal has fast commits that have to be replayed.
     pub fast_commits: bool,
     /// An ext4 that no mount can write to (`tune2fs -O read-only`).
     pub read_only: bool,
@@ -119,8 +119,8 @@ const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
     (0x1_0000, 0x100, btrfs),
 ];
 
-/// Whether no mount of the device's file system can write to it, whatever is asked for: by its type,
-/// or by its superblock.
+/// Whether the device's file system can't be mounted read-write at all, because of its type or of a
+/// flag in its superblock. Reads the device.
 pub(crate) fn is_read_only_by_nature(device: &Device, fstype: &str) -> bool {
     if matches!(
         fstype,
@@ -237,7 +237,7 @@ fn xfs(superblock: &[u8]) -> Option<Signature> {
 /// `struct btrfs_super_block` (`include/uapi/linux/btrfs_tree.h`), packed; the size is that of its
 /// `dev_item`, the device that this copy is on.
 fn btrfs(superblock: &[u8]) -> Option<Signature> {
-    /// `BTRFS_SUPER_FLAG_SEEDING`
+    /// The superblock's flag `BTRFS_SUPER_FLAG_SEEDING`.
     const SEEDING: u64 = 1 << 32;
     let sector = u64::from(u32::from_le_bytes(bytes(superblock, 0x90)));
     (superblock[0x40..0x48] == *b"_BHRfS_M").then(|| Signature {

@@ -51,8 +51,8 @@ pub fn grow(
     Ok(after)
 }
 
-/// What [`grow`] would make of a file system that isn't mounted yet, as far as can be told. Fails
-/// where it is known by now that this process couldn't grow it.
+/// Returns the size in bytes that [`grow`] would give a file system that isn't mounted yet, as far as
+/// its superblock tells. Fails if this process couldn't grow it.
 pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
     let family = Family::of(device, fstype)?;
     // Where there is no such file system the mount will say so.

@@ -30,7 +30,7 @@ pub struct Resolved {
     pub kind: Kind,
 }
 
-/// What can be given to a container: a directory is mounted on a directory, anything else on a file.
+/// The type of a mount point: a directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.

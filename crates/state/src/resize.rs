@@ -21,8 +21,8 @@ pub struct ResizeRecord {
     pub device: Option<PathBuf>,
     /// Between which sizes.
     pub limits: Limits,
-    /// Why the last mount couldn't do it: the volume is used with its old size. A resize that is asked
-    /// for, and the next mount, try again.
+    /// The error of the last mount's attempt, which left the volume with its old size. The next mount,
+    /// and each resize that is asked for, try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }

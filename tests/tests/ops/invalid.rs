@@ -223,7 +223,7 @@ const VOLUMES: [(Change, Code, &str); 33] = [
     (
         |it| options(it, &["usrjquota=aquota.user"]),
         InvalidArgument,
-        "mount option usrjquota: names a file",
+        "mount option usrjquota: names a quota file",
     ),
     (
         |it| options(it, &["password=hunter2"]),

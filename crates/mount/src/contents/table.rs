@@ -5,13 +5,13 @@
 /// Something that a device can hold.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What it is, with an article.
+    /// Its name, with an article.
     pub name: &'static str,
     /// The type it is mounted as, for a file system.
     pub fstype: Option<&'static str>,
-    /// What an operator does with it.
+    /// The next step for an operator.
     pub hint: &'static str,
-    /// Where its signatures may be.
+    /// The signatures, any of which identifies it.
     pub(super) places: &'static [Place],
 }
 
@@ -22,27 +22,27 @@ pub(super) struct Place {
     pub(super) magic: &'static [u8],
 }
 
-/// Offsets in bytes.
+/// A set of offsets on a device, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// From the beginning.
+    /// Offsets from the beginning of the device.
     Start(&'static [u64]),
-    /// Back from the end.
+    /// Distances from the end of the device.
     End(&'static [u64]),
-    /// Back from the end, down to a whole number of `unit`, and on from there by `plus`.
-    AlignedEnd { back: u64, unit: u64, plus: u64 },
-    /// `count` times, one `every` so many bytes.
+    /// A distance from the end of the device, rounded down to a multiple of `unit`.
+    AlignedEnd { back: u64, unit: u64 },
+    /// `count` offsets from `first` on, `every` bytes apart.
     Ring { first: u64, every: u64, count: u64 },
 }
 
 impl At {
-    /// On a device of `size` bytes.
+    /// Returns the offsets on a device of `size` bytes.
     pub(super) fn offsets(&self, size: u64) -> Vec<u64> {
         match *self {
             Self::Start(offsets) => offsets.to_vec(),
             Self::End(back) => back.iter().filter_map(|it| size.checked_sub(*it)).collect(),
-            Self::AlignedEnd { back, unit, plus } => {
-                let from = size.checked_sub(back).map(|at| at - at % unit + plus);
+            Self::AlignedEnd { back, unit } => {
+                let from = size.checked_sub(back).map(|at| at - at % unit);
                 from.into_iter().collect()
             }
             Self::Ring {
@@ -54,7 +54,7 @@ impl At {
     }
 }
 
-/// The longest signature, in bytes.
+/// Length of the longest signature in bytes.
 pub(super) const LONGEST: usize = 16;
 
 const MAPPED: &str = "open it (cryptsetup open), and stage the mapped device in its place";
@@ -88,9 +88,9 @@ const fn file_system(name: &'static str, fstype: &'static str, places: &'static 
     }
 }
 
-/// What md's superblock begins with (`MD_SB_MAGIC`).
+/// The magic number of md's superblock (`MD_SB_MAGIC`), little-endian.
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
-/// The end of a page, of each size that a page may have.
+/// Offsets of the swap signature, for pages of 4 to 64 KiB.
 const PAGE_ENDS: &[u64] = &[4086, 8182, 16_374, 32_758, 65_526];
 const ZFS_UBERBLOCKS: At = At::Ring {
     first: 128 << 10,
@@ -133,7 +133,6 @@ pub(super) static KNOWN: &[Known] = &[
                 at: At::AlignedEnd {
                     back: 64 << 10,
                     unit: 64 << 10,
-                    plus: 0,
                 },
                 magic: MD,
             },
@@ -141,7 +140,6 @@ pub(super) static KNOWN: &[Known] = &[
                 at: At::AlignedEnd {
                     back: 8 << 10,
                     unit: 4 << 10,
-                    plus: 0,
                 },
                 magic: MD,
             },

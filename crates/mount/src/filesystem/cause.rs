@@ -26,8 +26,8 @@ pub enum Cause {
         /// The option's name.
         option: String,
     },
-    /// EINVAL, and the device is empty wherever a file system would begin or have a copy of its
-    /// superblock. The only cause that may speak of mkfs(8).
+    /// EINVAL, and the device is empty at all places where a file system has its first blocks or a
+    /// backup of its superblock. The only cause whose hint may mention mkfs(8).
     #[error("the device holds no file system: it is empty")]
     NoFileSystem {
         /// The type asked for.
@@ -38,7 +38,7 @@ pub enum Cause {
     SomethingElse {
         /// The type asked for.
         fstype: String,
-        /// What is there.
+        /// The entry of the signature table.
         found: &'static Known,
     },
     /// EINVAL, and there is no signature, but data.
@@ -46,7 +46,7 @@ pub enum Cause {
         "the device holds no file system that is known here, and it isn't empty: byte {at} isn't 0"
     )]
     UnknownData {
-        /// Its offset.
+        /// Offset of the first byte found, in bytes.
         at: u64,
     },
     /// EINVAL, and there is another.
@@ -122,7 +122,7 @@ pub enum Cause {
         "it is a btrfs seed, which is only ever mounted read-only, and a read-write mount was asked for"
     )]
     Seed,
-    /// EROFS otherwise.
+    /// EROFS, and neither the device nor the superblock explains it.
     #[error("the file system has to be written to, and the kernel says that it is read-only")]
     NotWritable,
     /// EINVAL of ext4 and btrfs, ENOSYS of xfs: the device's logical blocks are larger.
@@ -204,9 +204,9 @@ impl Circumstances<'_> {
 pub(super) enum Found {
     /// Nobody looked, or it couldn't be read.
     Unknown,
-    /// None of the file systems that `probe` knows.
+    /// Something that `probe` doesn't know, or nothing.
     Other(Contents),
-    /// One of them.
+    /// A file system that `probe` knows.
     A {
         signature: Signature,
         /// The device's size, in bytes.
@@ -281,7 +281,8 @@ fn truncated(found: Found) -> Option<Cause> {
     }
 }
 
-/// Units that the device or the kernel is too large or too small for.
+/// Returns the cause if the file system's sectors are too small for the device, or its blocks too large
+/// for the kernel.
 fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
     let Found::A {
         signature, logical, ..

@@ -42,17 +42,16 @@ pub enum MountError {
         /// How many.
         count: u64,
     },
-    /// An ext3 or ext4 whose superblock says that its journal is on another device, which the kernel
-    /// would write to; a volume is one.
+    /// An ext3 or ext4 with its journal on another device, which the kernel would write to.
     #[error(
         "ext4 on {device:?}: its superblock has its journal on another device ({says}), and a \
          volume is one; hint: give it a journal of its own where no pod uses it: tune2fs -O \
          ^has_journal, then tune2fs -j; tune2fs -E mount_opts= clears options"
     )]
     ForeignJournal {
-        /// The device's path.
+        /// Path of the volume's device.
         device: PathBuf,
-        /// What in the superblock says so.
+        /// Name of the superblock's field that says so.
         says: &'static str,
     },
     /// What is mounted isn't known.

@@ -1,6 +1,6 @@
-//! What an ext2, ext3 or ext4 has in its own bytes that reaches beyond the volume
-//! (Documentation/filesystems/ext4/super.rst). Whoever wrote to the device, a tenant above all, wrote
-//! these too.
+//! Keeps the superblock of an ext2, ext3 or ext4 from reaching beyond the volume: from panicking the
+//! node, and from opening another device (Documentation/filesystems/ext4/super.rst). A tenant that can
+//! write to the device can write these fields.
 //!
 //! The other file systems have no such switch on disk (Linux 6.18): `errors=panic` of f2fs, nilfs2,
 //! gfs2, ocfs2, jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are
@@ -16,13 +16,13 @@ use crate::probe;
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
 
-/// The options with which the file system is mounted, whatever its superblock asks for. Fails where it
-/// asks for another device.
+/// Returns the options to mount with, so that the superblock can't make the kernel panic. Fails if the
+/// superblock names another device.
 ///
-/// `errors=remount-ro` is added only where the kernel would otherwise panic: what a superblock says
-/// else (`continue` is mke2fs's default) is the volume's own business, and stays. It isn't among the
-/// options that are recorded and compared, so that a second pod, and one that was mounted by an
-/// earlier version, still match. It has no effect where the file system is mounted already.
+/// `errors=remount-ro` is added only if the kernel would otherwise panic: any other setting in the
+/// superblock (mke2fs's default is `continue`) is left to the volume. The option isn't among those that
+/// are recorded and compared, so that a second pod still matches, and so does a volume mounted by an
+/// earlier version. It has no effect on a file system that is mounted already.
 pub(super) fn disarm(
     request: &Request<'_>,
     mut options: MountOptions,
@@ -59,8 +59,8 @@ fn read(request: &Request<'_>, options: &MountOptions) -> Option<Superblock> {
         .then_some(superblock)
 }
 
-/// Where the kernel reads the superblock, in bytes: `sb=` names another copy, in units of 1 KiB
-/// (ext4(5)).
+/// Returns the offset of the superblock that the kernel will read, in bytes: `sb=` selects another copy,
+/// in units of 1 KiB (ext4(5)). `None` if its value is not a number.
 fn offset(options: &MountOptions) -> Option<u64> {
     let named = options
         .fs_options
@@ -83,7 +83,8 @@ impl Superblock {
         self.0[0x38..0x3a] == [0x53, 0xef]
     }
 
-    /// `s_errors` is `EXT4_ERRORS_PANIC`, or the options that tune2fs(8) left for each mount say so.
+    /// Whether `s_errors` is `EXT4_ERRORS_PANIC`, or the default mount options that tune2fs(8) stored
+    /// say so.
     fn panics(&self) -> bool {
         const PANIC: u32 = 3;
         let errors = self.number(0x3c) & 0xffff;
@@ -96,7 +97,7 @@ impl Superblock {
         last.map_or(errors == PANIC, |option| option == b"errors=panic")
     }
 
-    /// What says that the journal is on another device.
+    /// Returns the name of the field that puts the journal on another device.
     fn foreign_journal(&self) -> Option<&'static str> {
         const HAS_JOURNAL: u32 = 0x4;
         if self.number(0x5c) & HAS_JOURNAL != 0 && self.number(0xe4) != 0 {
@@ -108,7 +109,7 @@ impl Superblock {
             .then_some("s_mount_opts")
     }
 
-    /// `s_mount_opts`, as `tune2fs -E mount_opts=` sets it.
+    /// Returns `s_mount_opts`, which `tune2fs -E mount_opts=` sets.
     fn options(&self) -> &[u8] {
         let field = &self.0[0x200..0x240];
         field.split(|byte| *byte == 0).next().unwrap_or_default()

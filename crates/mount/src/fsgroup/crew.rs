@@ -60,7 +60,7 @@ struct Shared {
     idle: usize,
     staff: Staff,
     counts: Counts,
-    /// Entries of earlier passes, among these.
+    /// The entries of earlier passes, which `counts` includes.
     earlier: u64,
     halt: Option<Halt>,
 }
@@ -188,7 +188,7 @@ impl Crew {
         self.halted.load(Ordering::Relaxed)
     }
 
-    /// All workers have ended, and others may be started.
+    /// Prepares for another pass, after all workers have ended.
     pub(super) fn begin_again(&self) {
         let mut shared = self.lock();
         shared.staff = Staff::default();

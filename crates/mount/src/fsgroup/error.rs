@@ -47,9 +47,9 @@ pub enum FsGroupError {
          the pods that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
     )]
     Shared {
-        /// Directories entered.
+        /// Number of directories entered so far.
         entered: u64,
-        /// An estimate.
+        /// Estimated number of different directories among them.
         different: u64,
     },
     /// The deadline has passed, or the caller wants no more.

@@ -1,10 +1,9 @@
-//! Whether a walk meets the same directories again and again. A directory has one name; where a
-//! hostile or corrupt file system gives each two, thirty levels are a thousand million paths.
+//! Detects that a walk enters the same directories over and over. A directory has one name; in a
+//! hostile or corrupt file system that gives each two, thirty levels are a thousand million paths.
 //!
-//! Counting against the file system's own number of inodes would be simpler, and wrong: btrfs has no
-//! such number (statfs(2) gives 0), under a project quota ext4 and xfs give the project's instead, and
-//! a hostile superblock gives any. So the different directories are counted, by an estimate that takes
-//! 1 KiB whatever the size of the tree (`HyperLogLog`: Flajolet et al., 2007). Its hash is keyed anew
+//! The file system's own number of inodes is no bound: btrfs has no such number (statfs(2) returns 0),
+//! under a project quota ext4 and xfs return the project's instead, and a hostile superblock can claim
+//! any. So the number of different directories is estimated, in 1 KiB whatever the size of the tree (`HyperLogLog`: Flajolet et al., 2007). Its hash is keyed anew
 //! for each walk, so that nobody can choose inode numbers that mislead it.
 
 use std::hash::{BuildHasher, RandomState};
@@ -12,15 +11,16 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::touch::Identity;
 
-/// The estimate is wrong by 3 % as a rule.
+/// Number of registers: the standard error of the estimate is 3 %.
 const REGISTERS: usize = 1024;
 const INDEX_BITS: u32 = REGISTERS.ilog2();
-/// Before so many directories nothing is judged.
+/// Minimum number of directories entered before the ratio is checked.
 const LEAST: u64 = 8192;
-/// So often a directory may be met on average. In a live tree one that is moved is met again.
+/// Maximum average number of times that a directory is entered. In a live tree a directory that is moved
+/// is entered again.
 const TIMES: u64 = 8;
 
-/// The directories that a walk entered.
+/// Counters of the directories that a walk entered.
 #[derive(Debug)]
 pub(super) struct Met {
     entered: AtomicU64,
@@ -28,11 +28,11 @@ pub(super) struct Met {
     hasher: RandomState,
 }
 
-/// There are too many.
+/// The error for a walk that enters the same directories over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooOften {
     pub(super) entered: u64,
-    /// So many different ones, about.
+    /// Estimated number of different directories.
     pub(super) different: u64,
 }
 
@@ -103,7 +103,7 @@ mod tests {
         assert!((400_000..600_000).contains(&different), "{different}");
     }
 
-    /// As a directory that is moved while the tree is walked.
+    /// Directories that are moved during the walk are entered again.
     #[test]
     fn each_may_be_met_a_few_times() {
         let met = Met::default();

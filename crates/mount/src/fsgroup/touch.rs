@@ -29,7 +29,7 @@ pub(super) type Failure = (&'static str, Errno);
 /// `st_dev`, its two numbers, and `st_ino`.
 pub(super) type Identity = (u32, u32, u64);
 
-/// What a look at an entry tells.
+/// The attributes of an entry, as statx(2) returned them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) standing: Standing,
@@ -38,13 +38,13 @@ pub(super) struct Look {
     pub(super) mount: u64,
     /// It has another name, which somebody else may come by.
     pub(super) linked: bool,
-    /// When it was made, in seconds and nanoseconds; `None` where the file system doesn't say.
+    /// Creation time in seconds and nanoseconds; `None` if the file system doesn't record it.
     pub(super) born: Option<(i64, u32)>,
     /// chattr +i or +a.
     frozen: bool,
 }
 
-/// What came of an entry.
+/// The result of [`Modes::touch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touched {
     Right,
@@ -75,8 +75,8 @@ pub(super) fn open_handle(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, 
     beneath::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
 }
 
-/// Whether nobody can write to a directory: its mount, its file system or its btrfs subvolume is
-/// read-only. access(2) asks as opening for writing would (`sb_permission`, `btrfs_permission`).
+/// Whether a directory is on a read-only mount, file system or btrfs subvolume. access(2) checks all
+/// three (`sb_permission` and `btrfs_permission` in the kernel).
 pub(super) fn is_read_only(directory: impl AsFd) -> bool {
     let writable = accessat(directory, c".", Access::WRITE_OK, AtFlags::EACCESS);
     writable == Err(Errno::ROFS)

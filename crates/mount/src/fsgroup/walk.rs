@@ -39,13 +39,13 @@ pub(super) struct Walk {
     linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,
-    /// When the walk began, as `Look::born` has it.
+    /// Time at which the walk began, comparable with `Look::born`.
     start: (i64, u32),
-    /// The directories of this pass.
+    /// Counts the directories entered in this pass.
     met: Met,
-    /// A directory that this pass lost, as somebody moved it.
+    /// The first directory that was moved away while this pass was below it.
     left_behind: Mutex<Option<PathBuf>>,
-    /// This pass has changed something that was there before the walk began, or missed a directory.
+    /// This pass changed an entry older than the walk, or found a listed directory gone.
     unsettled: AtomicBool,
 }
 
@@ -78,12 +78,12 @@ impl Walk {
         })
     }
 
-    /// Whether nothing in the volume's root can be changed.
+    /// Whether the volume's root isn't writable.
     pub(super) fn is_read_only(&self) -> bool {
         touch::is_read_only(&self.root.descriptor)
     }
 
-    /// Makes ready for a walk from the root down, after others.
+    /// Resets the state of the previous pass.
     pub(super) fn begin_pass(&mut self) -> Result<(), FsGroupError> {
         let rewound = rustix::fs::seek(&self.root.descriptor, SeekFrom::Start(0));
         rewound.map_err(|errno| failed(&self.root.directory, None, ("lseek", errno)))?;
@@ -94,7 +94,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Counts a directory that is entered; fails where the file system leads round and round.
+    /// Counts a directory that is entered. Fails if the same ones are entered over and over.
     pub(super) fn enter(&self, directory: Identity) -> Result<(), FsGroupError> {
         self.met.enter(directory).map_err(|too_often| {
             let TooOften { entered, different } = too_often;
@@ -102,27 +102,27 @@ impl Walk {
         })
     }
 
-    /// A directory was moved away from the walk: only another pass finds what is in it.
+    /// Records that a directory was moved away: only another pass finds its contents.
     pub(super) fn leave_behind(&self, path: PathBuf) {
         let left = self.left_behind.lock();
         let mut left = left.unwrap_or_else(PoisonError::into_inner);
         left.get_or_insert(path);
     }
 
-    /// The first directory that this pass lost.
+    /// Returns the first directory that was moved away during this pass.
     pub(super) fn left_behind(&self) -> Option<PathBuf> {
         let left = self.left_behind.lock();
         left.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A directory was listed, and gone when its turn came: removed, or moved to where this pass has
-    /// been.
+    /// Records that a listed directory was gone when its turn came: it was removed, or moved, perhaps to
+    /// a directory that this pass has visited.
     pub(super) fn miss(&self) {
         self.unsettled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this pass missed a directory, or changed something older than the walk. What is newer
-    /// is a new file, made by somebody with the group and mode that he gives it.
+    /// Whether this pass found a listed directory gone, or changed an entry older than the walk. Newer
+    /// entries are new files: their owner chose their mode.
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Relaxed)
     }
@@ -227,7 +227,7 @@ impl Walk {
     }
 }
 
-/// The present, by the clock of the files' times.
+/// Returns the current time, by the clock of file timestamps.
 fn now() -> (i64, u32) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default();

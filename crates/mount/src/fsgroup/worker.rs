@@ -120,8 +120,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         }
     }
 
-    /// Goes on in a directory that was closed. It must be the one that was left: in another one the
-    /// walk would change what it shouldn't. Where it was moved, or is gone, it is left behind.
+    /// Reopens a directory that was closed while the walk was below it. It must be the same one: in
+    /// another one the walk would change what it shouldn't. If it was moved, another pass is needed.
     fn open_again(&self, waiting: Waiting) -> Result<(), FsGroupError> {
         let directory = Arc::clone(&waiting.directory);
         let opened = match directory.open_again(&self.walk.root.descriptor) {

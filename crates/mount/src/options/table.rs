@@ -74,11 +74,10 @@ const PROPAGATION: &str =
     "is propagation, which the container's mount has (mountPropagation), not the file system";
 const BY_MOUNT: &str = "is carried out by mount(8), which isn't used here";
 const SOURCE: &str = "the source is the volume's device";
-const SECOND_DEVICE: &str = "names a second device, and a volume is one: nobody would know that this one is in use, and \
-     whose it is";
-const QUOTA_FILE: &str = "names a file that quotas are kept in; ext4 keeps them in its own inodes (tune2fs -O quota), \
-     with usrquota, grpquota or prjquota as options";
-const OTHER_FILE: &str = "names something beside the volume's device that whoever mounts has";
+const SECOND_DEVICE: &str = "names a second device, which nothing keeps from being used by another pod: a volume is one device";
+const QUOTA_FILE: &str = "names a quota file; ext4 and f2fs keep quotas in hidden inodes (tune2fs -O quota), which \
+     usrquota, grpquota and prjquota switch on";
+const OTHER_FILE: &str = "names something on the node other than the volume's device";
 
 pub(super) fn meaning(key: &str) -> Meaning {
     let set = |set| Meaning::Attribute { set, clear: NONE };
@@ -147,9 +146,9 @@ fn by_form(key: &str) -> Meaning {
     }
 }
 
-/// Why an option isn't taken that makes the kernel open something other than the volume's device:
-/// exclusive use, locks and records cover one device. In lower case; of all file systems that
-/// `fstypes` could allow (`fs/*/super.c` of Linux 6.18, and ext4(5), xfs(5), btrfs(5)).
+/// Returns the reason to refuse an option that makes the kernel open something other than the volume's
+/// device: exclusive use, locks and records cover one device. `key` is in lower case. Covers every file
+/// system that `fstypes` could allow (`fs/*/super.c` of Linux 6.18; ext4(5), xfs(5), btrfs(5)).
 fn second_source(key: &str) -> Option<&'static str> {
     Some(match key {
         // ext4; jdev is reiserfs's and jfs's; xfs; btrfs and erofs; bcachefs.
@@ -166,8 +165,8 @@ fn second_source(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether an option names a file by its value, and is a plain switch without one. mount(8)'s quota
-/// tools read `usrquota=FILE` in fstab (quotaon(8)); the kernel has the bare words.
+/// Returns the reason to refuse an option that is a switch by itself and names a quota file with a
+/// value: quotaon(8) reads `usrquota=FILE` in fstab, and the kernel knows only the bare words.
 pub(super) fn names_quota_file(key: &str, value: Option<&str>) -> Option<&'static str> {
     let switch = ["usrquota", "grpquota", "prjquota", "quota"];
     let is_switch = switch.iter().any(|it| it.eq_ignore_ascii_case(key));

@@ -17,7 +17,7 @@ pub(super) struct Size {
     pub(super) most: u64,
 }
 
-/// What to do.
+/// The decision about a file system's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It is as large as it can be.
@@ -26,7 +26,7 @@ pub(super) enum Step {
     Grow(u64),
 }
 
-/// Why no size would do. All in bytes.
+/// The reason why no size is possible. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// The volume hasn't been expanded, or the node doesn't know of it yet.
@@ -82,9 +82,9 @@ pub enum Misfit {
          without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when no pod uses it"
     )]
     AboveMost {
-        /// The file system can have.
+        /// Maximum size of the file system.
         most: u64,
-        /// Were asked for.
+        /// Minimum size asked for.
         min: u64,
     },
     /// The file system is below the size from which it can grow.

@@ -28,7 +28,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// Where a sentence says what to do.
+/// Separator between an error and its hint.
 const HINT: &str = "; hint: ";
 
 /// What can be wrong.
@@ -114,7 +114,7 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
     symptoms
 }
 
-/// Whether it was never more than read-only. Only asked where it is.
+/// Whether the file system can't be mounted read-write at all. Reads the device.
 fn is_read_only_by_nature(look: &Look<'_>) -> bool {
     let device = Device::of_number(look.device).ok().flatten();
     device.is_some_and(|device| probe::is_read_only_by_nature(&device, look.fstype))

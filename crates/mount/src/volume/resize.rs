@@ -95,9 +95,9 @@ fn later(context: &Context<'_>, volume: &Volume, limits: Limits) -> Result<u64, 
     Ok(bytes)
 }
 
-/// Does what was recorded, on a mount that nobody sees yet. A growth that fails keeps nobody from the
-/// volume as it is: the reason stands in the record for [`stats`](super::stats()) to tell, and the next
-/// mount tries again.
+/// Carries out the recorded growth, on a mount that nobody sees yet. A failure doesn't keep the pod from
+/// starting: it is logged and recorded, [`stats`](super::stats()) reports it, and the next mount tries
+/// again.
 pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> Result<(), Cause> {
     let Some(limits) = volume.pending_resize()? else {
         return Ok(());

@@ -8,7 +8,7 @@ use super::health::{self, Condition};
 use super::mounted;
 use crate::usage::{Usage, usage};
 
-/// What is known of a volume in use.
+/// Usage and condition of a volume in use.
 #[derive(Debug)]
 pub struct Stats {
     /// Bytes and inodes; `None` where the file system doesn't tell any more.

@@ -19,9 +19,9 @@ struct Measured {
     publication: Publication,
     claim: Name,
     runtime: Option<Telling>,
-    /// The pod, where its manifest is known.
+    /// The pod; `None` if its manifest isn't known.
     regarding: Option<Regarding>,
-    /// The abnormal condition that was told of before.
+    /// The abnormal condition that was reported last, so that it isn't reported again.
     before: Option<String>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// What is wrong with it, where something is.
+    /// Returns the message of an abnormal condition.
     pub(crate) fn abnormal(&self) -> Option<&str> {
         let abnormal = self.condition.as_ref().filter(|it| it.abnormal);
         abnormal.map(|it| it.message.as_str())

@@ -15,7 +15,8 @@ impl Volume {
         Ok(self.own_resize()?.map(|record| record.limits))
     }
 
-    /// Why the present mount doesn't have the size that was asked for; `None` if nothing failed.
+    /// Returns the reason why the last mount couldn't carry out the recorded growth; `None` if it didn't
+    /// fail.
     pub fn failed_resize(&self) -> Result<Option<String>, EntryError> {
         Ok(self.own_resize()?.and_then(|record| record.failed))
     }
@@ -31,7 +32,7 @@ impl Volume {
         self.write_resize(limits, None)
     }
 
-    /// Leaves a growth that a mount couldn't do to the next one, with the reason.
+    /// Records that a mount couldn't carry out the growth. The next mount tries again.
     pub fn record_failed_resize(&self, limits: Limits, why: String) -> Result<(), EntryError> {
         self.write_resize(limits, Some(why))
     }
