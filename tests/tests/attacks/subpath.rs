@@ -99,8 +99,7 @@ on_each_delegate! {
                 let place = format!("/one/{name}");
                 bundle = bundle.bind(pod.target.join(name), &place, &["rbind", "rw"]);
             }
-            let app = node.container(&bundle.write());
-            let _ = app.run_in_background();
+            let app = node.run(&bundle.write());
             for (name, test) in [("pipe", "-p"), ("socket", "-S"), ("null", "-c"), ("disk", "-b")] {
                 let same = format!("test {test} /one/{name} && test /one/{name} -ef /all/{name} && echo same");
                 assert_eq!(app.sh(&same), "same", "{name}");

@@ -134,7 +134,7 @@ const FIELDS: [(Change, &str, &str); 21] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 33] = [
+const VOLUMES: [(Change, Code, &str); 35] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,

@@ -65,7 +65,7 @@ pub(super) fn make(
         })?;
         match outcome {
             Outcome::ReadOnly => {
-                tracing::info!(volume = name, group, %outcome, "fsGroup isn't applied")
+                tracing::info!(volume = name, group, %outcome, "fsGroup isn't applied");
             }
             outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),
         }

@@ -147,8 +147,8 @@ fn while_another_pod_renames(fstype: &str) {
             for number in 0..RENAMES * 100 {
                 let [from, to] = [(); 2].map(|()| &places[random.usize(0..places.len())]);
                 let name = ["d", "0", "1", "file"][random.usize(0..4)];
-                let renamed = fs::rename(from.join(name), to.join(format!("moved{number}")));
-                let done = renames.fetch_add(usize::from(renamed.is_ok()), Ordering::Relaxed);
+                let moved = fs::rename(from.join(name), to.join(format!("moved{number}")));
+                let done = renames.fetch_add(usize::from(moved.is_ok()), Ordering::Relaxed);
                 if done >= RENAMES {
                     break;
                 }
@@ -169,7 +169,12 @@ fn while_another_pod_renames(fstype: &str) {
     let mut left = vec![root];
     while let Some(entry) = left.pop() {
         looked_at += 1;
-        assert_eq!(group_and_mode(&entry).0, GROUP, "{entry:?}: {outcome}");
+        assert_eq!(
+            group_and_mode(&entry).0,
+            GROUP,
+            "{}: {outcome}",
+            entry.display()
+        );
         if fs::symlink_metadata(&entry).expect("an entry").is_dir() {
             let below = fs::read_dir(&entry).expect("a directory");
             left.extend(below.map(|entry| entry.expect("an entry").path()));

@@ -18,7 +18,7 @@ use crate::{GROUP, applied, try_apply};
 struct Volume {
     mount: OwnedFd,
     root: PathBuf,
-    _on: Loop,
+    on: Loop,
     _image: Image,
 }
 
@@ -38,7 +38,7 @@ impl Volume {
         let volume = Self {
             mount,
             root: root.into(),
-            _on: on,
+            on,
             _image: image,
         };
         for directory in ["", "outer", "outer/inner"] {
@@ -163,7 +163,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
     let snapshot = [volume.at("outer"), volume.at("snapshot")];
     btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
     let subvolume = instantiate(&Request {
-        device: &volume._on.device(),
+        device: &volume.on.device(),
         fstype: "btrfs",
         options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
         exclusive: false,
