@@ -49,6 +49,7 @@ mod sentence;
 pub mod socket;
 pub mod state_directory;
 pub mod target;
+mod target_index;
 pub mod trust;
 
 pub use config::Config;
@@ -60,3 +61,4 @@ pub use process::{End, Life, Process};
 pub use sentence::sentence;
 pub use state_directory::StateDirectory;
 pub use target::{Digest, TargetPath, TargetPathError};
+pub use target_index::TargetIndex;

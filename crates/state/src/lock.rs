@@ -28,6 +28,8 @@ pub enum LockName {
     Device(DeviceNumber),
     /// The index of owners; never held over anything that touches a device.
     Owners,
+    /// The index of target paths.
+    Targets,
 }
 
 /// A lock that is held until it is dropped, or the process ends or execs: the descriptor is
@@ -125,6 +127,7 @@ impl LockName {
             Self::Device(device) => format!("{device}.lock"),
             Self::Owners => "owners.lock".to_owned(),
             Self::Attach => "attach.lock".to_owned(),
+            Self::Targets => "targets.lock".to_owned(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,8 @@ use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
-use crate::target::{Digest, TargetPath};
+use crate::target::{Digest, Look, TargetPath};
+use crate::target_index::{TARGETS, TargetIndex};
 
 /// Why one of the runtime's own records can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +27,19 @@ pub enum StateError {
     #[error(transparent)]
     Id(#[from] BadId),
     /// A record can't be understood.
-    #[error("{}: {source}; hint: a record of another runcrust? remove it once its pod has ended", path.display())]
+    #[error("{}: {source}; hint: a record of another runcrust? remove it once its pod or container has ended", path.display())]
     Record {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The index of target paths can't be understood.
+    #[error("{}: {source}; hint: remove it and stage the node's volumes again, which writes it anew", path.display())]
+    Targets {
+        /// The index's file.
+        path: PathBuf,
+        /// The syntax error or wrong type in it.
         source: serde_json::Error,
     },
     /// A sandbox's record stands under another one's name.
@@ -44,7 +54,11 @@ pub enum StateError {
 
 /// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
 #[derive(Debug)]
-pub struct StateDirectory(LateDirectory);
+pub struct StateDirectory {
+    root: LateDirectory,
+    /// The index of target paths as it was last seen: a daemon stages many on one file system.
+    targets: Mutex<TargetIndex>,
+}
 
 /// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -95,13 +109,13 @@ impl StateDirectory {
     /// Opens it; `None` if runcrust never had anything to remember since the node booted.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
         let state = Self::at(path)?;
-        Ok(state.0.get()?.is_some().then_some(state))
+        Ok(state.root.get()?.is_some().then_some(state))
     }
 
     /// Opens it, made where it is missing.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         let state = Self::at(path)?;
-        state.0.create()?;
+        state.root.create()?;
         Ok(state)
     }
 
@@ -110,30 +124,33 @@ impl StateDirectory {
     pub fn at(path: &Path) -> Result<Self, FileError> {
         let directory = LateDirectory::new(path);
         directory.get()?;
-        Ok(Self(directory))
+        Ok(Self {
+            root: directory,
+            targets: Mutex::default(),
+        })
     }
 
     /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
     #[must_use]
     pub fn is_still_there(&self) -> bool {
-        self.0.is_still_there()
+        self.root.is_still_there()
     }
 
     /// Whether it was opened and is in memory: then no disk is waited for.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        self.0.is_in_memory()
+        self.root.is_in_memory()
     }
 
     /// Takes a lock.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
-        let locks = self.0.create()?.create_directory(LOCKS)?;
+        let locks = self.root.create()?.create_directory(LOCKS)?;
         Lock::acquire(&locks, name, deadline)
     }
 
     /// Takes a lock for a look, at once or not at all; `None` where nobody ever took it.
     pub fn glance(&self, name: LockName) -> Result<Option<Lock>, LockError> {
-        match self.0.open_directory(LOCKS)? {
+        match self.root.open_directory(LOCKS)? {
             Some(locks) => Lock::glance(&locks, name),
             None => Ok(None),
         }
@@ -141,12 +158,12 @@ impl StateDirectory {
 
     /// Lets a lock go, and takes its file away: what it was for is no more.
     pub fn retire(&self, lock: Lock, name: LockName) -> Result<(), FileError> {
-        lock.retire(&self.0.create()?.create_directory(LOCKS)?, name)
+        lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
     /// Returns the locks of volumes and of devices, with their files.
     pub fn locks(&self) -> Result<Vec<(LockName, PathBuf)>, FileError> {
-        let Some(locks) = self.0.open_directory(LOCKS)? else {
+        let Some(locks) = self.root.open_directory(LOCKS)? else {
             return Ok(Vec::new());
         };
         let names = locks.names()?.into_iter();
@@ -161,7 +178,7 @@ impl StateDirectory {
         let record: Option<SandboxRecord> = self.read(SANDBOXES, id)?;
         match record {
             Some(other) if other.id != id => Err(StateError::OtherSandbox {
-                path: self.0.path().join(SANDBOXES).join(format!("{id}.json")),
+                path: self.root.path().join(SANDBOXES).join(format!("{id}.json")),
                 id: other.id,
             }),
             record => Ok(record),
@@ -259,7 +276,7 @@ impl StateDirectory {
 
     /// The lists of owners, in the order of their devices.
     pub fn owner_lists(&self) -> Result<Vec<OwnerList>, StateError> {
-        let Some(directory) = self.0.open_directory(OWNERS)? else {
+        let Some(directory) = self.root.open_directory(OWNERS)? else {
             return Ok(Vec::new());
         };
         let mut lists = Vec::new();
@@ -331,10 +348,68 @@ impl StateDirectory {
         )
     }
 
+    /// Whether the index of target paths has this one. Another process may remove a path that isn't a CSI
+    /// volume's, so such a path is always looked up in the file.
+    pub fn has_target(&self, target: &Look<'_>) -> Result<bool, StateError> {
+        let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_csi = target.path().csi_volume().is_some();
+        if is_csi && known.has(target) {
+            return Ok(true);
+        }
+        *known = self.targets()?;
+        Ok(known.has(target))
+    }
+
+    /// Adds a target path to the index. It has to be there before the volume is staged: one that isn't
+    /// is not found where an engine has bound it elsewhere. Under [`LockName::Targets`].
+    pub fn add_target(&self, target: &Look<'_>) -> Result<(), StateError> {
+        let mut index = self.targets()?;
+        if index.add(target) {
+            self.write_targets(&index)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an unstaged target path from the index; that it isn't there is fine. Under
+    /// [`LockName::Targets`].
+    pub fn remove_target(&self, target: &Look<'_>) -> Result<(), StateError> {
+        let mut index = self.targets()?;
+        if index.remove(target) {
+            self.write_targets(&index)?;
+        }
+        Ok(())
+    }
+
+    fn targets(&self) -> Result<TargetIndex, StateError> {
+        let directory = self.root.get()?;
+        let bytes = directory.map_or(Ok(None), |directory| directory.read_record(TARGETS))?;
+        let index = bytes.map_or(Ok(TargetIndex::default()), |bytes| {
+            serde_json::from_slice(&bytes)
+        });
+        index.map_err(|source| self.targets_error(source))
+    }
+
+    fn write_targets(&self, index: &TargetIndex) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(index).map_err(|source| self.targets_error(source))?;
+        Ok(self.root.create()?.write(TARGETS, &bytes)?)
+    }
+
+    fn targets_error(&self, source: serde_json::Error) -> StateError {
+        StateError::Targets {
+            path: self.root.path().join(TARGETS),
+            source,
+        }
+    }
+
     /// What was left half made among the records.
     pub fn leftovers(&self, found: &mut Finder<'_>) {
+        match self.root.get() {
+            Ok(Some(root)) => root.leftovers(found),
+            Ok(None) => {}
+            Err(error) => found(Err(error)),
+        }
         for name in [SANDBOXES, OWNERS, BUNDLES] {
-            match self.0.open_directory(name) {
+            match self.root.open_directory(name) {
                 Ok(Some(directory)) => directory.leftovers(found),
                 Ok(None) => {}
                 Err(error) => found(Err(error)),
@@ -343,7 +418,7 @@ impl StateDirectory {
     }
 
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
-        let Some(directory) = self.0.open_directory(directory)? else {
+        let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(Vec::new());
         };
         let names = directory.names()?;
@@ -358,7 +433,7 @@ impl StateDirectory {
         directory: &str,
         stem: &str,
     ) -> Result<Option<T>, StateError> {
-        let Some(directory) = self.0.open_directory(directory)? else {
+        let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(None);
         };
         let name = format!("{stem}.json");
@@ -378,7 +453,7 @@ impl StateDirectory {
         stem: &str,
         record: &impl Serialize,
     ) -> Result<(), StateError> {
-        let directory = self.0.create()?.create_directory(directory)?;
+        let directory = self.root.create()?.create_directory(directory)?;
         let name = format!("{stem}.json");
         let bytes = serde_json::to_vec(record);
         let bytes = bytes.map_err(|source| StateError::Record {
@@ -389,7 +464,7 @@ impl StateDirectory {
     }
 
     fn remove(&self, directory: &str, stem: &str) -> Result<(), StateError> {
-        let Some(directory) = self.0.open_directory(directory)? else {
+        let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(());
         };
         Ok(directory.remove(&format!("{stem}.json"))?)
@@ -401,7 +476,7 @@ impl StateDirectory {
         stem: &str,
         is_over: impl FnOnce(&T) -> bool,
     ) -> Result<bool, StateError> {
-        let Some(directory) = self.0.open_directory(directory)? else {
+        let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(true);
         };
         // What can't be understood is another's.
@@ -455,7 +530,7 @@ mod tests {
         let [old, new] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
         state.add_owner(device, &old).unwrap();
         assert_eq!(state.earlier_owners_of(device).unwrap(), []);
-        let file = state.0.path().join("owners/7:3.json");
+        let file = state.root.path().join("owners/7:3.json");
         let text = std::fs::read_to_string(&file).unwrap();
         let rebooted = text.replace(&boot_id().unwrap(), "another");
         assert_ne!(rebooted, text);
@@ -498,7 +573,7 @@ mod tests {
         };
         state.write_sandbox(&record).unwrap();
         assert_eq!(state.sandbox("s").unwrap(), Some(record));
-        let sandboxes = state.0.path().join(SANDBOXES);
+        let sandboxes = state.root.path().join(SANDBOXES);
         std::fs::copy(sandboxes.join("s.json"), sandboxes.join("t.json")).unwrap();
         let error = state.sandbox("t").unwrap_err().to_string();
         assert!(error.contains("t.json: it is of sandbox \"s\""), "{error}");
@@ -515,7 +590,7 @@ mod tests {
     fn a_damaged_record_is_an_error_that_names_the_file() {
         let (_guard, state) = state();
         state
-            .0
+            .root
             .create()
             .unwrap()
             .create_directory(SANDBOXES)
@@ -524,7 +599,7 @@ mod tests {
             .unwrap();
         let error = state.sandbox("s").unwrap_err().to_string();
         assert!(error.contains("run/sandboxes/s.json: EOF"), "{error}");
-        std::os::unix::fs::symlink("s.json", state.0.path().join("sandboxes/t.json")).unwrap();
+        std::os::unix::fs::symlink("s.json", state.root.path().join("sandboxes/t.json")).unwrap();
         let error = state.sandbox("t").unwrap_err().to_string();
         assert!(error.contains("t.json is a symbolic link"), "{error}");
         let records = state.sandbox_records().unwrap();

@@ -132,7 +132,7 @@ pub(crate) fn loops(directory: &Path) -> Vec<PathBuf> {
 
 fn is_lasting_lock(path: &Path) -> bool {
     let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-    let of_the_node = ["owners", "attach"].contains(&name) || name.contains(':');
+    let of_the_node = ["owners", "attach", "targets"].contains(&name) || name.contains(':');
     of_the_node && path.extension() == Some(OsStr::new("lock"))
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::TargetPath;
+use super::{StandingError, TargetPath};
 use crate::beneath;
 use crate::device::DeviceNumber;
 
@@ -99,6 +99,14 @@ impl Look<'_> {
         match self.plain {
             Some(_) => Ok(self.path.clone()),
             None => walked(self.path),
+        }
+    }
+
+    /// `st_dev` of the deepest directory of the path that is there.
+    pub(crate) fn device(&self) -> Result<DeviceNumber, StandingError> {
+        match &self.plain {
+            Some(plain) if plain.is_directory => Ok(plain.device),
+            _ => Ok(self.standing()?.device),
         }
     }
 

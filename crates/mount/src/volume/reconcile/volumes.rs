@@ -18,7 +18,7 @@ use crate::device::{self, Device, DeviceError};
 use crate::volume::Context;
 use crate::volume::error::Cause;
 use crate::volume::overview::users;
-use crate::volume::stage::holder;
+use crate::volume::stage::{holder, remove_from_index};
 
 /// What every volume is looked at with.
 pub(super) struct Around<'a> {
@@ -207,6 +207,9 @@ impl Pass<'_> {
 /// Takes all of a volume away, and with it its lock.
 fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause> {
     context.crust.remove(found)?;
+    if let Some(target) = found.target() {
+        remove_from_index(context, target)?;
+    }
     Ok(context.state.retire(lock, LockName::Volume(found.digest))?)
 }
 

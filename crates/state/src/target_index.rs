@@ -1,0 +1,139 @@
+//! `targets.json`: an index of the target paths of staged volumes, for sources that don't match by path.
+//!
+//! An engine may bind a target path elsewhere and hand that on as a mount's source. Looking at every
+//! staged volume to find out would make each create on the node slower. The index says which file
+//! systems hold target paths, so that a source on any other one is settled by one statx(2).
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounded;
+use crate::device::DeviceNumber;
+use crate::files::MAX_RECORD_SIZE;
+use crate::record::Version;
+use crate::target::{Look, TargetPath};
+
+/// The file's name in the state directory.
+pub(crate) const TARGETS: &str = "targets.json";
+
+/// An index of target paths. It is a hint: a path in it may have been unstaged since, so the volume's own
+/// entry decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetIndex {
+    version: Version<1>,
+    /// `st_dev` of the file systems that target paths are on. Never removed: a file system too many
+    /// costs time, one too few would hide a volume.
+    file_systems: Vec<DeviceNumber>,
+    /// Target paths that aren't a CSI volume's by their form, as given and with links resolved.
+    elsewhere: Vec<PathBuf>,
+}
+
+impl TargetIndex {
+    /// Reads the index by its path; empty where the file doesn't exist.
+    ///
+    /// Unlike for records, the owners of the directories above aren't checked, which would be most of the
+    /// cost: they were when the state directory was made, and nothing is acted upon by the index alone.
+    pub fn read(state_dir: &Path) -> std::io::Result<Self> {
+        match bounded::read(&state_dir.join(TARGETS), MAX_RECORD_SIZE) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether nothing was ever indexed: every volume on the node, if there is one, is found by path.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.file_systems.is_empty() && self.elsewhere.is_empty()
+    }
+
+    /// Whether a target path is, or was, on the file system with this `st_dev`.
+    #[must_use]
+    pub fn has_file_system(&self, device: DeviceNumber) -> bool {
+        self.file_systems.contains(&device)
+    }
+
+    /// The target paths that aren't a CSI volume's by their form. Some may not be staged any more.
+    pub fn elsewhere(&self) -> impl Iterator<Item = TargetPath> {
+        let paths = self.elsewhere.iter();
+        paths.filter_map(|path| TargetPath::new(path).ok())
+    }
+
+    /// Whether the target path is indexed, with all its spellings.
+    pub(crate) fn has(&self, target: &Look<'_>) -> bool {
+        !self.clone().add(target)
+    }
+
+    /// Adds a target path; whether that changed anything.
+    pub(crate) fn add(&mut self, target: &Look<'_>) -> bool {
+        let before = (self.file_systems.len(), self.elsewhere.len());
+        // A path that leads to no directory holds no volume that could be bound elsewhere.
+        if let Ok(device) = target.device()
+            && !self.has_file_system(device)
+        {
+            self.file_systems.push(device);
+        }
+        for path in elsewhere(target) {
+            if !self.elsewhere.iter().any(|known| known == path.as_path()) {
+                self.elsewhere.push(path.as_path().to_owned());
+            }
+        }
+        before != (self.file_systems.len(), self.elsewhere.len())
+    }
+
+    /// Removes a target path's spellings; whether that changed anything.
+    pub(crate) fn remove(&mut self, target: &Look<'_>) -> bool {
+        let before = self.elsewhere.len();
+        for path in elsewhere(target) {
+            self.elsewhere.retain(|known| known != path.as_path());
+        }
+        before != self.elsewhere.len()
+    }
+}
+
+/// The spellings of a target path that a parent's lookup doesn't reach.
+fn elsewhere(target: &Look<'_>) -> Vec<TargetPath> {
+    let mut paths = target.spellings();
+    paths.retain(|path| path.csi_volume().is_none());
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_target_path_is_indexed_by_its_file_system_and_by_name_unless_it_is_a_csi_volumes() {
+        let lab = tempfile::tempdir().unwrap();
+        let lab = lab.path().canonicalize().unwrap();
+        let stat = std::fs::metadata(&lab).unwrap();
+        let device =
+            DeviceNumber::new(rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
+        std::fs::create_dir(lab.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", lab.join("link")).unwrap();
+        let csi = "pods/u/volumes/kubernetes.io~csi/pv-1/mount";
+        for (path, named) in [
+            ("real/a", &["real/a"][..]),
+            ("link/a", &["link/a", "real/a"]),
+            (csi, &[]),
+        ] {
+            let target = TargetPath::new(lab.join(path)).unwrap();
+            let mut index = TargetIndex::default();
+            assert!(index.add(&target.look()), "{path}");
+            assert!(!index.add(&target.look()), "{path}: nothing new");
+            assert!(index.has_file_system(device), "{path}");
+            let named: Vec<TargetPath> = named
+                .iter()
+                .map(|path| TargetPath::new(lab.join(path)).unwrap())
+                .collect();
+            assert_eq!(index.elsewhere().collect::<Vec<_>>(), named, "{path}");
+            assert_eq!(index.remove(&target.look()), !named.is_empty(), "{path}");
+            assert_eq!(index.elsewhere().count(), 0, "{path}");
+            assert!(index.has_file_system(device), "{path}: stays");
+        }
+    }
+}
