@@ -182,7 +182,7 @@ impl Job<'_> {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
                      the raw device, and in a user namespace no device can be made; hint: unset \
-                     them, or leave hostUsers unset",
+                     them, or use no user namespace (a pod: leave hostUsers unset)",
                     volume.volume_name()
                 );
             }

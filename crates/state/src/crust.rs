@@ -71,7 +71,7 @@ pub enum EntryError {
         kata: PathBuf,
     },
     /// `runcrust.json` can't be understood.
-    #[error("{}: {source}; hint: end the pod, then unstage the volume, which removes it", path.display())]
+    #[error("{}: {source}; hint: end the pods or containers that use the volume, then unstage it, which removes the file", path.display())]
     Record {
         /// The file.
         path: PathBuf,

@@ -45,17 +45,17 @@ impl Admission {
 pub enum Conflict {
     /// `SINGLE_NODE_SINGLE_WRITER`.
     #[error(
-        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod, and {0} has it; hint: wait until that pod has ended"
+        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod or container, and {0} has it; hint: wait until that {noun} has ended", noun = .0.noun
     )]
     Exclusive(Holder),
     /// `shared = "deny"`.
     #[error(
-        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod a volume; hint: wait until that pod has ended"
+        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod or container a volume; hint: wait until that {noun} has ended", noun = .0.noun
     )]
     SharingDenied(Holder),
     /// One superblock has one set of options; a second mount's would be ignored silently.
     #[error(
-        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for both pods, or end that pod first"
+        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for all of its users"
     )]
     Superblock {
         /// Who has it.
@@ -67,7 +67,7 @@ pub enum Conflict {
     },
     /// A superblock has one label for all its files, or those on the disk.
     #[error(
-        "{holder} has it mounted with {present}, and it was to be mounted with {wanted} now; hint: pods that share a volume need the same securityContext.seLinuxOptions.level (KEP-1710)"
+        "{holder} has it mounted with {present}, and it was to be mounted with {wanted} now; hint: {noun}s that share a volume need the same SELinux level{level}", noun = holder.noun, level = level(holder.noun)
     )]
     Label {
         /// Who has it.
@@ -110,16 +110,34 @@ impl std::fmt::Display for Label {
     }
 }
 
-/// Who holds a volume, for a message.
+/// The pod or container that holds a volume, for a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holder {
-    pod_uid: String,
-    sandbox: String,
+    owner: String,
+    noun: &'static str,
+}
+
+impl Holder {
+    fn of(user: &User) -> Self {
+        Self {
+            owner: user.owner(),
+            noun: user.owner_noun(),
+        }
+    }
 }
 
 impl std::fmt::Display for Holder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "pod {} (sandbox {})", self.pod_uid, self.sandbox)
+        formatter.write_str(&self.owner)
+    }
+}
+
+/// Returns the setting that holds a pod's level, or the option of podman and docker for a container's.
+fn level(noun: &str) -> &'static str {
+    if noun == "pod" {
+        ": securityContext.seLinuxOptions.level (KEP-1710)"
+    } else {
+        ": --security-opt label=level:LEVEL"
     }
 }
 
@@ -139,7 +157,7 @@ pub fn admit(
         let Some(user) = other_pod.or(record.users.first()) else {
             continue;
         };
-        let holder = holder(user);
+        let holder = Holder::of(user);
         if record.device != claim.device {
             let (present, wanted) = (record.device, claim.device);
             return Err(Conflict::Alias {
@@ -178,13 +196,6 @@ pub fn admit(
         admission = Admission::Joins { read_only };
     }
     Ok(admission)
-}
-
-fn holder(user: &User) -> Holder {
-    Holder {
-        pod_uid: user.pod_uid.clone(),
-        sandbox: user.sandbox.clone(),
-    }
 }
 
 impl std::fmt::Display for Superblock {
@@ -385,6 +396,23 @@ mod tests {
             let message = decide(false, &RW(), &[owner(pod, "7:2", false, RW())]).unwrap_err();
             assert!(
                 message.contains("through device 7:2 (this is 7:1)"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_container_that_is_in_no_pod_is_named_as_one() {
+        let mut other = owner("other", "7:1", true, superblock(false, &["context=l"]));
+        other.users[0].kind = UserKind::Container;
+        for exclusive in [true, false] {
+            let wanted = superblock(false, &["context=m"]);
+            other.exclusive = exclusive;
+            let message = decide(exclusive, &wanted, std::slice::from_ref(&other)).unwrap_err();
+            assert!(message.contains("container sandbox-1 has it"), "{message}");
+            let hint = message.split_once("hint: ").unwrap().1;
+            assert!(
+                hint.contains("container") && !hint.contains("pod"),
                 "{message}"
             );
         }

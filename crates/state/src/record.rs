@@ -109,16 +109,44 @@ pub struct User {
 
 impl std::fmt::Display for User {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let what = match self.kind {
-            UserKind::Sandbox => "sandbox",
-            UserKind::Container => "container",
-            UserKind::Pending => "a container that is being created,",
-        };
-        write!(formatter, "{what} {} of pod {}", self.id, self.pod_uid)
+        if self.is_in_a_pod() && self.kind != UserKind::Sandbox {
+            write!(formatter, "container {} of ", self.id)?;
+        }
+        formatter.write_str(&self.owner())?;
+        if self.kind == UserKind::Pending {
+            formatter.write_str(", which is being created")?;
+        }
+        Ok(())
     }
 }
 
 impl User {
+    /// Whoever the volume belongs to while it is used, as a sentence names it: `pod U (sandbox S)`, or
+    /// `container C` for one that is in no pod (podman, docker, buildah, a plain bundle).
+    #[must_use]
+    pub fn owner(&self) -> String {
+        if self.is_in_a_pod() {
+            format!("pod {} (sandbox {})", self.pod_uid, self.sandbox)
+        } else {
+            format!("container {}", self.id)
+        }
+    }
+
+    /// The word for what [`owner`](Self::owner) names.
+    #[must_use]
+    pub fn owner_noun(&self) -> &'static str {
+        if self.is_in_a_pod() {
+            "pod"
+        } else {
+            "container"
+        }
+    }
+
+    /// A sandbox belongs to itself, and so does a container without one.
+    fn is_in_a_pod(&self) -> bool {
+        self.kind == UserKind::Sandbox || self.sandbox != self.id
+    }
+
     fn is(&self, kind: UserKind, id: &str) -> bool {
         self.kind == kind && self.id == id
     }
@@ -282,6 +310,40 @@ mod tests {
         assert_eq!(record.prepared_for, ["pod-1"]);
         record.forget_the_dead(|_| false);
         assert!(record.users.is_empty() && record.prepared_for.is_empty());
+    }
+
+    #[test]
+    fn a_sentence_names_pods_only_where_there_are_some() {
+        let own = |kind| User {
+            sandbox: "c".into(),
+            ..user(kind, "c", "c", 1)
+        };
+        for (user, expected, noun) in [
+            (
+                user(UserKind::Sandbox, "s", "p", 1),
+                "pod p (sandbox s)",
+                "pod",
+            ),
+            (
+                user(UserKind::Container, "c", "p", 1),
+                "container c of pod p (sandbox s)",
+                "pod",
+            ),
+            (
+                user(UserKind::Pending, "c", "p", 1),
+                "container c of pod p (sandbox s), which is being created",
+                "pod",
+            ),
+            (own(UserKind::Container), "container c", "container"),
+            (
+                own(UserKind::Pending),
+                "container c, which is being created",
+                "container",
+            ),
+        ] {
+            assert_eq!(user.to_string(), expected);
+            assert_eq!(user.owner_noun(), noun, "{expected}");
+        }
     }
 
     #[test]

@@ -4,4 +4,5 @@ mod hung;
 mod modes;
 mod others;
 mod readers;
+mod standalone;
 mod superblock;

@@ -7,6 +7,7 @@ use crust_state::files::FileError;
 use crust_state::info::InfoError;
 use crust_state::lock::LockError;
 use crust_state::ownership::Conflict;
+use crust_state::record::User;
 use crust_state::state_directory::StateError;
 use crust_state::{DeviceNumber, DiskSeq, TargetPath};
 
@@ -117,6 +118,15 @@ impl VolumeError {
     }
 }
 
+impl Cause {
+    pub(super) fn in_use(user: &User) -> Self {
+        Self::InUse {
+            user: user.to_string(),
+            noun: user.owner_noun(),
+        }
+    }
+}
+
 /// Why, without the volume.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
@@ -128,27 +138,32 @@ pub(super) enum Cause {
         "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration lists them"
     )]
     FileSystem { fstype: String, allowed: String },
-    #[error("it is in use by {user}; hint: end that pod first")]
-    InUse { user: String },
+    #[error("it is in use by {user}; hint: end that {noun} first")]
+    InUse { user: String, noun: &'static str },
     #[error(
         "it is in use by {user} as it was staged before, which differs in {}; hint: stage it as it was, \
-         or end that pod first", .differences.join("; in ")
+         or end that {noun} first", .differences.join("; in ")
     )]
     Differs {
         user: String,
+        noun: &'static str,
         differences: Vec<String>,
     },
-    #[error("it isn't mounted: no live sandbox or container has it; hint: retry once its pod runs")]
+    #[error(
+        "it isn't mounted: no live sandbox or container has it; hint: retry once its pod, or a container with it, runs"
+    )]
     NotInUse,
     #[error(
         "its file system is mounted read-only, and stays as large as it is; hint: stage it without the option ro, and with an access mode that writes, to grow it"
     )]
     ReadOnly,
-    #[error("device {0} is gone from this node; hint: attach it again, and end the pod")]
+    #[error(
+        "device {0} is gone from this node; hint: attach it again, and end the pods or containers that use the volume"
+    )]
     DeviceGone(DeviceNumber),
     #[error(
-        "device {path} is {now} now, and the volume is in use from {then}; hint: end the pods that use \
-         it, and stage the volume again with the device that holds its data"
+        "device {path} is {now} now, and the volume is in use from {then}; hint: end the pods or containers \
+         that use it, and stage the volume again with the device that holds its data"
     )]
     Moved {
         path: String,
@@ -241,7 +256,44 @@ pub(super) enum Cause {
 
 #[cfg(test)]
 mod tests {
+    use crust_state::Process;
+    use crust_state::record::UserKind;
+
     use super::*;
+
+    /// A container in this sandbox, or in none where that is itself.
+    fn user(sandbox: &str) -> User {
+        User {
+            kind: UserKind::Container,
+            id: "c".into(),
+            sandbox: sandbox.into(),
+            pod_uid: "p".into(),
+            process: Process {
+                pid: 1,
+                start_time: 1,
+                boot_id: String::new(),
+                pid_namespace: None,
+            },
+            mounts: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn who_is_to_be_ended_is_a_pod_only_where_there_is_one() {
+        for (sandbox, expected) in [
+            (
+                "s",
+                "it is in use by container c of pod p (sandbox s); hint: end that pod first",
+            ),
+            (
+                "c",
+                "it is in use by container c; hint: end that container first",
+            ),
+        ] {
+            assert_eq!(Cause::in_use(&user(sandbox)).to_string(), expected);
+        }
+    }
 
     #[test]
     fn what_ends_with_the_pod_is_a_matter_of_state() {

@@ -167,13 +167,8 @@ fn obstacles(
                 .unwrap_or_else(|cause| vec![cause.to_string()]),
         );
     }
-    let in_use = |user: User| {
-        Cause::InUse {
-            user: user.to_string(),
-        }
-        .to_string()
-    };
-    obstacles.extend(living.into_iter().map(|(user, _)| in_use(user)));
+    let in_use = |(user, _): (User, _)| Cause::in_use(&user).to_string();
+    obstacles.extend(living.into_iter().map(in_use));
     obstacles
 }
 

@@ -176,8 +176,12 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     let differences = differences_in_use(config, staged, record.device, asked);
     match record.users.first() {
         Some(user) if !differences.is_empty() => {
-            let user = user.to_string();
-            Err(Cause::Differs { user, differences })
+            let (user, noun) = (user.to_string(), user.owner_noun());
+            Err(Cause::Differs {
+                user,
+                noun,
+                differences,
+            })
         }
         _ => Ok(true),
     }

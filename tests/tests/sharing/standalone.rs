@@ -1,0 +1,30 @@
+//! Containers that are in no pod, of podman, docker or a plain bundle: sentences name them, and no pod or sandbox.
+
+use runcrust_tests::{Bundle, Node, on_each_delegate, refusal};
+
+on_each_delegate! {
+    fn a_sentence_about_a_container_without_a_pod_names_the_container(delegate: Delegate) {
+        for (handler, staged) in [
+            ("", &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"][..]),
+            ("shared = \"deny\"", &[]),
+        ] {
+            let node = Node::with(delegate, handler);
+            let device = node.ext4();
+            let target = node.dir().subdir("staged");
+            let _ = node.try_stage(&target, device.path(), staged).success();
+            let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+            let one = node.run(&bundle());
+            let sentence = refusal::create(&node, &bundle()).sentence();
+            let has = format!("container {} has it", one.id());
+            assert!(sentence.contains(&has), "{sentence}");
+            assert!(sentence.ends_with("wait until that container has ended"), "{sentence}");
+
+            let used = format!("it is in use by container {}; hint: end that container first", one.id());
+            for run in [node.unstage(&target), node.try_stage(&target, device.path(), &["--read-only"])] {
+                let error = run.failure().stderr;
+                assert!(error.contains(&used), "{error}");
+                assert!(!error.contains("sandbox"), "{error}");
+            }
+        }
+    }
+}
