@@ -189,7 +189,7 @@ impl Symptom<'_> {
         };
         match self {
             Self::NoAnswer { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
-                "see the kernel's log, end the pods that use the volume, and run {check} on its \
+                "see the kernel's log, end the pods or containers that use the volume, and run {check} on its \
                  device before it is used again"
             ),
             Self::NotGrown(why) => {
@@ -198,8 +198,8 @@ impl Symptom<'_> {
                 format!("{hint}; the next mount, and each resize, tries again")
             }
             Self::HostFiles(_) => {
-                "some pod has used the volume under another runtime handler: move the files away, \
-                 into the volume if they belong there"
+                "some pod has used the volume under another runtime handler, or docker cp or podman cp \
+                 has written there: move the files away, into the volume if they belong there"
                     .to_owned()
             }
         }
