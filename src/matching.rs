@@ -1,15 +1,18 @@
 //! Which of a config's mounts are of deferred volumes (KEP-2857, "Overview of Interactions").
 
+mod alias;
 mod subpath;
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::Place;
+use crust_mount::overlay;
+use crust_mount::place::{Identity, Place};
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
-use crust_state::{Config, TargetPath};
+use crust_state::files::FileError;
+use crust_state::{Config, DeviceNumber, TargetPath};
 
 /// What matching asks of the node.
 pub(crate) trait Node {
@@ -22,10 +25,47 @@ pub(crate) trait Node {
     }
     /// The path with its symbolic links resolved, where that is another one.
     fn resolved(&self, path: &Path) -> Option<TargetPath>;
+    /// Resolves a source's path.
+    fn way(&self, path: &Path) -> Way {
+        Way {
+            resolved: self.resolved(path),
+            is_usual: false,
+        }
+    }
     /// The volumes that are staged in a pod's directory of CSI volumes, which is listed.
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
     /// Where in their file systems these paths lead to; `None` for what isn't there or not known.
     fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError>;
+    /// Target paths that aren't a CSI volume's by their form, so that no parent of a source leads to them.
+    /// Some may not be staged any more.
+    fn targets_elsewhere(&self) -> Vec<TargetPath> {
+        Vec::new()
+    }
+    /// The target paths of all volumes that are staged on the node. Each entry is read for that.
+    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
+        Ok(Vec::new())
+    }
+    /// Returns the identity of what a path leads to, links followed; `None` where nothing is there, and
+    /// where no source can lead to a volume but by its path.
+    fn identity(&self, _path: &Path) -> Option<Identity> {
+        None
+    }
+    /// Whether target paths are on the file system with this `st_dev`.
+    fn holds_targets(&self, _device: DeviceNumber) -> bool {
+        false
+    }
+    /// Whether what is at a path can only be read, by its mount or by its file system.
+    fn is_read_only(&self, _path: &Path) -> bool {
+        false
+    }
+    /// Whether a mount is the one of the root directory, or of a kubelet's.
+    fn is_usual_mount(&self, _id: u64) -> bool {
+        true
+    }
+    /// The directories of the overlay that is mounted at a path; none where it is no overlay.
+    fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
+        Ok(Vec::new())
+    }
     /// Whether a volume's directory is just that: no mount, and no files below it. One that isn't
     /// there is.
     fn is_bare_directory(&self, directory: &Path) -> bool;
@@ -33,6 +73,16 @@ pub(crate) trait Node {
     fn exists(&self, path: &Path) -> bool;
     /// Where a path leads in the root file system of a container that is yet to be made.
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf;
+}
+
+/// The result of resolving a source's path.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// The path with its symbolic links resolved, where that is another one.
+    pub(crate) resolved: Option<TargetPath>,
+    /// It leads over no mount point, and all target paths are CSI volumes': then it leads to a volume
+    /// by its path or not at all.
+    pub(crate) is_usual: bool,
 }
 
 /// Why it isn't known what is staged for a pod.
@@ -45,6 +95,8 @@ pub(crate) enum PodError {
     },
     #[error("volume {volume}: {source}")]
     Staged { volume: String, source: EntryError },
+    #[error(transparent)]
+    Crust(FileError),
 }
 
 /// A mount of a deferred volume.
@@ -56,6 +108,8 @@ pub(crate) struct Match {
     pub(crate) subpath: PathBuf,
     /// How the source led to it.
     pub(crate) by: By,
+    /// The source is a read-only mount, as an engine makes one for a volume of its own.
+    pub(crate) read_only: bool,
     /// The source with its links resolved, where that was what led to it.
     pub(crate) resolved: Option<TargetPath>,
 }
@@ -69,6 +123,8 @@ pub(crate) enum By {
     Parent(TargetPath),
     /// It is a stock kubelet's bind of a subPath.
     SubpathBind,
+    /// It is a mount of the volume's directory, or of one below, that an engine made elsewhere.
+    Bind,
 }
 
 /// Why a mount can neither be matched nor passed on.
@@ -82,6 +138,12 @@ pub(crate) enum MatchError {
         volume: String,
         path: String,
         why: subpath::Why,
+    },
+    #[error("volume {volume}: {path} {why}")]
+    Alias {
+        volume: String,
+        path: String,
+        why: alias::Why,
     },
     #[error("volume {volume}: {source}")]
     Mounts {
@@ -119,7 +181,7 @@ pub(crate) fn match_source(
     };
     let given = TargetPath::new(&*source).ok();
     // containerd and CRI-O resolve sources, others don't: a link must not lead past the match.
-    let resolved = node.resolved(&source);
+    let Way { resolved, is_usual } = node.way(&source);
     let spellings = [
         given.as_ref(),
         resolved
@@ -140,6 +202,11 @@ pub(crate) fn match_source(
             return Ok(Some(by_links(found, spelling)));
         }
     }
+    let given_first: Vec<&TargetPath> = spellings.into_iter().flatten().collect();
+    let alias = (!is_usual).then(|| alias::find(&given_first, config, node));
+    if let Some(found) = alias.transpose()?.flatten() {
+        return Ok(Some(found));
+    }
     if config.unstaged == Unstaged::Refuse {
         for spelling in spellings.into_iter().flatten() {
             refuse_unstaged(spelling, node)?;
@@ -147,6 +214,21 @@ pub(crate) fn match_source(
         }
     }
     Ok(None)
+}
+
+/// Refuses an overlay whose mount options name a volume's directory as one of its layers. The container
+/// would see the directory on the node's disk instead of the volume.
+pub(crate) fn refuse_overlay(
+    destination: &str,
+    options: &[Cow<'_, str>],
+    config: &Config,
+    node: &impl Node,
+) -> Result<(), MatchError> {
+    for option in options {
+        let layers = overlay::layers(option.as_bytes());
+        alias::refuse_overlay(Path::new(destination), &layers, config, node)?;
+    }
+    Ok(())
 }
 
 /// The longest path that the kernel takes (`PATH_MAX`, with its NUL).
@@ -182,10 +264,7 @@ fn match_path(
         floor
             .as_ref()
             .is_some_and(|floor| parent.starts_with(floor))
-            || config
-                .match_roots
-                .iter()
-                .any(|root| parent.starts_with(root) && parent != root)
+            || is_below_a_root(parent, config)
     };
     let known = node.staged_on_the_way(path);
     for (candidate, below) in path.ancestors() {
@@ -214,11 +293,22 @@ fn match_path(
                 } else {
                     By::Exact
                 },
+                read_only: false,
                 resolved: None,
             }));
         }
     }
     Ok(None)
+}
+
+fn is_below_a_root(path: &Path, config: &Config) -> bool {
+    let mut roots = config.match_roots.iter();
+    roots.any(|root| path.starts_with(root) && path != root)
+}
+
+/// Whether a directory below this target path is a subPath of its volume.
+fn matches_below(target: &TargetPath, config: &Config) -> bool {
+    target.csi_volume().is_some() || is_below_a_root(target.as_path(), config)
 }
 
 /// The opposite of matching a directory that isn't a volume: its metadata may be lost.

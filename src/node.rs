@@ -1,6 +1,7 @@
 //! What planning asks of the node, answered by the node.
 
 mod links;
+mod targets;
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
@@ -11,18 +12,19 @@ use std::path::{Path, PathBuf};
 
 use crust_mount::bare;
 use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::{self, Place};
-use crust_mount::{selinux, within};
+use crust_mount::place::{self, Identity, Place};
+use crust_mount::{overlay, selinux, within};
 use crust_state::crust::{EntryError, Index};
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use crust_state::{Config, CrustDirectory, DeviceNumber, StateDirectory, TargetPath};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, openat, readlinkat, statvfs};
 
-use crate::matching::{Node, PodError};
+use crate::matching::{Node, PodError, Way};
 use crate::plan::{PlanError, Records};
+use targets::Targets;
 
 /// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
 /// thousands of mounts, and sources of thousands of names: from there on it is a list of what is
@@ -39,6 +41,8 @@ pub(crate) struct ThisNode<'a> {
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
     index: OnceCell<Option<Index>>,
+    /// Lookups of target paths, for sources that don't match by path.
+    targets: Targets<'a>,
 }
 
 impl<'a> ThisNode<'a> {
@@ -59,6 +63,7 @@ impl<'a> ThisNode<'a> {
             crust,
             names: Cell::new(0),
             index: OnceCell::new(),
+            targets: Targets::new(config, crust),
         })
     }
 }
@@ -82,17 +87,16 @@ impl Node for ThisNode<'_> {
     }
 
     fn resolved(&self, path: &Path) -> Option<TargetPath> {
+        self.way(path).resolved
+    }
+
+    fn way(&self, path: &Path) -> Way {
         // containerd and CRI-O resolve them before.
-        if links::has_none(path) {
-            return None;
+        let way = links::way(path, self.targets.are_usual());
+        Way {
+            resolved: (way == links::Way::Other).then(|| resolved(path)).flatten(),
+            is_usual: way == links::Way::OnRootMount,
         }
-        // Opening for the path alone touches no device and waits for none. What doesn't exist
-        // can't be bound either: the delegate says so.
-        let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-        let real = readlinkat(CWD, link, Vec::with_capacity(256)).ok()?;
-        let real = TargetPath::new(OsStr::from_bytes(real.as_bytes())).ok()?;
-        (real.as_path() != path).then_some(real)
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
@@ -134,6 +138,34 @@ impl Node for ThisNode<'_> {
         place::places(paths)
     }
 
+    fn targets_elsewhere(&self) -> Vec<TargetPath> {
+        self.targets.elsewhere()
+    }
+
+    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
+        self.targets.all().map_err(PodError::Crust)
+    }
+
+    fn identity(&self, path: &Path) -> Option<Identity> {
+        self.targets.identity(path)
+    }
+
+    fn holds_targets(&self, device: DeviceNumber) -> bool {
+        self.targets.are_on(device)
+    }
+
+    fn is_usual_mount(&self, id: u64) -> bool {
+        self.targets.is_usual_mount(id)
+    }
+
+    fn is_read_only(&self, path: &Path) -> bool {
+        statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+    }
+
+    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
+        overlay::layers_at(path)
+    }
+
     fn is_bare_directory(&self, directory: &Path) -> bool {
         bare::is_bare_directory(directory)
     }
@@ -145,6 +177,17 @@ impl Node for ThisNode<'_> {
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
         within::resolve(rootfs, path)
     }
+}
+
+/// Returns the path with its links resolved; `None` where that is the path itself.
+fn resolved(path: &Path) -> Option<TargetPath> {
+    // Opening for the path alone touches no device and waits for none. What doesn't exist
+    // can't be bound either: the delegate says so.
+    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let real = readlinkat(CWD, link, Vec::with_capacity(256)).ok()?;
+    let real = TargetPath::new(OsStr::from_bytes(real.as_bytes())).ok()?;
+    (real.as_path() != path).then_some(real)
 }
 
 impl Records for ThisNode<'_> {

@@ -96,6 +96,7 @@ pub(crate) enum ByTold {
     Exact,
     Parent { prefix: String },
     SubpathBind,
+    Bind,
 }
 
 #[derive(Debug, Serialize)]
@@ -249,6 +250,7 @@ impl MatchTold {
                     prefix: parent.to_string(),
                 },
                 By::SubpathBind => ByTold::SubpathBind,
+                By::Bind => ByTold::Bind,
             },
             resolved: found.resolved.as_ref().map(ToString::to_string),
             subpath: shown(&found.subpath),

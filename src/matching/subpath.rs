@@ -102,6 +102,7 @@ fn decide(
                     volume: target.clone(),
                     subpath: subpath.to_owned(),
                     by: By::SubpathBind,
+                    read_only: false,
                     resolved: None,
                 }));
             }

@@ -5,13 +5,36 @@ use std::path::Path;
 
 use crust_state::beneath;
 use rustix::fs::{CWD, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
-/// Whether an absolute path is its own resolved form: it is there, without a link and without `..`. Where
-/// that can't be seen at once it isn't said. Opening for the path alone asks no server for more than the names.
-pub(super) fn has_none(path: &Path) -> bool {
+/// The kind of an absolute path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is its own resolved form, and leads over no mount point but the root directory's.
+    OnRootMount,
+    /// It is its own resolved form: it is there, without a link and without `..`.
+    Plain,
+    /// There are links, or nothing is there, or it can't be seen at once.
+    Other,
+}
+
+/// Looks up a path. With `asks_for_mount` that is one call for a path on the root directory's mount and two for any
+/// other, else one. Opening for the path alone asks no server for more than the names.
+pub(super) fn way(path: &Path, asks_for_mount: bool) -> Way {
     let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    if names.any(|name| name == b"..") {
+        return Way::Other;
+    }
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    names.all(|name| name != b"..") && beneath::open(CWD, path, OFlags::PATH, resolve).is_ok()
+    let open = |resolve| beneath::open(CWD, path, OFlags::PATH, resolve);
+    if asks_for_mount {
+        match open(resolve | ResolveFlags::NO_XDEV) {
+            Ok(_) => return Way::OnRootMount,
+            Err(Errno::XDEV) => {}
+            Err(_) => return Way::Other,
+        }
+    }
+    open(resolve).map_or(Way::Other, |_| Way::Plain)
 }
 
 #[cfg(test)]
@@ -46,11 +69,21 @@ mod tests {
             ("a/file/x", false),
             ("a/b", true),
         ] {
-            assert_eq!(has_none(&lab.join(path)), expected, "{path}");
+            let path = lab.join(path);
+            for asks_for_mount in [false, true] {
+                let is_plain = way(&path, asks_for_mount) != Way::Other;
+                assert_eq!(is_plain, expected, "{}", path.display());
+            }
         }
-        assert!(has_none(Path::new("/")));
-        assert!(has_none(Path::new("/proc")));
-        assert!(!has_none(Path::new("/proc/self/fd")));
-        assert!(!has_none(Path::new("/proc/thread-self/fd/0")));
+        for (path, expected, on_mount) in [
+            ("/", Way::Plain, Way::OnRootMount),
+            ("/proc", Way::Plain, Way::Plain),
+            ("/proc/sys", Way::Plain, Way::Plain),
+            ("/proc/self/fd", Way::Other, Way::Other),
+            ("/proc/thread-self/fd/0", Way::Other, Way::Other),
+        ] {
+            assert_eq!(way(Path::new(path), false), expected, "{path}");
+            assert_eq!(way(Path::new(path), true), on_mount, "{path}");
+        }
     }
 }

@@ -5,15 +5,17 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Arguments;
 
+use crust_mount::overlay;
+
 use super::error::Reader;
 use super::json::Json;
 use super::object::{Likeness, Object, meant};
-use super::schema::{ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, Node, SOURCE, TOP};
+use super::schema::{ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, Node, OPTIONS, SOURCE, TOP};
 use super::splice::Splices;
 use super::value::{before_nul, decoded};
 use super::{Document, DocumentError};
 
-/// What a mount may have for its source.
+/// A text that a reader may take for a mount's source, or for a directory of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Source<'a> {
     /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, or is no UTF-8, of
@@ -43,12 +45,12 @@ impl<'a> Document<'a> {
         let is_odd = self.top.is_odd();
         let ours = self.top.get(MOUNTS);
         let mut mounts = ours.into_iter().flat_map(Json::elements);
-        let found = mounts.find_map(|mount| find_in_mount(mount, is_odd, &mut look));
+        let found = mounts.find_map(|mount| find_in_mount(mount, is_odd, &NAMING, &mut look));
         if found.is_some() || !is_odd {
             return found;
         }
         let mounts = ours.into_iter().flat_map(Json::elements);
-        let has_source: Vec<bool> = mounts.map(has_source).collect();
+        let lacks: Vec<Vec<&str>> = mounts.map(lacks).collect();
         self.all.members().find_map(|(key, list)| {
             let (at, likeness) = meant(key, TOP)?;
             if TOP[at] != MOUNTS || ours.is_some_and(|ours| ours.is(list)) {
@@ -57,10 +59,11 @@ impl<'a> Document<'a> {
             // Go decodes a list into the elements of the one whose place it takes: what the last
             // one's lack they have from an earlier (golang/go#21092).
             let is_merged = likeness == Likeness::Same && delegate == Reader::Go;
-            let mut mounts = list.elements().enumerate().filter(|(index, _)| {
-                !is_merged || has_source.get(*index).is_some_and(|has_source| !has_source)
-            });
-            mounts.find_map(|(_, mount)| find_in_mount(mount, true, &mut look))
+            list.elements().enumerate().find_map(|(index, mount)| {
+                let lacking = lacks.get(index).map_or(&[][..], Vec::as_slice);
+                let keys = if is_merged { lacking } else { &NAMING };
+                find_in_mount(mount, true, keys, &mut look)
+            })
         })
     }
 
@@ -104,28 +107,63 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Looks at the sources that may be found in one mount.
+/// The keys of a mount that may name a volume.
+const NAMING: [&str; 2] = [SOURCE, OPTIONS];
+
+/// Looks at the sources that may be found in one mount under some of [`NAMING`].
 fn find_in_mount<'a, T>(
     mount: Json<'a>,
     is_odd: bool,
+    keys: &[&str],
     look: &mut impl FnMut(Source<'a>) -> Option<T>,
 ) -> Option<T> {
     let object = Object::of(mount, MOUNT);
     let is_odd = is_odd || object.is_odd();
     let may_bind = is_odd || may_bind(&object);
     let mut look = |text: Option<Cow<'a, str>>| look(Source { text, may_bind });
-    let mut look = |value: Json<'a>| {
-        let quoted = value.quoted()?;
-        let cut = before_nul(quoted).and_then(|cut| look(decoded(cut).ok()));
-        cut.or_else(|| look(decoded(quoted).ok()))
+    let mut look_at = |key: &str, value: Json<'a>| match key {
+        SOURCE => find_text(value, &mut look),
+        OPTIONS => value.elements().find_map(|option| {
+            find_text(option, &mut |text| match text {
+                Some(option) => layers(&option).find_map(|layer| look(Some(layer.into()))),
+                None => look(None),
+            })
+        }),
+        _ => None,
     };
-    if !is_odd {
-        return object.get(SOURCE).and_then(look);
+    if is_odd {
+        return mount.members().find_map(|(key, value)| {
+            let (at, _) = meant(key, MOUNT).filter(|(at, _)| keys.contains(&MOUNT[*at]))?;
+            look_at(MOUNT[at], value)
+        });
     }
-    mount.members().find_map(|(key, value)| {
-        let (at, _) = meant(key, MOUNT)?;
-        (MOUNT[at] == SOURCE).then(|| look(value))?
+    let found = object.get(SOURCE).and_then(|value| look_at(SOURCE, value));
+    found.or_else(|| {
+        let options = object.get(OPTIONS).filter(|_| is_overlay(&object))?;
+        look_at(OPTIONS, options)
     })
+}
+
+/// Looks at a string as Go reads it, and as C does, where it ends at its first NUL.
+fn find_text<'a, T>(
+    value: Json<'a>,
+    look: &mut impl FnMut(Option<Cow<'a, str>>) -> Option<T>,
+) -> Option<T> {
+    let quoted = value.quoted()?;
+    let cut = before_nul(quoted).and_then(|cut| look(decoded(cut).ok()));
+    cut.or_else(|| look(decoded(quoted).ok()))
+}
+
+/// The directories that an overlay's mount option names.
+fn layers(option: &str) -> impl Iterator<Item = String> + use<> {
+    let layers = overlay::layers(option.as_bytes()).into_iter();
+    layers.filter_map(|layer| layer.into_os_string().into_string().ok())
+}
+
+/// Whether the delegate mounts an overlay, the kernel's or fuse-overlayfs.
+fn is_overlay(mount: &Object<'_>) -> bool {
+    let kind = mount.get("type").and_then(Json::quoted);
+    kind.is_some_and(|kind| kind.contains('\\') || kind.contains("overlay"))
 }
 
 /// Whether the delegate may bind it: by its type or its options.
@@ -135,13 +173,17 @@ fn may_bind(mount: &Object<'_>) -> bool {
         // What has half a surrogate pair or a NUL in it may be anything.
         text.is_none_or(|text| text == word || text.contains('\0'))
     };
-    let mut options = mount.get("options").into_iter().flat_map(Json::elements);
+    let mut options = mount.get(OPTIONS).into_iter().flat_map(Json::elements);
     mount.get("type").is_some_and(|kind| is(kind, "bind"))
         || options.any(|it| is(it, "bind") || is(it, "rbind"))
 }
 
-fn has_source(mount: Json<'_>) -> bool {
-    Object::of(mount, MOUNT).get(SOURCE).is_some()
+/// Which of [`NAMING`] a mount hasn't.
+fn lacks(mount: Json<'_>) -> Vec<&'static str> {
+    let mount = Object::of(mount, MOUNT);
+    let mut lacking = NAMING.to_vec();
+    lacking.retain(|key| mount.get(key).is_none());
+    lacking
 }
 
 /// Of keys that stand twice in an object, leaves the one whose value counts.

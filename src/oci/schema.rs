@@ -7,6 +7,7 @@ use super::object::Keys;
 pub(super) const MOUNTS: &str = "mounts";
 pub(super) const ANNOTATIONS: &str = "annotations";
 pub(crate) const SOURCE: &str = "source";
+pub(super) const OPTIONS: &str = "options";
 pub(crate) const DESTINATION: &str = "destination";
 
 pub(super) const TOP: Keys = &[MOUNTS, "hooks", "linux", ANNOTATIONS, "root"];
@@ -14,7 +15,7 @@ pub(super) const MOUNT: Keys = &[
     DESTINATION,
     SOURCE,
     "type",
-    "options",
+    OPTIONS,
     "uidMappings",
     "gidMappings",
 ];

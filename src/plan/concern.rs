@@ -84,6 +84,7 @@ impl Look<'_, '_> {
             Err(
                 MatchError::Entry { volume, .. }
                 | MatchError::Subpath { volume, .. }
+                | MatchError::Alias { volume, .. }
                 | MatchError::Mounts { volume, .. }
                 | MatchError::Unstaged { volume, .. },
             ) => Some(format!("volume {volume}")),

@@ -8,7 +8,7 @@ use super::concern::bound;
 use super::error::PlanError;
 use super::facts::Facts;
 use super::value::PlannedMount;
-use crate::matching::{Node, match_source};
+use crate::matching::{Node, match_source, refuse_overlay};
 use crate::oci::Mount;
 
 pub(super) fn matched(
@@ -31,14 +31,18 @@ pub(crate) fn planned(
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<PlannedMount>, PlanError> {
+    let failed = |source| PlanError::Match {
+        destination: mount.destination.to_string(),
+        source,
+    };
+    if is_overlay(mount) {
+        refuse_overlay(&mount.destination, &mount.options, config, node).map_err(failed)?;
+    }
     let Some(given) = &mount.source else {
         return Ok(None);
     };
     let source = bound(bundle, given, is_bind(mount));
-    let found = match_source(&source, config, node).map_err(|source| PlanError::Match {
-        destination: mount.destination.to_string(),
-        source,
-    })?;
+    let found = match_source(&source, config, node).map_err(failed)?;
     let Some(found) = found else {
         return Ok(None);
     };
@@ -50,8 +54,8 @@ pub(crate) fn planned(
         index: mount.index,
         destination: PathBuf::from(&*mount.destination),
         source: given.to_string(),
+        read_only: found.read_only || is_read_only(mount),
         found,
-        read_only: is_read_only(mount),
         maps_ids: mount.maps_ids || mount.options.iter().any(|option| is_id_map(option)),
         options: mount.options.iter().map(ToString::to_string).collect(),
     }))
@@ -64,6 +68,12 @@ pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
             .options
             .iter()
             .any(|option| option == "bind" || option == "rbind")
+}
+
+/// The kernel's, or fuse-overlayfs.
+fn is_overlay(mount: &Mount<'_>) -> bool {
+    let kind = mount.kind.as_deref();
+    kind.is_some_and(|kind| kind.contains("overlay"))
 }
 
 /// crun's option, and newer runc's: the delegate maps the mount itself.

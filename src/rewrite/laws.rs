@@ -168,6 +168,7 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
             volume: TargetPath::new(&source).ok()?,
             subpath: PathBuf::new(),
             by: By::Exact,
+            read_only: false,
             resolved: None,
         };
         Some(PlannedMount {

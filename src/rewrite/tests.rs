@@ -50,6 +50,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
             volume: target(),
             subpath: PathBuf::new(),
             by: By::Exact,
+            read_only: false,
             resolved: None,
         },
         read_only: true,

@@ -199,6 +199,7 @@ fn matched(found: &MatchTold) -> String {
         ByTold::Exact => "the exact source".to_owned(),
         ByTold::Parent { prefix } => format!("the parent {prefix}"),
         ByTold::SubpathBind => "kubelet's bind of a subPath".to_owned(),
+        ByTold::Bind => "a bind mount of its directory".to_owned(),
     };
     let mut words = vec![format!("{}, by {by}", found.volume)];
     if let Some(resolved) = &found.resolved {

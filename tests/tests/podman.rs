@@ -285,6 +285,29 @@ on_each_delegate! {
         scene.end();
     }
 
+    /// podman mounts the directory on the volume's own before it hands that on.
+    fn a_named_volume_that_binds_a_staged_directory_is_the_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate, &["--fs-group", "4242"]);
+        let Scene { target, podman, .. } = &scene;
+        let device = format!("device={}", target.display());
+        let _ = podman.run(&["volume", "create", "--opt", "type=none", "--opt", "o=bind", "--opt", &device, "named"]).success();
+        let _ = podman.start("one", &["--volume=named:/data"], 0).success();
+        assert_eq!(podman.sh("one", "echo hello > /data/file; cat /data/file; stat -c %g /data"), "hello\n4242");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        scene.end();
+    }
+
+    /// The workload would write to the node's disk, or to a layer of the engine's.
+    fn an_overlay_of_a_volume_is_refused(delegate: Delegate) {
+        let scene = Scene::new(delegate, &[]);
+        let Scene { target, podman, .. } = &scene;
+        let failed = podman.start("one", &[&volume(target, ":O")], 0).failure();
+        for text in ["volume pv-1: ", "overlay", "hint: "] {
+            assert!(failed.stderr.contains(text), "{failed}");
+        }
+        scene.end();
+    }
+
     /// It enters one that runs, and of one that doesn't it takes the binds' sources on the host.
     fn podman_cp_reaches_the_volume_of_a_container_that_runs(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);

@@ -26,6 +26,7 @@
 //! | [`propagated`] | mounts of a volume that came out of a container |
 //! | [`privileges`] | what root may do and a step of ours needn't |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
+//! | [`overlay`] | the directories that an overlay is made of |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
 //! | [`patience`] | who answers, of what may hang |
 //! | [`sys`] | the system calls `rustix` lacks; the only room with `unsafe` |
@@ -49,6 +50,7 @@ pub mod mountinfo;
 pub mod namespace;
 pub mod options;
 mod origin;
+pub mod overlay;
 pub mod patience;
 pub mod place;
 pub mod privileges;

@@ -32,6 +32,42 @@ impl Place {
     }
 }
 
+/// The identity of the directory or file that a path leads to, and the mount that it is reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// `st_dev`: in each of btrfs's subvolumes another one.
+    pub device: DeviceNumber,
+    /// `st_ino`, unique on its file system while the file exists.
+    pub inode: u64,
+    /// The id of the mount that it is reached by.
+    pub mount: u64,
+    /// It is that mount's root.
+    pub is_mount_root: bool,
+}
+
+impl Identity {
+    /// Returns the identity of what a path leads to, links followed; `None` where nothing is there. One
+    /// statx(2), which opens no device and waits for no file server.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(CWD, path, flags, wanted).ok()?;
+        Some(Self {
+            device: DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            mount: stat.stx_mnt_id,
+            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        })
+    }
+
+    /// Whether both are one directory or file, by whichever mounts they are reached.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
 /// What the kernel says of an open directory or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {

@@ -50,6 +50,51 @@ fn annotations_are_forgotten_by_null() {
 }
 
 #[test]
+fn the_directories_of_an_overlay_are_sources() {
+    for (mounts, expected) in [
+        (
+            r#"[{"type":"overlay","source":"overlay","options":["lowerdir=/a:/b","upperdir=/u,workdir=/w"]}]"#,
+            &["overlay", "/a", "/b", "/u", "/w"][..],
+        ),
+        (
+            r#"[{"type":"fuse.fuse-overlayfs","options":["lowerdir=/a"]}]"#,
+            &["/a"],
+        ),
+        (
+            r#"[{"type":"overl\u0061y","options":["lowerd\u0069r=/a"]}]"#,
+            &["/a"],
+        ),
+        (
+            r#"[{"type":"overlay","options":["lowerdir=/a\u0000:/b"]}]"#,
+            &["/a*", "/a\0*", "/b*"],
+        ),
+        (
+            r#"[{"type":"overlay","Options":["lowerdir=/a"]}]"#,
+            &["/a*"],
+        ),
+        (
+            r#"[{"options":["lowerdir=/a"],"type":"overlay","options":[]}]"#,
+            &["/a*"],
+        ),
+        // Half a surrogate pair.
+        (
+            r#"[{"type":"overlay","options":["lowerdir=/a\ud800"]}]"#,
+            &["?*"],
+        ),
+        (r#"[{"type":"tmpfs","options":["lowerdir=/a"]}]"#, &[]),
+        (r#"[{"type":"overlay","options":"lowerdir=/a"}]"#, &[]),
+    ] {
+        let text = format!(r#"{{"mounts":{mounts}}}"#);
+        for delegate in [Reader::Go, Reader::C] {
+            assert_eq!(sources(&text, delegate), expected, "{text}");
+        }
+    }
+    // Go gives an element of the last list what it lacks and an earlier list's has.
+    let merged = r#"{"mounts":[{"source":"/x","options":["lowerdir=/a"]}],"mounts":[{"type":"overlay","source":"/y"}]}"#;
+    assert_eq!(sources(merged, Reader::Go), ["/y*", "/a*"]);
+}
+
+#[test]
 fn what_is_not_read_gets_a_name_that_nobody_reads() {
     for (text, expected) in [
         (r#"{"mounts":[1],"x":1,"x":2}"#, None),

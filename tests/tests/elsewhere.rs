@@ -1,0 +1,318 @@
+//! Sources that lead to a volume by another path than its target path: engines bind it elsewhere first, or
+//! make an overlay of it. Each is the volume, or refused; no container gets the host's directory.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::{self, stands_in};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, on_each_delegate};
+use serde_json::json;
+
+const POD: &str = "dddddddd-2222-1111-4444-555555555555";
+
+/// A node with a CSI volume, and one that was staged by hand at a path of no particular form.
+struct Scene {
+    csi: PathBuf,
+    plain: PathBuf,
+    _devices: [LoopDevice; 2],
+    node: Node,
+}
+
+impl Scene {
+    fn new(delegate: Delegate) -> Self {
+        let node = Node::new(delegate);
+        let devices = [node.ext4(), node.ext4()];
+        for device in &devices {
+            with_mounted(device.path(), |root| {
+                fs::create_dir(root.join("sub")).unwrap();
+                fs::write(root.join("mark"), "volume\n").unwrap();
+                fs::write(root.join("sub/mark"), "sub\n").unwrap();
+            });
+        }
+        let csi = node.stage(POD, "pv-1", &devices[0], &[]);
+        let plain = node.dir().subdir("staged");
+        let _ = node.try_stage(&plain, devices[1].path(), &[]).success();
+        for target in [&csi, &plain] {
+            fs::create_dir(target.join("sub")).unwrap();
+        }
+        Self {
+            csi,
+            plain,
+            _devices: devices,
+            node,
+        }
+    }
+
+    /// A bind of a directory, as an engine makes it in a directory of its own.
+    fn bind(&self, name: &str, of: &Path) -> PathBuf {
+        let bind = self.node.dir().subdir(name);
+        mounts::bind(of, &bind);
+        bind
+    }
+
+    fn bundle(&self, source: &Path, options: &[&str]) -> Bundle {
+        Bundle::plain(self.node.dir()).bind(source, "/data", options)
+    }
+
+    /// A container with this source has the volume, or what of it has this mark.
+    #[track_caller]
+    fn assert_serves(&self, source: &Path, mark: &str) {
+        let app = self.node.run(&self.bundle(source, &[]).write());
+        let seen =
+            app.sh("cat /data/mark; echo x > /data/written; cat /data/written; rm /data/written");
+        assert_eq!(seen, format!("{mark}\nx"), "{}", source.display());
+        self.assert_nothing_on_the_host();
+    }
+
+    #[track_caller]
+    fn assert_refuses(&self, bundle: Bundle, wanted: &[&str]) {
+        let volume = utf8(&self.plain);
+        let refused = refusal::create(&self.node, &bundle.write()).of_volume(volume);
+        let _ = refused.naming(&[wanted, &["hint: "]].concat()).sentence();
+        self.assert_nothing_on_the_host();
+    }
+
+    #[track_caller]
+    fn assert_nothing_on_the_host(&self) {
+        for target in [&self.csi, &self.plain] {
+            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
+            assert_eq!(stands_in(target).len(), 1, "sub alone");
+        }
+    }
+}
+
+on_each_delegate! {
+    fn a_bind_that_an_engine_made_of_a_volume_is_the_volume(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let bind = scene.bind("bind", &scene.plain);
+        scene.assert_serves(&bind, "volume");
+        scene.assert_serves(&scene.bind("bind-of-a-bind", &bind), "volume");
+        scene.assert_serves(&scene.bind("csi", &scene.csi), "volume");
+        scene.assert_serves(&scene.bind("csi-sub", &scene.csi.join("sub")), "sub");
+        scene.assert_serves(&scene.node.dir().join("csi/sub"), "sub");
+        let kubelet = scene.bind("kubelet", &scene.node.handler().kubelet_dir());
+        let again = kubelet.join(scene.csi.strip_prefix(scene.node.handler().kubelet_dir()).unwrap());
+        scene.assert_serves(&again, "volume");
+        scene.assert_serves(&again.join("sub"), "sub");
+        let link = scene.node.dir().join("link");
+        symlink(&bind, &link).unwrap();
+        scene.assert_serves(&link, "volume");
+        // A directory that was made again since is found by what it is now.
+        fs::remove_dir(scene.plain.join("sub")).unwrap();
+        mounts::take_off(&scene.node.dir().join("bind-of-a-bind"));
+        mounts::take_off(&bind);
+        fs::remove_dir(&scene.plain).unwrap();
+        fs::create_dir_all(scene.plain.join("sub")).unwrap();
+        scene.assert_serves(&scene.bind("anew", &scene.plain), "volume");
+    }
+
+    /// As long as the delegate leaves it that: crun clears what a bind doesn't ask for itself, as it does with
+    /// an engine's own.
+    fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let bind = scene.bind("bind", &scene.plain);
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(None::<&str>, &bind, None::<&str>, flags, None::<&str>).unwrap();
+        let app = scene.node.run(&scene.bundle(&bind, &["rbind"]).write());
+        let expected = match delegate {
+            Delegate::Runc => "volume\nrefused",
+            Delegate::Crun => "volume",
+        };
+        assert_eq!(app.sh("cat /data/mark; touch /data/x 2>/dev/null || echo refused"), expected);
+    }
+
+    fn what_can_not_be_served_is_refused_with_the_reason(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let (plain, dir) = (&scene.plain, scene.node.dir());
+        let sub = plain.join("sub");
+        for source in [sub.clone(), scene.bind("sub", &sub)] {
+            scene.assert_refuses(scene.bundle(&source, &[]), &["match_roots", utf8(&source)]);
+        }
+        // As podman and buildah write `:O`.
+        let [upper, work] = ["upper", "work"].map(|name| dir.subdir(name));
+        let bind = scene.bind("bind", plain);
+        for lower in [plain, &bind, &sub] {
+            for kind in ["overlay", "fuse-overlayfs"] {
+                let options = [
+                    format!("lowerdir={}", lower.display()),
+                    format!("upperdir={},workdir={}", upper.display(), work.display()),
+                ];
+                let overlay = json!({"destination": "/data", "type": kind, "source": "overlay", "options": options});
+                scene.assert_refuses(Bundle::plain(dir).mount(overlay), &[]);
+            }
+        }
+        mounts::take_off(&bind);
+        // A directory that was removed under its bind.
+        let bind = scene.bind("bind", plain);
+        mounts::take_off(&dir.join("sub"));
+        fs::remove_dir(&sub).unwrap();
+        fs::remove_dir(plain).unwrap();
+        fs::create_dir_all(&sub).unwrap();
+        scene.assert_refuses(scene.bundle(&bind, &[]), &["has been removed since", utf8(plain)]);
+    }
+
+    fn an_overlay_that_an_engine_mounted_of_a_volume_is_refused(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let dir = scene.node.dir();
+        // An overlay's upper directory can't be on an overlay, and this machine's directories may be.
+        let memory = dir.subdir("memory");
+        mounts::tmpfs(&memory);
+        let [upper, work, merged] = ["upper", "work", "merged"].map(|name| memory.join(name));
+        for path in [&upper, &work, &merged] {
+            fs::create_dir(path).unwrap();
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            scene.plain.display(), upper.display(), work.display()
+        );
+        mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(&*options)).unwrap();
+        scene.assert_refuses(scene.bundle(&merged, &[]), &["overlay", utf8(&merged)]);
+        // One of other directories passes.
+        mounts::take_off(&merged);
+        let lower = memory.join("lower");
+        fs::create_dir(&lower).unwrap();
+        let options = options.replace(utf8(&scene.plain), utf8(&lower));
+        mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(&*options)).unwrap();
+        let app = scene.node.run(&scene.bundle(&merged, &[]).write());
+        let _ = app.sh("echo x > /data/file");
+        assert!(upper.join("file").exists());
+    }
+
+    fn match_roots_serves_what_is_below_them(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let root = node.dir().subdir("roots");
+        drop(node);
+        let node = Node::with(delegate, &format!("match_roots = [{root:?}]"));
+        let device = node.ext4();
+        with_mounted(device.path(), |at| {
+            fs::create_dir(at.join("sub")).unwrap();
+            fs::write(at.join("sub/mark"), "sub").unwrap();
+        });
+        let target = root.join("v");
+        fs::create_dir_all(target.join("sub")).unwrap();
+        let _ = node.try_stage(&target, device.path(), &[]).success();
+        let bind = node.dir().subdir("bind");
+        mounts::bind(&target.join("sub"), &bind);
+        for source in [target.join("sub"), bind] {
+            let app = node.run(&Bundle::plain(node.dir()).bind(&source, "/data", &[]).write());
+            assert_eq!(app.sh("echo x > /data/file; cat /data/mark; rm /data/file"), "sub");
+            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
+        }
+    }
+
+    /// The pod's uid counts whatever led to the volume.
+    fn a_bind_of_another_pods_volume_is_refused(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let bind = scene.bind("bind", &scene.csi);
+        let sandbox = scene.node.sandbox("another-pod");
+        let bundle = scene.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write();
+        let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
+        let _ = refused.naming(&["hint: "]).sentence();
+        let own = scene.node.sandbox(POD);
+        let app = scene.node.app(&own, &bind, "/data");
+        assert_eq!(app.sh("cat /data/mark"), "volume");
+    }
+
+    /// As a node agent does that looks at what kubelet has: it sees the node's directories.
+    fn a_directory_above_volumes_is_the_hosts(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let above = scene.csi.parent().and_then(Path::parent).unwrap();
+        let bind = scene.bind("bind", above);
+        let records = scene.node.records();
+        for source in [above, &bind, &scene.node.handler().kubelet_dir()] {
+            let app = scene.node.run(&scene.bundle(source, &["rbind", "ro"]).write());
+            assert_eq!(app.sh("find /data -name mark"), "");
+        }
+        assert_eq!(scene.node.records(), records, "no volume has a user");
+    }
+}
+
+/// buildah, with storage of its own and a working container of busybox's.
+struct Buildah<'a> {
+    node: &'a Node,
+    container: String,
+}
+
+impl<'a> Buildah<'a> {
+    fn new(node: &'a Node) -> Self {
+        let mut buildah = Self {
+            node,
+            container: String::new(),
+        };
+        let from = buildah.run(&["from", "scratch"]).success();
+        from.stdout.trim().clone_into(&mut buildah.container);
+        let root = Bundle::plain(node.dir()).write().path().join("rootfs");
+        let (container, root) = (buildah.container.clone(), root);
+        let _ = buildah
+            .run(&["copy", "--quiet", &container, utf8(&root), "/"])
+            .success();
+        buildah
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let base = self.node.dir().join("buildah");
+        let mut buildah = Command::new("buildah");
+        for (flag, name) in [("--root", "root"), ("--runroot", "run")] {
+            buildah.arg(flag).arg(base.join(name));
+        }
+        Run::of(buildah.args(["--storage-driver", "vfs"]).args(arguments))
+    }
+
+    /// Runs a script with a volume, as a build's step.
+    fn step(&self, volume: &str, script: &str) -> Run {
+        let runtime = self.node.handler().runtime();
+        let volume = format!("--volume={volume}");
+        let run = [
+            "run",
+            "--isolation",
+            "oci",
+            "--network",
+            "none",
+            "--runtime",
+        ];
+        let runtime = [
+            utf8(runtime.program()),
+            &volume,
+            &self.container,
+            "--",
+            "/bin/sh",
+            "-ec",
+            script,
+        ];
+        self.run(&[&run[..], &runtime].concat())
+    }
+}
+
+impl Drop for Buildah<'_> {
+    fn drop(&mut self) {
+        let _ = self.run(&["rm", "--all"]);
+    }
+}
+
+on_each_delegate! {
+    fn buildahs_steps_have_their_volumes(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let buildah = Buildah::new(&scene.node);
+        for (source, mark) in [(&scene.plain, "volume"), (&scene.csi, "volume"), (&scene.csi.join("sub"), "sub")] {
+            let volume = format!("{}:/data", source.display());
+            let script = "cat /data/mark; echo x > /data/written; rm /data/written";
+            let run = buildah.step(&volume, script).success();
+            assert_eq!(run.stdout.trim(), mark, "{run}");
+            scene.assert_nothing_on_the_host();
+        }
+        for (volume, why) in [
+            (format!("{}/sub:/data", scene.plain.display()), "match_roots"),
+            (format!("{}:/data:O", scene.plain.display()), "overlay"),
+        ] {
+            let run = buildah.step(&volume, "echo x > /data/file").failure();
+            assert!(run.stderr.contains(why), "{volume}: {run}");
+            scene.assert_nothing_on_the_host();
+        }
+        scene._devices[0].wait_until_free(PATIENCE);
+    }
+}
