@@ -19,7 +19,7 @@ const POD: &str = "dddddddd-2222-1111-4444-555555555555";
 struct Scene {
     csi: PathBuf,
     plain: PathBuf,
-    _devices: [LoopDevice; 2],
+    devices: [LoopDevice; 2],
     node: Node,
 }
 
@@ -43,7 +43,7 @@ impl Scene {
         Self {
             csi,
             plain,
-            _devices: devices,
+            devices: devices,
             node,
         }
     }
@@ -313,6 +313,6 @@ on_each_delegate! {
             assert!(run.stderr.contains(why), "{volume}: {run}");
             scene.assert_nothing_on_the_host();
         }
-        scene._devices[0].wait_until_free(PATIENCE);
+        scene.devices[0].wait_until_free(PATIENCE);
     }
 }
