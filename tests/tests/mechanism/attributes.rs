@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
 
 const POD: &str = "34343434-2222-1111-4444-555555555555";
 
