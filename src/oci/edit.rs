@@ -82,7 +82,7 @@ struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
     /// By the index of the element that they come before.
     inserts: BTreeMap<usize, Vec<&'e str>>,
-    /// By index.
+    /// Changes to elements that are there, by their index.
     elements: BTreeMap<usize, Change>,
 }
 
@@ -92,11 +92,9 @@ enum Change {
     Mount(MountChange),
 }
 
-/// What becomes of a mount.
+/// A mount's new source, and the options that are appended to its own; all are JSON.
 struct MountChange {
-    /// JSON.
     source: String,
-    /// JSON; these are appended.
     options: Vec<String>,
 }
 
@@ -230,7 +228,7 @@ impl<'e> Plan<'e> {
                     match other {
                         Some(Change::Mount(change)) => change.make(list[index], index, splices)?,
                         Some(Change::Replaced(json)) => {
-                            splices.replace(element.clone(), json.clone())
+                            splices.replace(element.clone(), json.clone());
                         }
                         _ => {}
                     }
@@ -328,10 +326,10 @@ impl MountChange {
                 splices.replace(there.span(splices.text()), format!("[{options}]"));
             }
             Some(there) => {
-                let list = elements(there, format_args!("mounts[{index}].options"))?;
-                match list.last() {
+                let present = elements(there, format_args!("mounts[{index}].options"))?;
+                match present.last() {
                     Some(last) => {
-                        splices.insert(last.span(splices.text()).end, format!(",{options}"))
+                        splices.insert(last.span(splices.text()).end, format!(",{options}"));
                     }
                     None => splices.insert(there.span(splices.text()).start + 1, options),
                 }

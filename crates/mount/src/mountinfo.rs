@@ -182,7 +182,7 @@ pub struct Line<'a> {
     root: &'a [u8],
     mount_point: &'a [u8],
     options: &'a [u8],
-    /// Its peer groups.
+    /// The peer groups that the mount is in, or a slave of.
     pub propagation: Propagation,
     /// The type.
     pub fstype: &'a [u8],

@@ -149,7 +149,7 @@ pub struct Need {
     pub read_only: bool,
     /// The workload is to have the device as well.
     pub device_node: bool,
-    /// The attributes of its mount.
+    /// Attributes that the volume's mount has, `nosuid` and its like.
     pub attributes: MountAttrFlags,
 }
 
