@@ -40,7 +40,7 @@ impl From<Outlook> for StagedTold {
             device_number: outlook.need.device.to_string(),
             fstype: outlook.superblock.fstype,
             options: outlook.superblock.options,
-            read_only: outlook.superblock.read_only,
+            read_only: outlook.need.read_only,
             fs_group,
             fs_group_change_policy: policy.map(FsGroupChangePolicy::as_str),
             access_mode: outlook.info.access_mode.map(AccessMode::as_str),

@@ -267,7 +267,7 @@ impl Propagation {
     }
 }
 
-/// Whether a list of options has this one.
+/// Tells whether a comma-separated list of options has this one.
 pub(crate) fn has_option(options: &OsStr, wanted: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
     options.any(|option| option == wanted.as_bytes())

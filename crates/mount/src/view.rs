@@ -49,9 +49,9 @@ pub enum ViewError {
          container fewer mounts of it"
     )]
     TooSlow {
-        /// How many were ready.
+        /// Number of mounts that were ready.
         done: usize,
-        /// How many there are.
+        /// Number of mounts in all.
         all: usize,
     },
     /// A call failed.

@@ -145,7 +145,7 @@ impl AccessMode {
         }
     }
 
-    /// Whether nobody writes to a volume that is published with the mode.
+    /// Returns true for the modes in which every pod only reads the volume.
     #[must_use]
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)

@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// What an earlier version made for a pod that only reads, or the option `ro` of another.
+    /// An earlier version made one for each pod that only reads; the option `ro` makes one for all pods.
     #[test]
     fn a_pod_that_only_reads_takes_a_read_only_superblock() {
         let ro = superblock(true, &[]);

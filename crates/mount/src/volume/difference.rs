@@ -1,5 +1,5 @@
-//! What two stages of one volume differ in, by meaning: kubelet publishes again after each restart, and
-//! an upgraded driver may spell the same volume differently.
+//! Differences between two stages of one volume, by meaning: kubelet publishes again after each restart,
+//! and an upgraded driver may spell the same volume differently.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -117,7 +117,7 @@ fn mode(mode: Option<AccessMode>) -> &'static str {
     mode.map_or("none", AccessMode::as_str)
 }
 
-/// What of a stage its users get to see, however it was written.
+/// The part of a stage that makes a difference to a pod, however it was written.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     /// In one form and order; as they were written where they can't be understood.

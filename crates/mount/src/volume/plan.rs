@@ -32,9 +32,9 @@ pub(super) struct MountPlan {
 }
 
 impl MountPlan {
-    /// Plans a mount of what is staged. The device is the one `in_use`, by which live users have the
-    /// volume: the path that was staged is only for a first mount, and may lead elsewhere by now (udev
-    /// removes and repoints the links in `/dev/disk`).
+    /// Plans a mount of a staged volume. A volume with live users is on the device `in_use`: the path
+    /// that was staged is only for a first mount, and may lead elsewhere by now (udev removes and
+    /// repoints the links in `/dev/disk`).
     pub(super) fn new(
         config: &Config,
         info: &MountInfo,

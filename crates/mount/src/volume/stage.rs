@@ -163,7 +163,8 @@ fn describe_entry(there: &Result<Option<Volume>, EntryError>) -> Option<String> 
     }
 }
 
-/// Whether a volume is in use, as what is asked for. In use as something else is an error.
+/// Returns true for a volume that is in use as what is asked for, and false for one that isn't in use.
+/// In use as something else is an error.
 fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Result<bool, Cause> {
     let (config, staged) = (context.config, there.info());
     let record = match live_record(there) {
