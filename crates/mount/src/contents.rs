@@ -19,7 +19,7 @@ pub enum Contents {
     Known(&'static Known),
     /// No signature, and data.
     Data {
-        /// Offset in bytes of the first one found that isn't zero.
+        /// Offset of the first byte found that isn't zero.
         at: u64,
     },
     /// No signature, and only zeroes wherever a file system has its first blocks or a backup of its
@@ -27,8 +27,8 @@ pub enum Contents {
     Empty,
 }
 
-/// Looks at an open device (or image) of `size` bytes. Reads a few MiB at most. Errors are
-/// pread(2)'s.
+/// Identifies the contents of an open device (or image) of `size` bytes. Reads a few MiB at most.
+/// Returns the error of pread(2).
 pub fn look(device: impl AsFd, size: u64) -> Result<Contents, Errno> {
     let device = device.as_fd();
     for known in KNOWN {
@@ -56,10 +56,10 @@ fn is_there(device: impl AsFd, size: u64, place: &Place) -> Result<bool, Errno> 
 /// Length of one read in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Returns the ranges in which a file system without its first superblock still has data: the beginning, which holds
-/// most signatures; ext4's first backups with blocks of 1 KiB (8 MiB) and of 4 KiB (128 MiB); btrfs'
-/// copies at 64 MiB and 256 GiB (btrfs(5)); the end, where GPT, md and zfs have theirs. Offset and
-/// length in bytes.
+/// Returns the ranges in which a file system without its first superblock still has data, as offset and
+/// length in bytes: the beginning, which holds most signatures; ext4's first backups with blocks of
+/// 1 KiB (8 MiB) and of 4 KiB (128 MiB); the copies of btrfs at 64 MiB and 256 GiB (btrfs(5)); the end,
+/// where GPT, md and zfs have theirs.
 fn samples(size: u64) -> [(u64, u64); 6] {
     const MIB: u64 = 1 << 20;
     [
@@ -72,7 +72,7 @@ fn samples(size: u64) -> [(u64, u64); 6] {
     ]
 }
 
-/// The offset of a byte that isn't zero, in the samples.
+/// Returns the offset of the first byte in the samples that isn't zero.
 fn first_data(device: impl AsFd, size: u64) -> Result<Option<u64>, Errno> {
     let mut piece = vec![0; PIECE];
     for (start, length) in samples(size) {

@@ -108,6 +108,7 @@ pub(super) static KNOWN: &[Known] = &[
             start(
                 &[
                     0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000,
+                    0x40_0000,
                 ],
                 b"SKUL\xba\xbe",
             ),
