@@ -169,27 +169,39 @@ fn the_flags_of_the_csi_driver_are_those_in_its_document() {
     assert_eq!(told, there);
 }
 
+/// The tables of CSI's own numbers, and of those that runcrust gives to what isn't CSI's.
 #[test]
-fn the_numbers_in_the_csi_drivers_document_are_csis_own() {
-    let text = document("docs/crust-csi.md");
+fn the_numbers_in_the_csi_documents_are_those_of_the_proto_file() {
     let pool = DescriptorPool::decode(crust_proto::csi::DESCRIPTORS).unwrap();
+    let capabilities = pool.get_enum_by_name("csi.v1.NodeServiceCapability.RPC.Type");
+    let capabilities = capabilities.expect("node capabilities");
     let mut checked = 0;
-    for row in table(&text, "| | in | number |") {
-        let names = quoted(&row[0]);
-        let messages = quoted(&row[1]);
-        let numbers = row[2].split(':').next().unwrap();
-        let numbers: Vec<u32> = numbers.split(", ").map(|it| it.parse().unwrap()).collect();
-        for (at, message) in messages.iter().enumerate() {
-            let mut all = pool.all_messages();
-            let found = all.find(|it| it.name() == message);
-            let found = found.unwrap_or_else(|| panic!("there is no message {message}"));
-            for (name, number) in names.iter().zip(&numbers[at..]) {
-                let field = found.get_field_by_name(name);
-                let field = field.unwrap_or_else(|| panic!("{message} has no {name}"));
-                assert_eq!(field.number(), *number, "{message}.{name}");
-                checked += 1;
+    for (path, head, column) in [
+        ("docs/crust-csi.md", "| | in | number |", 2),
+        ("docs/csi-drivers.md", "| | in | KEP-2857 | here |", 3),
+    ] {
+        for row in table(&document(path), head) {
+            let names = quoted(&row[0]);
+            let numbers = row[column].split(", ");
+            let numbers: Vec<u32> = numbers.map(|it| it.parse().unwrap()).collect();
+            for (name, number) in names.iter().zip(&numbers) {
+                if row[1].starts_with("node") {
+                    let value = capabilities.get_value_by_name(name);
+                    let value = value.unwrap_or_else(|| panic!("{path}: there is no {name}"));
+                    assert_eq!(u32::try_from(value.number()), Ok(*number), "{path}: {name}");
+                    checked += 1;
+                }
+                for message in quoted(&row[1]) {
+                    let mut all = pool.all_messages();
+                    let found = all.find(|it| it.name() == message);
+                    let found = found.unwrap_or_else(|| panic!("there is no message {message}"));
+                    let field = found.get_field_by_name(name);
+                    let field = field.unwrap_or_else(|| panic!("{message} has no {name}"));
+                    assert_eq!(field.number(), *number, "{path}: {message}.{name}");
+                    checked += 1;
+                }
             }
         }
     }
-    assert_eq!(checked, 7);
+    assert_eq!(checked, 12);
 }
