@@ -10,7 +10,7 @@ use crust_state::bounded;
 /// Kubelet's own (`--root-dir`).
 const DEFAULT: &str = "/var/lib/kubelet";
 
-/// Root directories that distributions use: k0s, and MicroK8s, in which kubelet is no process of its
+/// Root directories that distributions use: k0s, and microk8s, in which kubelet is no process of its
 /// own. k3s and RKE2 keep the default.
 const PLACES: [&str; 3] = [
     DEFAULT,

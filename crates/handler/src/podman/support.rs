@@ -78,7 +78,7 @@ impl List {
                 let names = self.names(list, &source.path)?;
                 match (is_wanted, names.contains(&wanted.handler)) {
                     (true, false) => {
-                        toml.with_array(&self.keys(), |list| push(list, wanted.handler))
+                        toml.with_array(&self.keys(), |list| push(list, wanted.handler));
                     }
                     (false, true) => self.take_back(toml, wanted.handler),
                     _ => {}
@@ -255,11 +255,11 @@ fn is_marked(first: &Value) -> bool {
 /// Adds a name. Blanks before the list's end stay there.
 fn push(list: &mut Array, name: &str) {
     let end = list.len();
-    let last = end.checked_sub(1).and_then(|at| list.get_mut(at));
-    let blank = last.and_then(|last| {
-        let suffix = last.decor().suffix().and_then(RawString::as_str)?;
+    let before = end.checked_sub(1).and_then(|at| list.get_mut(at));
+    let blank = before.and_then(|value| {
+        let suffix = value.decor().suffix().and_then(RawString::as_str)?;
         let suffix = Some(suffix).filter(|it| it.trim().is_empty())?.to_owned();
-        last.decor_mut().set_suffix("");
+        value.decor_mut().set_suffix("");
         Some(suffix)
     });
     list.push(name);

@@ -57,7 +57,7 @@ fn a_message_shows_a_path_and_a_terminal_obeys_none() {
         (OsStr::new("/pv\u{202e}1\n"), "/pv\\u{202e}1\\n"),
         (OsStr::from_bytes(b"/\xff"), "/\u{fffd}"),
     ] {
-        let target = TargetPath::new(path.to_owned()).unwrap();
+        let target = TargetPath::new(path).unwrap();
         assert_eq!(target.to_string(), expected);
         assert_eq!(target.as_path(), path, "a program has it as it is");
     }
