@@ -43,7 +43,7 @@ impl Scene {
         Self {
             csi,
             plain,
-            devices: devices,
+            devices,
             node,
         }
     }
