@@ -11,7 +11,6 @@ use crust_mount::volume::Of;
 use crust_state::config::MountMode;
 use crust_state::{StateDirectory, TargetPath, sentence};
 
-use crate::node::ThisNode;
 use crate::oci::{Document, pretty};
 use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
@@ -205,7 +204,7 @@ fn role_of(document: &Document<'_>) -> RoleTold {
 }
 
 fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
-    let node = ThisNode::new(job.config, job.crust)?;
+    let node = job.node()?;
     let bundle = job.bundle()?;
     let mounts = document.mounts()?;
     let told = mounts.iter().map(|mount| {

@@ -66,6 +66,10 @@ pub(crate) trait Node {
     fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
         Ok(Vec::new())
     }
+    /// Whether the time for the create is over: whoever writes a pod may give it thousands of mounts.
+    fn is_overdue(&self) -> bool {
+        false
+    }
     /// Whether a volume's directory is just that: no mount, and no files below it. One that isn't
     /// there is.
     fn is_bare_directory(&self, directory: &Path) -> bool;

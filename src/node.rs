@@ -3,7 +3,8 @@
 mod links;
 mod targets;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -12,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 use crust_mount::bare;
 use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::{self, Identity, Place};
+use crust_mount::place::{Identity, Place, Places};
 use crust_mount::{overlay, selinux, within};
 use crust_state::crust::{EntryError, Index};
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
-use crust_state::{Config, CrustDirectory, DeviceNumber, StateDirectory, TargetPath};
+use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, TargetPath};
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, openat, readlinkat, statvfs};
 
 use crate::matching::{Node, PodError, Way};
@@ -37,17 +38,27 @@ pub(crate) struct ThisNode<'a> {
     config: &'a Config,
     /// None where nothing is staged.
     crust: Option<&'a CrustDirectory>,
-    /// So many names have the paths that were asked about.
+    /// Number of path components looked up so far.
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
     index: OnceCell<Option<Index>>,
     /// Lookups of target paths, for sources that don't match by path.
     targets: Targets<'a>,
+    /// Lookups by the mount table, which is read once for all of them.
+    places: Places,
+    /// Volumes that are staged in directories of pods, by directory. Each is listed once.
+    listed: RefCell<HashMap<PathBuf, Vec<TargetPath>>>,
+    /// The time by which the create has to be decided.
+    deadline: Deadline,
 }
 
 impl<'a> ThisNode<'a> {
-    /// `crust`: where the configuration has it.
-    pub(crate) fn new(config: &'a Config, crust: &'a CrustDirectory) -> Result<Self, FileError> {
+    /// `crust` is the directory that the configuration names; `deadline` is the create's.
+    pub(crate) fn new(
+        config: &'a Config,
+        crust: &'a CrustDirectory,
+        deadline: Deadline,
+    ) -> Result<Self, FileError> {
         let is_used = match crust.may_hold_volumes() {
             // What only root may see no rootless container can be given either.
             Err(FileError::Call { source, .. })
@@ -64,6 +75,9 @@ impl<'a> ThisNode<'a> {
             names: Cell::new(0),
             index: OnceCell::new(),
             targets: Targets::new(config, crust),
+            places: Places::default(),
+            listed: RefCell::default(),
+            deadline,
         })
     }
 }
@@ -100,42 +114,21 @@ impl Node for ThisNode<'_> {
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
-        let mut volumes = Vec::new();
-        if self.crust.is_none() {
-            return Ok(volumes);
+        if let Some(volumes) = self.listed.borrow().get(csi_directory) {
+            return Ok(volumes.clone());
         }
-        let failed = |source| PodError::Listing {
-            directory: csi_directory.to_owned(),
-            source,
-        };
-        let entries = match std::fs::read_dir(csi_directory) {
-            Ok(entries) => entries,
-            // A pod without CSI volumes has no such directory.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(volumes),
-            Err(error) => return Err(failed(error)),
-        };
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
-                continue;
-            };
-            // Behind a link there are two entries: one of them alone is an error, not nothing.
-            let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
-            for spelling in [Some(path), resolved].into_iter().flatten() {
-                let staged = self.staged(&spelling);
-                volumes.extend(staged.map_err(|source| PodError::Staged {
-                    volume: spelling.volume_name(),
-                    source,
-                })?);
-            }
-        }
-        volumes.sort();
-        volumes.dedup();
+        let volumes = self.list_staged(csi_directory)?;
+        let mut listed = self.listed.borrow_mut();
+        listed.insert(csi_directory.to_owned(), volumes.clone());
         Ok(volumes)
     }
 
+    fn is_overdue(&self) -> bool {
+        self.deadline.expired()
+    }
+
     fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        place::places(paths)
+        self.places.of(paths)
     }
 
     fn targets_elsewhere(&self) -> Vec<TargetPath> {
@@ -176,6 +169,43 @@ impl Node for ThisNode<'_> {
 
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
         within::resolve(rootfs, path)
+    }
+}
+
+impl ThisNode<'_> {
+    fn list_staged(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+        let mut volumes = Vec::new();
+        if self.crust.is_none() {
+            return Ok(volumes);
+        }
+        let failed = |source| PodError::Listing {
+            directory: csi_directory.to_owned(),
+            source,
+        };
+        let entries = match std::fs::read_dir(csi_directory) {
+            Ok(entries) => entries,
+            // A pod without CSI volumes has no such directory.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(volumes),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
+                continue;
+            };
+            // Behind a link there are two entries: one of them alone is an error, not nothing.
+            let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
+            for spelling in [Some(path), resolved].into_iter().flatten() {
+                let staged = self.staged(&spelling);
+                volumes.extend(staged.map_err(|source| PodError::Staged {
+                    volume: spelling.volume_name(),
+                    source,
+                })?);
+            }
+        }
+        volumes.sort();
+        volumes.dedup();
+        Ok(volumes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a config may not lead to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 use crust_state::TargetPath;
@@ -63,13 +63,19 @@ pub(super) fn nothing_is_hidden(
         .iter()
         .map(|mount| in_order(Path::new(&*mount.destination)))
         .collect();
-    let own: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
+    let mut volumes: HashMap<&Path, &PlannedMount> = HashMap::new();
     for volume in planned {
-        let place = &places[volume.index];
-        for other in mounts.iter().filter(|other| other.index != volume.index) {
+        // Of two in one place the later one is found to hide the earlier.
+        volumes.entry(&places[volume.index]).or_insert(volume);
+    }
+    let own: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
+    for (other, place) in mounts.iter().zip(&places) {
+        for above in place.ancestors() {
+            let Some(volume) = volumes.get(above).filter(|it| it.index != other.index) else {
+                continue;
+            };
             let comes_later = own.contains(&other.index) && other.index > volume.index;
-            let below = &places[other.index];
-            if below.starts_with(place) && !(comes_later && below != place) {
+            if !comes_later || above == place {
                 return Err(PlanError::Hidden {
                     volume: volume.found.volume.volume_name(),
                     destination: volume.destination.display().to_string(),

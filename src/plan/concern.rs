@@ -52,6 +52,10 @@ impl Look<'_, '_> {
             if seen.contains(&source) {
                 return None;
             }
+            // Planning fails then, with a sentence: what wasn't looked at isn't passed on.
+            if records.is_overdue() {
+                return Some("a mount".to_owned());
+            }
             let named = self.named_by(&source, &attached, config, records);
             // What is borrowed costs no memory to speak of; others are rare, and looked at each time.
             let is_borrowed = matches!(source.text, Some(Cow::Borrowed(_)));

@@ -14,6 +14,11 @@ pub(crate) enum PlanError {
         destination: String,
         source: MatchError,
     },
+    #[error(
+        "only {done} of the container's {all} mounts were looked up when the time for a create was over; \
+         hint: give the container fewer mounts, or create it again when the node is less busy"
+    )]
+    TooSlow { done: usize, all: usize },
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error("sandbox {id}: {source}")]

@@ -16,12 +16,15 @@ pub(super) fn matched(
     config: &Config,
     node: &impl Node,
 ) -> Result<Vec<PlannedMount>, PlanError> {
-    let planned = |mount| planned(mount, facts.bundle, config, node);
-    facts
-        .mounts
-        .iter()
-        .filter_map(|mount| planned(mount).transpose())
-        .collect()
+    let mut matched = Vec::new();
+    for (done, mount) in facts.mounts.iter().enumerate() {
+        if node.is_overdue() {
+            let all = facts.mounts.len();
+            return Err(PlanError::TooSlow { done, all });
+        }
+        matched.extend(planned(mount, facts.bundle, config, node)?);
+    }
+    Ok(matched)
 }
 
 /// What becomes of one mount; `None` where it isn't of a volume.

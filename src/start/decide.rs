@@ -65,7 +65,12 @@ impl Job<'_> {
         }
         let bundle = self.bundle()?;
         let look = self.look(document, &bundle);
-        Ok(look.concern(self.config, &ThisNode::new(self.config, self.crust)?))
+        Ok(look.concern(self.config, &self.node()?))
+    }
+
+    /// This node, as it is looked at for the create.
+    pub(crate) fn node(&self) -> Result<ThisNode<'_>> {
+        Ok(ThisNode::new(self.config, self.crust, self.deadline)?)
     }
 
     fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> Look<'l, 'd> {
@@ -98,7 +103,7 @@ impl Job<'_> {
         let named = || who.to_owned();
         let mounts = document.mounts().with_context(named)?;
         let namespaces = document.namespaces().with_context(named)?;
-        let (bundle, node) = (self.bundle()?, ThisNode::new(self.config, self.crust)?);
+        let (bundle, node) = (self.bundle()?, self.node()?);
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,

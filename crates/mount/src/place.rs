@@ -1,6 +1,8 @@
 //! Where a directory or file is within its file system: the same wherever and however often that
 //! is mounted, so it tells what a bind mount is a bind of.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -68,21 +70,32 @@ impl Identity {
     }
 }
 
-/// What the kernel says of an open directory or file.
+/// The position of an open directory or file among the mounts of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The id of the mount that it was reached by.
     pub mount: u64,
-    /// Its path in this mount namespace; `None` for the mount's own root.
-    pub path: Option<PathBuf>,
+    /// Its path in this mount namespace.
+    pub path: PathBuf,
+    /// It is the mount's root.
+    pub is_mount_root: bool,
 }
 
 impl Position {
-    /// The place, by the mounts of the namespace. `None` when the mount isn't among them, or its
-    /// file system doesn't tell what is mounted.
+    /// Whether this mount, which has the id, is also where the path says that it is. An id is given to
+    /// another mount once its own is gone, so an older table may have another mount by it.
+    fn is_on(&self, mount: &Mount) -> bool {
+        if self.is_mount_root {
+            mount.mount_point == self.path
+        } else {
+            self.path.starts_with(&mount.mount_point)
+        }
+    }
+
+    /// Returns the place, by the mount that it was reached by; `None` when the file system doesn't tell what
+    /// is mounted.
     #[must_use]
-    pub fn place(&self, mounts: &[Mount]) -> Option<Place> {
-        let mount = mounts.iter().find(|it| u64::from(it.id) == self.mount)?;
+    pub fn place(&self, mount: &Mount) -> Option<Place> {
         // NFS writes `/` for every root (nfs_show_path).
         if matches!(mount.fstype.as_bytes(), b"nfs" | b"nfs4") {
             return None;
@@ -93,8 +106,8 @@ impl Position {
             None => (root, false),
         };
         let mut path = PathBuf::from(OsStr::from_bytes(root));
-        if let Some(whole) = &self.path {
-            path.extend(whole.strip_prefix(&mount.mount_point).ok()?);
+        if !self.is_mount_root {
+            path.extend(self.path.strip_prefix(&mount.mount_point).ok()?);
         }
         Some(Place {
             device: mount.device,
@@ -104,14 +117,36 @@ impl Position {
     }
 }
 
-/// The places that paths lead to, links followed; `None` for what isn't there, or isn't known.
-pub fn places(paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-    // All are held before the mounts are read: an id is given to another mount once its own is gone.
-    let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
-    let ids: Vec<u64> = held.iter().flatten().map(|(_, it)| it.mount).collect();
-    let mounts = Table::own()?.select(|line| ids.contains(&line.id.into()))?;
-    let places = held.iter().map(|held| held.as_ref()?.1.place(&mounts));
-    Ok(places.collect())
+/// Mounts by their ids.
+type Mounts = HashMap<u64, Mount>;
+
+/// Lookups of places by one mount table: it is read once, and again only for a path that leads over a mount
+/// that it does not have. A container may have thousands of paths to look up, and a node as many mounts.
+#[derive(Debug, Default)]
+pub struct Places {
+    mounts: RefCell<Mounts>,
+}
+
+impl Places {
+    /// Returns the places that paths lead to, links followed; `None` for what isn't there, or isn't known.
+    pub fn of(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        // All are held before the mounts are read, so that no id is given to another mount in between.
+        let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
+        let mut positions = held.iter().flatten().map(|(_, position)| position);
+        let is_known = {
+            let mounts = self.mounts.borrow();
+            let mount = |position: &Position| mounts.get(&position.mount);
+            positions.all(|it| mount(it).is_some_and(|mount| it.is_on(mount)))
+        };
+        if !is_known {
+            let all = Table::own()?.select(|_| true)?;
+            let by_id = all.into_iter().map(|mount| (mount.id.into(), mount));
+            self.mounts.replace(by_id.collect());
+        }
+        let mounts = self.mounts.borrow();
+        let place = |(_, position): &(_, Position)| position.place(mounts.get(&position.mount)?);
+        Ok(held.iter().map(|held| place(held.as_ref()?)).collect())
+    }
 }
 
 fn hold(path: &Path) -> Option<(OwnedFd, Position)> {
@@ -121,15 +156,13 @@ fn hold(path: &Path) -> Option<(OwnedFd, Position)> {
     // And no server asked.
     let as_known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&held, "", as_known, StatxFlags::MNT_ID).ok()?;
-    let is_root = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    let path = if is_root {
-        None
-    } else {
-        let link = format!("/proc/self/fd/{}", held.as_raw_fd());
-        Some(std::fs::read_link(link).ok()?)
+    let link = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let position = Position {
+        mount: stat.stx_mnt_id,
+        path: std::fs::read_link(link).ok()?,
+        is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     };
-    let mount = stat.stx_mnt_id;
-    Some((held, Position { mount, path }))
+    Some((held, position))
 }
 
 #[cfg(test)]
@@ -148,11 +181,39 @@ mod tests {
         27 21 0:50 / /var/lib/nfs rw - nfs4 server:/export rw
         28 21 8:2 /conf/app.ini /var/lib/file rw - ext4 /dev/sda2 rw";
 
-    fn place(mount: u64, path: Option<&str>) -> Option<Place> {
+    fn mount(id: u64) -> Option<Mount> {
         let lines: Vec<&str> = MOUNTS.trim().lines().map(str::trim).collect();
         let mounts = mountinfo::parse(lines.join("\n").as_bytes()).unwrap();
-        let path = path.map(PathBuf::from);
-        Position { mount, path }.place(&mounts)
+        mounts.into_iter().find(|mount| u64::from(mount.id) == id)
+    }
+
+    fn place(id: u64, path: Option<&str>) -> Option<Place> {
+        let position = Position {
+            mount: id,
+            path: path.unwrap_or_default().into(),
+            is_mount_root: path.is_none(),
+        };
+        position.place(&mount(id)?)
+    }
+
+    #[test]
+    fn a_table_that_has_another_mount_by_an_id_is_read_again() {
+        for (id, path, is_mount_root, expected) in [
+            (22, "/srv/kubelet", true, true),
+            (22, "/srv/kubelet/pods", false, true),
+            (20, "/etc", false, true),
+            (22, "/srv/other", true, false),
+            (22, "/srv/kubelet/pods", true, false),
+            (22, "/srv/kubelets", false, false),
+        ] {
+            let position = Position {
+                mount: id,
+                path: path.into(),
+                is_mount_root,
+            };
+            let mount = mount(id).unwrap();
+            assert_eq!(position.is_on(&mount), expected, "{position:?}");
+        }
     }
 
     fn on(device: &str, path: &str, deleted: bool) -> Place {
@@ -244,7 +305,7 @@ mod tests {
             "/proc".into(),
         ];
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let places = places(&paths).unwrap();
+        let places = Places::default().of(&paths).unwrap();
         let [Some(whole), Some(below), None, Some(proc)] = &places[..] else {
             panic!("{places:?}");
         };

@@ -65,9 +65,10 @@ impl Host {
         let is_root = path == mount.mount_point;
         let position = Position {
             mount: mount.id.into(),
-            path: (!is_root).then(|| path.to_owned()),
+            path: path.to_owned(),
+            is_mount_root: is_root,
         };
-        let place = position.place(&table)?;
+        let place = position.place(mount)?;
         Some((position, place, is_root))
     }
 

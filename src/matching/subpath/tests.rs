@@ -93,12 +93,12 @@ impl Node for Host {
                 .iter()
                 .filter(|mount| path.starts_with(&mount.mount_point));
             let mount = over.max_by_key(|mount| mount.mount_point.components().count())?;
-            let path = (*path != mount.mount_point).then(|| path.to_path_buf());
-            Position {
+            let position = Position {
                 mount: mount.id.into(),
-                path,
-            }
-            .place(&mounts)
+                path: path.to_path_buf(),
+                is_mount_root: *path == mount.mount_point,
+            };
+            position.place(mount)
         };
         Ok(paths.iter().map(position).collect())
     }

@@ -1,8 +1,9 @@
 //! A container with many mounts, counted in system calls and bytes read: four times as many mounts cost
 //! no more than four times as much.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::{Bundle, Container, Delegate, Node};
 
 use crate::strace::{Part, Trace};
@@ -17,7 +18,9 @@ enum Mounts {
     Whole,
     /// A subPath of it each.
     Subpaths,
-    /// The same without a sandbox.
+    /// The same, as a kubelet without the KEP binds each before the create.
+    StockSubpaths,
+    /// Subpaths, without a sandbox.
     Own,
     /// A directory of the host's.
     Others,
@@ -33,11 +36,29 @@ fn bundle(node: &Node, sandbox: &Container, target: &Path, what: Mounts, count: 
         let source = match what {
             Mounts::Whole => target.to_owned(),
             Mounts::Subpaths | Mounts::Own => target.join(number.to_string()),
+            Mounts::StockSubpaths => kubelets_bind(node, target, number),
             Mounts::Others => others.clone(),
         };
         bundle = bundle.bind(source, &format!("/data/{number}"), &[]);
     }
     bundle.bind(target, "/volume", &[]).write()
+}
+
+/// The bind of a subPath of the volume, which is made once for both containers.
+fn kubelets_bind(node: &Node, target: &Path, number: usize) -> PathBuf {
+    let (kubelet, path) = (node.handler().kubelet_dir(), number.to_string());
+    let subpath = SubPath {
+        pod_uid: "pod-a",
+        volume: "pv-1",
+        directory: target,
+        path: &path,
+        index: u32::try_from(number).expect("a small number"),
+    };
+    let place = subpath.place(&kubelet);
+    if place.exists() {
+        return place;
+    }
+    subpath.bind(&kubelet)
 }
 
 /// Calls, and bytes read, up to the delegate of a create beside a container that is there with as many.
@@ -59,7 +80,13 @@ fn cost(what: Mounts, count: usize) -> [usize; 2] {
 
 #[test]
 fn a_create_is_linear_in_its_mounts() {
-    for what in [Mounts::Whole, Mounts::Subpaths, Mounts::Own, Mounts::Others] {
+    for what in [
+        Mounts::Whole,
+        Mounts::Subpaths,
+        Mounts::StockSubpaths,
+        Mounts::Own,
+        Mounts::Others,
+    ] {
         let (few, many) = (cost(what, FEW), cost(what, MANY));
         let most = few.map(|few| 4 * few);
         assert!(
