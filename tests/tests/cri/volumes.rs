@@ -45,26 +45,33 @@ on_each_delegate! {
 
     fn read_only_is_a_containers_mount_or_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (writable, sealed) = (node.ext4(), node.ext4());
+        let (writable, sealed, frozen) = (node.ext4(), node.ext4(), node.ext4());
         let first = node.stage(POD, "pv-1", &writable, &[]);
         let second = node.stage(POD, "pv-2", &sealed, &["--read-only", "--fs-group", "2000"]);
+        let options = ["--option", "ro", "--fs-group", "2000"];
+        let third = node.stage(POD, "pv-3", &frozen, &options);
         let containerd = containerd(&node);
         let cri = containerd.cri();
         let pod = CriPod::run(&containerd, POD);
-        let config = pod.with("one", &first).mount_readonly(&first, "/view").mount(&second, "/sealed");
+        let config = pod.with("one", &first).mount_readonly(&first, "/view");
+        let config = config.mount(&second, "/sealed").mount(&third, "/frozen");
         let one = pod.start(&config);
         let _ = cri.sh(&one, "echo x > /data/file; cat /view/file");
-        for at in ["/view", "/sealed"] {
+        for at in ["/view", "/sealed", "/frozen"] {
             let done = cri.exec(&one, &["/bin/touch", &format!("{at}/new")]).unwrap();
             assert!(done.stderr.contains("Read-only file system"), "{done:?}");
         }
-        let superblock = |at| {
+        // The pod's own read-only is a view of a superblock that another pod may write through.
+        for (at, superblock) in [("/view", "rw"), ("/sealed", "rw"), ("/frozen", "ro")] {
             let line = cri.sh(&one, &format!("grep ' {at} ' /proc/self/mountinfo"));
-            line.rsplit(' ').next().unwrap().split(',').next().unwrap().to_owned()
-        };
-        assert_eq!((superblock("/view"), superblock("/sealed")), ("rw".to_owned(), "ro".to_owned()));
-        assert_eq!(cri.sh(&one, "stat -c %g /sealed"), "0", "fsGroup writes nothing there");
-        pod.end_with(&node, &[&first, &second]);
+            let shown = line.rsplit(' ').next().unwrap().split(',').next().unwrap();
+            assert_eq!(shown, superblock, "{line}");
+        }
+        for at in ["/sealed", "/frozen"] {
+            let group = cri.sh(&one, &format!("stat -c %g {at}"));
+            assert_eq!(group, "0", "fsGroup writes nothing there");
+        }
+        pod.end_with(&node, &[&first, &second, &third]);
     }
 
     fn the_group_is_what_lets_a_user_write(delegate: Delegate) {

@@ -51,8 +51,15 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "device-read-only-beside",
             SECOND,
-            "Read-only beside read-write of one device is refused.",
+            "A file system with the option `ro` beside one without, on one device, is refused.",
             read_only_beside,
+        )
+        .should(),
+        deferred(
+            "device-reader-beside",
+            SHARED,
+            "metadata.readOnly is each pod's own: it reads what another pod writes, and can't write.",
+            reader_beside,
         )
         .should(),
     ],
@@ -141,9 +148,22 @@ fn read_only_beside(scene: &Scene<'_>) {
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&volume.info());
     let app = first.app_with(&volume, &target);
-    let target = second.stage(&volume.with(&json!({"readOnly": true})));
+    let target = second.stage(&volume.staged(&json!({"options": ["ro"]})));
     let _ = second.refuses(&target);
     first.end([app]);
     scene.wait("the device free", || volume.is_free());
     let _app = second.app_with(&volume, &target);
+}
+
+fn reader_beside(scene: &Scene<'_>) {
+    let volume = scene.volume();
+    let (writer, reader) = (scene.pod(), scene.pod());
+    let target = writer.stage(&volume.info());
+    let writes = writer.app_with(&volume, &target);
+    let target = reader.stage(&volume.with(&json!({"readOnly": true})));
+    let reads = reader.app_with(&volume, &target);
+    let _ = writes.sh("echo new > /data/file");
+    expect("the writer's file", &&*reads.sh("cat /data/file"), &"new");
+    let run = reads.exec(&["/bin/touch", "/data/other"]);
+    assert!(!run.status.success(), "the reader wrote: {run}");
 }
