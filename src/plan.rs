@@ -85,10 +85,7 @@ pub(crate) fn plan(
                 (Some(record), _) => record.pod_uid.clone(),
                 (None, Some(uid)) => uid,
                 (None, None) => {
-                    return Err(PlanError::NoSandboxRecord {
-                        volume,
-                        sandbox: sandbox_id,
-                    });
+                    return Err(no_sandbox_record(first, sandbox_id, config));
                 }
             };
             if let Some(record) = &record {
@@ -113,6 +110,26 @@ pub(crate) fn plan(
         label,
         mounts,
     }))
+}
+
+/// Returns the error for a volume of a pod whose sandbox isn't on record: a sandbox's create looks for
+/// volumes below `kubelet_dirs` alone.
+fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> PlanError {
+    let spellings = [Some(&mount.found.volume), mount.found.resolved.as_ref()];
+    let roots = spellings.into_iter().flatten();
+    let mut roots = roots.filter_map(TargetPath::kubelet_dir);
+    let volume = mount.found.volume.volume_name();
+    match roots.next() {
+        Some(root) if !config.kubelet_dirs.iter().any(|it| it == root) => {
+            let root = root.display().to_string();
+            PlanError::OtherKubelet {
+                volume,
+                sandbox,
+                root,
+            }
+        }
+        _ => PlanError::NoSandboxRecord { volume, sandbox },
+    }
 }
 
 /// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the

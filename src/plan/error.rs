@@ -30,6 +30,16 @@ pub(crate) enum PlanError {
     )]
     NoSandboxRecord { volume: String, sandbox: String },
     #[error(
+        "volume {volume}: there is no record of the pod's sandbox {sandbox}: its volumes weren't looked \
+         for, since {root} isn't among kubelet_dirs; hint: add it to kubelet_dirs in runcrust's \
+         configuration, and let the pod be made anew"
+    )]
+    OtherKubelet {
+        volume: String,
+        sandbox: String,
+        root: String,
+    },
+    #[error(
         "volume {volume}: its target path is of pod {owner}, and sandbox {sandbox} was made for \
          pod {pod}; hint: a pod can only have its own volumes"
     )]

@@ -27,7 +27,15 @@ const DRAIN: Duration = Duration::from_secs(20);
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "csi.",
-    quiet: &["Probe", "GetCapacity", "NodeGetVolumeStats"],
+    quiet: &[
+        "Probe",
+        "GetCapacity",
+        "NodeGetVolumeStats",
+        "NodeGetVolumeHealth",
+        "NodeGetStorageHealth",
+        "ControllerGetVolumeHealth",
+        "ControllerListVolumeHealth",
+    ],
     descriptors: crust_proto::csi::DESCRIPTORS,
     busy: "try again later, or raise --max-calls",
     sockets: KnownSockets {

@@ -23,11 +23,11 @@ pub enum Contents {
         at: u64,
     },
     /// No signature, and only zeroes wherever a file system has its first blocks or a backup of its
-    /// superblock. What lies between these places wasn't read.
+    /// superblock. What lies between these places wasn't read, so this is no reason to format the device.
     Empty,
 }
 
-/// Identifies the contents of an open device (or image) of `size` bytes. Reads a few MiB at most.
+/// Identifies the contents of an open device (or image) of `size` bytes. Reads about 20 MiB at most.
 /// Returns the error of pread(2).
 pub fn look(device: impl AsFd, size: u64) -> Result<Contents, Errno> {
     let device = device.as_fd();
@@ -57,19 +57,21 @@ fn is_there(device: impl AsFd, size: u64, place: &Place) -> Result<bool, Errno> 
 const PIECE: usize = 64 << 10;
 
 /// Returns the ranges in which a file system without its first superblock still has data, as offset and
-/// length in bytes: the beginning, which holds most signatures; ext4's first backups with blocks of
-/// 1 KiB (8 MiB) and of 4 KiB (128 MiB); the copies of btrfs at 64 MiB and 256 GiB (btrfs(5)); the end,
-/// where GPT, md and zfs have theirs.
-fn samples(size: u64) -> [(u64, u64); 6] {
+/// length in bytes:
+///
+/// - the beginning, which holds most signatures, and the end, where GPT, md and zfs have theirs;
+/// - ext4's first backup, with blocks of 1, 2 and 4 KiB (8, 32 and 128 MiB), and the copies of btrfs at
+///   64 MiB and 256 GiB (btrfs(5));
+/// - each 64th part, for xfs has a superblock in each allocation group (mkfs.xfs makes 4 to 32 of the same
+///   size, rounded to a block).
+fn samples(size: u64) -> impl Iterator<Item = (u64, u64)> {
     const MIB: u64 = 1 << 20;
-    [
-        (0, 2 * MIB),
-        (8 * MIB, MIB / 4),
-        (64 * MIB, MIB / 4),
-        (128 * MIB, MIB / 4),
-        (256 << 30, MIB / 4),
-        (size.saturating_sub(MIB), MIB),
-    ]
+    const PARTS: u64 = 64;
+    let backups = [8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 << 30];
+    let groups = (1..PARTS).map(move |part| (size / PARTS * part).saturating_sub(PIECE as u64));
+    let places = backups.into_iter().chain(groups);
+    let ends = [(0, 2 * MIB), (size.saturating_sub(MIB), MIB)];
+    ends.into_iter().chain(places.map(|at| (at, MIB / 4)))
 }
 
 /// Returns the offset of the first byte in the samples that isn't zero.

@@ -31,11 +31,11 @@ pub(crate) fn hint_on_volume(errno: Errno) -> &'static str {
     match errno {
         Errno::IO | Errno::NXIO | Errno::NODEV => {
             "; hint: the volume's file system was shut down after an error, or its device is gone: \
-             see the kernel's log (dmesg), end all pods that use the volume, and when it is mounted \
-             nowhere any more run xfs_repair, e2fsck or btrfs check on its device"
+             see the kernel's log (dmesg), end all pods and containers that use the volume, and when it is \
+             mounted nowhere any more run xfs_repair, e2fsck or btrfs check on its device"
         }
         Errno::UCLEAN | Errno::BADMSG => {
-            "; hint: the volume's file system is corrupt: end all pods that use it, and run \
+            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run \
              xfs_repair, e2fsck or btrfs check on its device"
         }
         _ => "",

@@ -9,7 +9,7 @@
 //! | [`device`] | a block device: its number, its aliases through sysfs, whether somebody has it |
 //! | [`loops`] | an image file as a block device, found again, never twice |
 //! | [`probe`] | which file system a device holds, to tell "wrong type" from "nothing there" |
-//! | [`contents`] | what else a device holds, and whether it is empty, so that nobody formats data |
+//! | [`contents`] | what else a device holds, so that nobody formats data |
 //! | [`filesystem`] | device + options → a *detached* mount, or one sentence that says why not |
 //! | [`fsgroup`] | kubelet's recursive group ownership, on descriptors, resumable |
 //! | [`subpath`] | a subPath → a descriptor inside the volume, never outside |

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crust_mount::device::{Device, Neighbours};
 use crust_mount::volume::{self, Context, Mode, Report};
 use crust_serve::Held;
-use crust_state::crust::Shape;
+use crust_state::crust::{Found, Shape};
 use crust_state::record::UserKind;
 use crust_state::{
     Config, CrustDirectory, Deadline, Digest, MountInfo, StateDirectory, TargetPath,
@@ -187,22 +187,30 @@ impl Node {
         .await
     }
 
-    /// The volume that a sandbox has from a device.
+    /// Returns the volume that a sandbox has from a device, by the path that it was staged with, or by the
+    /// device that the path leads to now. A volume in use needs no path to its device any more.
     pub(crate) async fn volume_of(
         &self,
         sandbox: String,
         device: PathBuf,
     ) -> Result<TargetPath, Refusal> {
         self.work(&self.looks, STAGE, move |context| {
+            let crust = context.crust;
+            let found = crust.survey().map_err(NodeError::from)?;
+            for target in found.iter().filter_map(Found::target) {
+                // One that can't be read is nobody's who could ask for it.
+                let Ok(Some(volume)) = crust.volume(target) else {
+                    continue;
+                };
+                if volume.info().device == device && is_used_by(context, target, &sandbox)? {
+                    return Ok(target.clone());
+                }
+            }
             let opened = Device::open(&device);
             let opened = opened.map_err(|error| Refusal::field("host_volume_id", error))?;
             let volumes = context.state.owners_of(opened.number());
             for target in volumes.map_err(NodeError::from)? {
-                let record = context.crust.record(&target).map_err(NodeError::from)?;
-                let users = record.as_ref().map_or(&[][..], |record| &record.users);
-                // The draft knows sandboxes alone; its containers stand for one that has ended.
-                let mut users = users.iter().filter(|user| user.kind != UserKind::Pending);
-                if users.any(|user| user.sandbox == sandbox) {
+                if is_used_by(context, &target, &sandbox)? {
                     return Ok(target);
                 }
             }
@@ -266,6 +274,15 @@ impl Node {
 }
 
 /// Returns the directories that were opened before, unless they have moved.
+/// Whether a sandbox, or a container of its pod, uses a volume. The draft knows sandboxes alone; its
+/// containers stand for one that has ended.
+fn is_used_by(context: &Context<'_>, target: &TargetPath, sandbox: &str) -> Result<bool, Refusal> {
+    let record = context.crust.record(target).map_err(NodeError::from)?;
+    let users = record.iter().flat_map(|record| &record.users);
+    let mut users = users.filter(|user| user.kind != UserKind::Pending);
+    Ok(users.any(|user| user.sandbox == sandbox))
+}
+
 fn held(places: &Mutex<Option<Arc<Places>>>) -> Option<Arc<Places>> {
     let known = lock(places).clone();
     known.filter(|places| places.are_still_there())

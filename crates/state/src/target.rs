@@ -158,6 +158,17 @@ impl TargetPath {
         }
     }
 
+    /// Returns the root directory of the kubelet whose CSI volume's target path this is, or is below;
+    /// `None` for any other path.
+    #[must_use]
+    pub fn kubelet_dir(&self) -> Option<&Path> {
+        // <root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
+        let length = self.csi_volume()?.directory().as_os_str().len();
+        let directory = Path::new(OsStr::from_bytes(&self.0[..length]));
+        let pods = directory.ancestors().nth(5)?;
+        pods.parent().filter(|_| pods.ends_with("pods"))
+    }
+
     /// What the path says where it is of a stock kubelet's bind of a subPath, at it or below it.
     #[must_use]
     pub fn subpath_bind(&self) -> Option<SubpathBind> {

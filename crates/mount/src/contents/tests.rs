@@ -81,13 +81,17 @@ fn nothing_is_empty_but_what_was_read_to_be() {
 /// What wipefs(8) or a stray dd leaves: the first superblock is gone, and a copy isn't.
 #[test]
 fn a_file_system_without_its_first_superblock_is_not_empty() {
-    for (program, size, wiped) in [
-        ("mkfs.ext4", 64 * MIB, MIB),
-        ("mkfs.btrfs", 128 * MIB, 2 * MIB),
+    for (program, arguments, size, wiped) in [
+        ("mkfs.ext4", &["-q"][..], 64 * MIB, MIB),
+        ("mkfs.ext4", &["-q", "-b", "2048"], 2048 * MIB, 2 * MIB),
+        ("mkfs.btrfs", &["-q"], 128 * MIB, 2 * MIB),
+        ("mkfs.xfs", &["-q"], 2048 * MIB, 2 * MIB),
+        ("mkfs.xfs", &["-q"], 411 * MIB, 2 * MIB),
+        ("mkfs.xfs", &["-q", "-d", "agcount=7"], 1000 * MIB, 2 * MIB),
     ] {
         let image = image(size);
         let output = Command::new(program)
-            .arg("-q")
+            .args(arguments)
             .arg(image.path())
             .output()
             .unwrap();

@@ -28,7 +28,7 @@ pub enum Cause {
     },
     /// EINVAL, and the device is empty at all places where a file system has its first blocks or a
     /// backup of its superblock. The only cause whose hint may mention mkfs(8).
-    #[error("the device holds no file system: it is empty")]
+    #[error("the device holds no file system: there are only zeroes wherever one is looked for")]
     NoFileSystem {
         /// The type asked for.
         fstype: String,

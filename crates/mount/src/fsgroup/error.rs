@@ -33,7 +33,7 @@ pub enum FsGroupError {
     /// Each look found something else there, in each of several passes.
     #[error(
         "fsGroup: {}: is moved or replaced faster than it can be changed; \
-         hint: another pod is at work in this volume; the next try goes on",
+         hint: another pod or container is at work in this volume; the next try goes on",
         Shown(path)
     )]
     Restless {
@@ -44,7 +44,7 @@ pub enum FsGroupError {
     #[error(
         "fsGroup: stopped after {entered} directories, of which only about {different} are different: \
          the file system gives one directory several names, and is corrupt or made to be; hint: end \
-         the pods that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
+         the pods and containers that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
     )]
     Shared {
         /// Number of directories entered so far.

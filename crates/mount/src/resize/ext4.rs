@@ -120,8 +120,8 @@ fn call(device: &Device, blocks: u64) -> String {
 /// The two reasons for EPERM.
 fn not_permitted(device: &Device, blocks: u64, has_errors: bool) -> ResizeError {
     let reason = if has_errors {
-        "ext4 doesn't grow with errors in it; hint: end the pod, run e2fsck on the device, and \
-         resize it again"
+        "ext4 doesn't grow with errors in it; hint: end what uses the volume, run e2fsck on the \
+         device, and resize it again"
     } else {
         "ext4 grows only for a process with CAP_SYS_RESOURCE, which this machine or container \
          withholds; hint: give it to whatever runs runcrust, or grow the file system with \

@@ -70,7 +70,7 @@ pub enum SubpathError {
     /// It was made and gone again, over and over.
     #[error(
         "subPath {subpath:?}: is replaced faster than it can be opened; \
-         hint: another pod is at work in this volume; try again"
+         hint: another pod or container is at work in this volume; try again"
     )]
     Restless {
         /// As given.

@@ -121,7 +121,10 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
                 volume = volume_name,
                 "not grown as was asked for before its use, and mounted with its old size: {why}"
             );
-            volume.record_failed_resize(limits, why)?;
+            // Nor does a record that can't be written: the growth is still on record, without the reason.
+            if let Err(error) = volume.record_failed_resize(limits, why) {
+                tracing::warn!("{error}");
+            }
         }
     }
     Ok(())

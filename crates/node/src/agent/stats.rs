@@ -30,6 +30,8 @@ struct Measured {
 pub(super) struct Measuring {
     /// What each has told last.
     told: BTreeMap<String, Vec<VolumeStats>>,
+    /// The abnormal condition that was reported last of each claim in each pod (by its uid).
+    reported: BTreeMap<(String, Name), String>,
     under_way: BTreeSet<String>,
 }
 
@@ -46,9 +48,8 @@ impl Measuring {
         self.keep(&measured);
         measured.retain(|driver, _| !self.under_way.contains(driver));
         for it in measured.values_mut().flatten() {
-            let mut told = self.told.values().flatten();
-            let told = told.find(|told| told.claim == it.claim);
-            it.before = told.and_then(|told| told.stats.abnormal().map(str::to_owned));
+            let key = (it.publication.pod.clone(), it.claim.clone());
+            it.before = self.reported.get(&key).cloned();
         }
         for (driver, volumes) in measured {
             self.under_way.insert(driver.clone());
@@ -68,11 +69,22 @@ impl Measuring {
             told.retain(|it| used.iter().any(|used| used.claim == it.claim));
             !told.is_empty()
         });
+        self.reported.retain(|(pod, claim), _| {
+            let mut used = measured.values().flatten();
+            used.any(|it| it.publication.pod == *pod && it.claim == *claim)
+        });
     }
 
     /// What a driver has told.
     pub(super) fn take(&mut self, driver: String, told: Vec<VolumeStats>, context: &Context) {
         self.under_way.remove(&driver);
+        for VolumeStats { pod, claim, stats } in &told {
+            let key = (pod.clone(), claim.clone());
+            match stats.abnormal() {
+                Some(message) => self.reported.insert(key, message.to_owned()),
+                None => self.reported.remove(&key),
+            };
+        }
         self.told.insert(driver, told);
         self.show(context);
     }
@@ -103,7 +115,8 @@ async fn measure(context: &Context, measured: Vec<Measured>) -> Vec<VolumeStats>
                         .events
                         .warning(pod, "VolumeConditionAbnormal", message);
                 }
-                told.push(VolumeStats { claim, stats });
+                let pod = publication.pod;
+                told.push(VolumeStats { pod, claim, stats });
             }
             Ok(None) => {}
             // As kubelet, that logs it alone.

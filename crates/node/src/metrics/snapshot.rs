@@ -16,6 +16,8 @@ use crate::volumes::stats::Stats;
 /// What is known of a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeStats {
+    /// Uid of the pod that it was measured in.
+    pub(crate) pod: String,
     /// Its claim.
     pub(crate) claim: Name,
     /// What was told.
@@ -37,7 +39,7 @@ impl Snapshot {
     pub(super) fn set_stats(&self, told: Vec<VolumeStats>) {
         // A claim that several pods use is told once: two samples of one series are none to Prometheus.
         let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
-        for VolumeStats { claim, stats } in told {
+        for VolumeStats { claim, stats, .. } in told {
             let known = claims.entry(claim).or_insert_with(|| stats.clone());
             if is_abnormal(&stats) == Some(true) {
                 known.condition = stats.condition;

@@ -74,6 +74,7 @@ fn names_are_the_keps() {
 
 fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
     VolumeStats {
+        pod: "uid-1".to_owned(),
         claim: Name::new("default", claim),
         stats: Stats {
             bytes: Some(Space {

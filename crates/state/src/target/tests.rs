@@ -220,3 +220,27 @@ proptest! {
         prop_assert!(matches!(refused, Err(TargetPathError::Parent(_))));
     }
 }
+
+#[test]
+fn a_csi_volumes_path_names_its_kubelets_directory() {
+    for (path, expected) in [
+        (
+            "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount",
+            Some("/var/lib/kubelet"),
+        ),
+        (
+            "/k0s/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount/sub/dir",
+            Some("/k0s/kubelet"),
+        ),
+        ("/pods/u/volumes/kubernetes.io~csi/pv/mount", Some("/")),
+        (
+            "/var/lib/kubelet/others/u/volumes/kubernetes.io~csi/pv/mount",
+            None,
+        ),
+        ("/volumes/kubernetes.io~csi/pv/mount", None),
+        ("/srv/data", None),
+    ] {
+        let target = TargetPath::new(path).unwrap();
+        assert_eq!(target.kubelet_dir(), expected.map(Path::new), "{path}");
+    }
+}

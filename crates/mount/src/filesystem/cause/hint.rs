@@ -14,8 +14,8 @@ impl Cause {
                 format!("take {option} out of the volume's mount options, or correct it")
             }
             Self::NoFileSystem { fstype } => format!(
-                "was it formatted? a new volume needs mkfs.{fstype}, which is the CSI driver's job, \
-                 never runcrust's"
+                "a new volume is made a file system ({fstype}) by its CSI driver, never by runcrust; if \
+                 it has held data, check that this is its device (lsblk), and don't format it"
             ),
             Self::SomethingElse { found, .. } => {
                 format!(
@@ -89,8 +89,8 @@ impl Cause {
                  newer, or copy its files to a file system with smaller blocks"
                 .to_owned(),
             Self::ShutDown => {
-                "see the kernel's log (dmesg), end all pods that use the volume, and \
-                 when it is mounted nowhere any more run xfs_repair or e2fsck on its device"
+                "see the kernel's log (dmesg), end all pods and containers that use the \
+                 volume, and when it is mounted nowhere any more run xfs_repair or e2fsck on its device"
                     .to_owned()
             }
             Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
