@@ -131,7 +131,7 @@ impl LockName {
         }
     }
 
-    /// Returns the volume or the device that a file is the lock of; `None` for the node's two.
+    /// Returns the volume or the device that a file is the lock of; `None` for the locks of the whole node.
     pub(crate) fn of_file(name: &str) -> Option<Self> {
         let name = name.strip_suffix(".lock")?;
         let device = || name.parse().ok().map(Self::Device);

@@ -115,9 +115,9 @@ fn what_fails_is_logged_without_them() {
 #[test]
 fn what_conflicts_is_told_without_them() {
     let scene = Scene::with(&["--log-level", "trace"]);
-    let volume = scene.staged("pv", capability("x-note="));
+    let volume = scene.staged("pv", capability("note="));
     let mut other = volume.clone();
-    other.capability = capability("x-other=");
+    other.capability = capability("other=");
     let status = scene
         .call(other.stage())
         .expect_err("it is staged with other options");

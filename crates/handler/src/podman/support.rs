@@ -34,7 +34,8 @@ const NO_CGROUPS: List = List {
     is_wanted: |wanted| wanted.is_crun,
 };
 
-/// There is another, for runtimes that start a virtual machine.
+/// The lists of podman that an installation adds to. `runtime_supports_kvm` isn't among them: it is for
+/// runtimes that start a virtual machine.
 pub(crate) const LISTS: [List; 3] = [
     List {
         key: "runtime_supports_json",
