@@ -95,7 +95,8 @@ on_each_delegate! {
     fn a_read_only_volume_keeps_every_byte(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         let bytes = fs::read(scene.device.file()).unwrap();
-        let target = scene.node.stage(POD, "pv-1", &scene.device, &["--fs-group", "2000", "--read-only"]);
+        let options = ["--fs-group", "2000", "--option", "ro"];
+        let target = scene.node.stage(POD, "pv-1", &scene.device, &options);
         let sandbox = scene.node.sandbox(POD);
         let app = scene.node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("touch /data/new 2>/dev/null || stat -c %g /data"), "0");
