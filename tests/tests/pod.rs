@@ -135,7 +135,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let (rw, ro) = (node.ext4(), node.ext4());
         let writable = node.stage(POD, "pv-rw", &rw, &[]);
-        let sealed = node.stage(POD, "pv-ro", &ro, &["--read-only", "--fs-group", "777"]);
+        let sealed = node.stage(POD, "pv-ro", &ro, &["--option", "ro", "--fs-group", "777"]);
         let sandbox = node.sandbox(POD);
         let read_only = ["rbind", "rprivate", "ro"];
         let bundle = node.app_bundle(&sandbox).bind(&writable, "/ro", &read_only).bind(&writable, "/rw", &[]);

@@ -144,7 +144,7 @@ on_each_delegate! {
         let (device, before) = device(&node, "xfs");
         let target = node.target(POD, "pv-1");
         let mut request = stage_request(&target, &device);
-        request.readonly = true;
+        request.mount_flags = vec!["ro".into()];
         ops.stage(request).unwrap();
         set_size(&device, before + 64 * MIB);
         let _sandbox = node.sandbox(POD);
