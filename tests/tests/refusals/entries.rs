@@ -91,6 +91,8 @@ impl Entry {
 pub(crate) enum Shows {
     /// When it is read: no sandbox is made for it either.
     Read,
+    /// The same, when its device is opened. A volume in use needs no path to its device any more.
+    Opened,
     /// Only when the kernel mounts it.
     Mounted,
 }
@@ -155,10 +157,10 @@ cases! {
     Read "no device" ["{info}", "`device`", "missing"], e => e.set("device", Value::Null);
     Read "a relative device" ["{info}", "`device`", "\"loop0\""],
         e => e.set("device", json!("loop0"));
-    Read "a device that isn't there" ["/dev/runcrust-has-no-such", "ENOENT"],
+    Opened "a device that isn't there" ["/dev/runcrust-has-no-such", "ENOENT"],
         e => e.set("device", json!("/dev/runcrust-has-no-such"));
-    Read "a character device" ["/dev/null", "ENOTBLK"], e => e.set("device", json!("/dev/null"));
-    Read "an image file" ["{info}", "ENOTBLK"], e => e.set("device", json!(e.info()));
+    Opened "a character device" ["/dev/null", "ENOTBLK"], e => e.set("device", json!("/dev/null"));
+    Opened "an image file" ["{info}", "ENOTBLK"], e => e.set("device", json!(e.info()));
     Read "a file system that isn't allowed" ["\"vfat\"", "fstypes"],
         e => e.set("fstype", json!("vfat"));
     Read "no file system's name" ["{info}", "`fstype`"], e => e.set("fstype", json!("../ext4"));
