@@ -62,7 +62,11 @@ pub(crate) trait Node {
     fn is_usual_mount(&self, _id: u64) -> bool {
         true
     }
-    /// The directories of the overlay that is mounted at a path; none where it is no overlay.
+    /// Whether a path leads to an overlay.
+    fn is_overlay(&self, _path: &Path) -> bool {
+        false
+    }
+    /// The directories of the overlay that a path leads to, and what each has at the path.
     fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
         Ok(Vec::new())
     }
@@ -180,6 +184,16 @@ pub(crate) fn match_source(
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
+    match_below_overlays(source, alias::MOST_STACKED, config, node)
+}
+
+/// Matches a mount's source, or a layer of an overlay, which may lead through this number of overlays.
+fn match_below_overlays(
+    source: &Path,
+    stacked: usize,
+    config: &Config,
+    node: &impl Node,
+) -> Result<Option<Match>, MatchError> {
     let Some(source) = short(source).filter(|source| source.is_absolute()) else {
         return Ok(None);
     };
@@ -207,7 +221,7 @@ pub(crate) fn match_source(
         }
     }
     let given_first: Vec<&TargetPath> = spellings.into_iter().flatten().collect();
-    let alias = (!is_usual).then(|| alias::find(&given_first, config, node));
+    let alias = (!is_usual).then(|| alias::find(&given_first, stacked, config, node));
     if let Some(found) = alias.transpose()?.flatten() {
         return Ok(Some(found));
     }
@@ -221,16 +235,20 @@ pub(crate) fn match_source(
 }
 
 /// Refuses an overlay whose mount options name a volume's directory as one of its layers. The container
-/// would see the directory on the node's disk instead of the volume.
+/// would see the directory on the node's disk instead of the volume. Relative layers are below the bundle, where
+/// the delegates mount them from.
 pub(crate) fn refuse_overlay(
     destination: &str,
     options: &[Cow<'_, str>],
+    bundle: &Path,
     config: &Config,
     node: &impl Node,
 ) -> Result<(), MatchError> {
     for option in options {
-        let layers = overlay::layers(option.as_bytes());
-        alias::refuse_overlay(Path::new(destination), &layers, config, node)?;
+        let layers = overlay::layers(option.as_bytes()).into_iter();
+        let layers: Vec<PathBuf> = layers.map(|layer| bundle.join(layer)).collect();
+        let stacked = alias::MOST_STACKED - 1;
+        alias::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
     }
     Ok(())
 }

@@ -155,8 +155,15 @@ impl Node for ThisNode<'_> {
         statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
+    fn is_overlay(&self, path: &Path) -> bool {
+        overlay::is_at(path)
+    }
+
     fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
-        overlay::layers_at(path)
+        let found = self.places.mounted(path)?;
+        Ok(found.map_or_else(Vec::new, |(mount, below)| {
+            overlay::layers_of(&mount, &below)
+        }))
     }
 
     fn is_bare_directory(&self, directory: &Path) -> bool {

@@ -44,9 +44,10 @@ fn parent(target: &TargetPath) -> &Path {
 }
 
 /// Finds the volume that a source leads to although neither its path nor that of a parent is where the
-/// volume is staged.
+/// volume is staged. `stacked` is the number of overlays that the source may lead through.
 pub(super) fn find(
     spellings: &[&TargetPath],
+    stacked: usize,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
@@ -71,27 +72,41 @@ pub(super) fn find(
     if let Some(found) = find_mounted(last, &source, config, node)? {
         return Ok(Some(found));
     }
-    // An overlay has no block device.
-    if source.is_mount_root && source.device.major() == 0 {
+    if stacked > 0 && is_on_overlay(last.as_path(), &source, node) {
         let layers = node.overlay_layers(last.as_path());
         let layers = layers.map_err(|source| MatchError::Mounts {
             volume: last.volume_name(),
             source,
         })?;
-        refuse_overlay(last.as_path(), &layers, config, node)?;
+        refuse_layers(last.as_path(), &layers, stacked - 1, config, node)?;
     }
     Ok(None)
 }
 
-/// Refuses an overlay that has a volume's directory among its layers.
-pub(super) fn refuse_overlay(
+/// The number of overlays that the kernel stacks (`FILESYSTEM_MAX_STACK_DEPTH` of `linux/fs.h`). Without a limit
+/// the lookup of an overlay over its own mount point, as systemd-sysext makes one on `/usr`, would never end.
+pub(super) const MOST_STACKED: usize = 2;
+
+/// Whether a source is on an overlay that somebody mounted, and not on that of the root directory or of a
+/// kubelet's, whose volumes are found by path.
+fn is_on_overlay(path: &Path, source: &Identity, node: &impl Node) -> bool {
+    // An overlay has no block device.
+    source.device.major() == 0
+        && node.is_overlay(path)
+        && (source.is_mount_root || !node.is_usual_mount(source.mount))
+}
+
+/// Refuses an overlay that has a volume's directory among its layers. `stacked` is the number of overlays that
+/// a layer may lead through.
+pub(super) fn refuse_layers(
     path: &Path,
     layers: &[PathBuf],
+    stacked: usize,
     config: &Config,
     node: &impl Node,
 ) -> Result<(), MatchError> {
     for layer in layers {
-        if let Some(found) = super::match_source(layer, config, node)? {
+        if let Some(found) = super::match_below_overlays(layer, stacked, config, node)? {
             return Err(refused(&found.volume, path, Why::Overlay(layer.to_owned())));
         }
     }

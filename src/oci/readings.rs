@@ -21,8 +21,8 @@ pub(crate) struct Source<'a> {
     /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, or is no UTF-8, of
     /// which each reader makes something else.
     pub(crate) text: Option<Cow<'a, str>>,
-    /// It may be a bind mount's: then a relative path is one from the bundle.
-    pub(crate) may_bind: bool,
+    /// It may be a bind mount's, or is an overlay's layer: then a relative path is one from the bundle.
+    pub(crate) is_from_bundle: bool,
 }
 
 /// What the name of a key begins with that stood twice and was the one not read.
@@ -120,13 +120,18 @@ fn find_in_mount<'a, T>(
     let object = Object::of(mount, MOUNT);
     let is_odd = is_odd || object.is_odd();
     let may_bind = is_odd || may_bind(&object);
-    let mut look = |text: Option<Cow<'a, str>>| look(Source { text, may_bind });
+    let mut look = |text: Option<Cow<'a, str>>, is_from_bundle| {
+        look(Source {
+            text,
+            is_from_bundle,
+        })
+    };
     let mut look_at = |key: &str, value: Json<'a>| match key {
-        SOURCE => find_text(value, &mut look),
+        SOURCE => find_text(value, &mut |text| look(text, may_bind)),
         OPTIONS => value.elements().find_map(|option| {
             find_text(option, &mut |text| match text {
-                Some(option) => layers(&option).find_map(|layer| look(Some(layer.into()))),
-                None => look(None),
+                Some(option) => layers(&option).find_map(|layer| look(Some(layer.into()), true)),
+                None => look(None, true),
             })
         }),
         _ => None,

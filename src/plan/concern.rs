@@ -76,7 +76,7 @@ impl Look<'_, '_> {
         let Some(text) = &source.text else {
             return Some("a mount".to_owned());
         };
-        let path = bound(self.bundle, text, source.may_bind);
+        let path = bound(self.bundle, text, source.is_from_bundle);
         if path.starts_with(attached) {
             return Some(CREATED_BEFORE.to_owned());
         }

@@ -39,7 +39,7 @@ pub(crate) fn planned(
         source,
     };
     if is_overlay(mount) {
-        refuse_overlay(&mount.destination, &mount.options, config, node).map_err(failed)?;
+        refuse_overlay(&mount.destination, &mount.options, bundle, config, node).map_err(failed)?;
     }
     let Some(given) = &mount.source else {
         return Ok(None);

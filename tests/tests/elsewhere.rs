@@ -146,6 +146,13 @@ on_each_delegate! {
                 scene.assert_refuses(Bundle::plain(dir).mount(overlay), &[]);
             }
         }
+        // A relative directory is below the bundle.
+        let bundle = Bundle::plain(dir);
+        let options = ["lowerdir=lower".to_owned(), format!("upperdir={},workdir={}", upper.display(), work.display())];
+        let bundle = bundle.mount(json!({"destination": "/data", "type": "overlay", "source": "overlay", "options": options})).write();
+        symlink(plain, bundle.path().join("lower")).unwrap();
+        let refused = refusal::create(&scene.node, &bundle).of_volume(utf8(plain));
+        let _ = refused.naming(&["overlay", "hint: "]).sentence();
         mounts::take_off(&bind);
         // A directory that was removed under its bind.
         let bind = scene.bind("bind", plain);
@@ -171,7 +178,9 @@ on_each_delegate! {
             scene.plain.display(), upper.display(), work.display()
         );
         mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(&*options)).unwrap();
-        scene.assert_refuses(scene.bundle(&merged, &[]), &["overlay", utf8(&merged)]);
+        for source in [merged.clone(), merged.join("sub")] {
+            scene.assert_refuses(scene.bundle(&source, &[]), &["overlay", utf8(&source)]);
+        }
         // One of other directories passes.
         mounts::take_off(&merged);
         let lower = memory.join("lower");
@@ -181,6 +190,48 @@ on_each_delegate! {
         let app = scene.node.run(&scene.bundle(&merged, &[]).write());
         let _ = app.sh("echo x > /data/file");
         assert!(upper.join("file").exists());
+    }
+
+    /// As systemd-sysext makes one of /usr, and others of /etc.
+    fn an_overlay_over_its_own_mount_point_passes(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let memory = scene.node.dir().subdir("memory");
+        mounts::tmpfs(&memory);
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| memory.join(name));
+        for path in [&lower.join("inner"), &upper, &work] {
+            fs::create_dir_all(path).unwrap();
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(), upper.display(), work.display()
+        );
+        mount(Some("overlay"), &lower, Some("overlay"), MsFlags::empty(), Some(&*options)).unwrap();
+        for (source, below) in [(&lower, ""), (&lower.join("inner"), "inner")] {
+            for (volume, file) in [(None, "a"), (Some(&scene.csi), "b")] {
+                let mut bundle = scene.bundle(source, &[]);
+                if let Some(volume) = volume {
+                    bundle = bundle.bind(volume, "/volume", &[]);
+                }
+                let app = scene.node.run(&bundle.write());
+                let mark = if volume.is_some() { "cat /volume/mark" } else { "echo none" };
+                let seen = app.sh(&format!("echo x > /data/{file}; {mark}"));
+                assert_eq!(seen, if volume.is_some() { "volume" } else { "none" });
+                assert!(upper.join(below).join(file).exists(), "{below} {file}");
+            }
+        }
+        // One that the delegate makes of it.
+        let [view, work] = ["view", "work-of-view"].map(|name| memory.join(name));
+        for path in [&view, &work] {
+            fs::create_dir(path).unwrap();
+        }
+        let options = [
+            format!("lowerdir={}", lower.display()),
+            format!("upperdir={},workdir={}", view.display(), work.display()),
+        ];
+        let overlay = json!({"destination": "/data", "type": "overlay", "source": "overlay", "options": options});
+        let app = scene.node.run(&Bundle::plain(scene.node.dir()).mount(overlay).write());
+        let _ = app.sh("echo x > /data/file");
+        assert!(view.join("file").exists());
     }
 
     fn match_roots_serves_what_is_below_them(delegate: Delegate) {

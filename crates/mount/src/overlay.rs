@@ -1,13 +1,12 @@
 //! Directories that an overlay is made of (the kernel's `Documentation/filesystems/overlayfs.rst`).
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstatfs, openat, statx};
+use rustix::fs::statfs;
 
-use crate::mountinfo::{MountInfoError, Table};
+use crate::mountinfo::Mount;
 
 /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
 const MAGIC: u64 = 0x794c_7630;
@@ -33,27 +32,25 @@ pub fn layers(options: &[u8]) -> Vec<PathBuf> {
     layers
 }
 
-/// Returns the directories of the overlay that is mounted at `path`; none where something else is. The
-/// mount table is read only for an overlay. fuse-overlayfs doesn't say there what it is made of.
-pub fn layers_at(path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // What can't be opened can't be bound either: the delegate says so.
-    let Ok(held) = openat(CWD, path, flags, Mode::empty()) else {
-        return Ok(Vec::new());
-    };
-    let is_overlay = fstatfs(&held).is_ok_and(|found| found.f_type.cast_unsigned() == MAGIC);
-    let Some(mount) = is_overlay.then(|| mount_id(&held)).flatten() else {
-        return Ok(Vec::new());
-    };
-    let mount = Table::own()?.mount(mount)?;
-    let options = mount.map(|mount| mount.super_options).unwrap_or_default();
-    Ok(layers(options.as_bytes()))
+/// Whether a path leads to an overlay. What can't be looked at is none: it can't be bound either, and the
+/// delegate says so. fuse-overlayfs isn't told from another FUSE file system.
+#[must_use]
+pub fn is_at(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.f_type.cast_unsigned() == MAGIC)
 }
 
-fn mount_id(held: impl AsFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(held, c"", flags, StatxFlags::MNT_ID).ok()?;
-    Some(stat.stx_mnt_id)
+/// Returns the directories that a mounted overlay is made of, and what each of them has at `below`, a path
+/// from the overlay's root. A relative one is below the working directory of whoever mounted it, which the
+/// kernel doesn't tell.
+#[must_use]
+pub fn layers_of(mount: &Mount, below: &Path) -> Vec<PathBuf> {
+    let mut layers = layers(mount.super_options.as_bytes());
+    let below = below.strip_prefix("/").unwrap_or(below);
+    if !below.as_os_str().is_empty() {
+        let inner: Vec<PathBuf> = layers.iter().map(|layer| layer.join(below)).collect();
+        layers.extend(inner);
+    }
+    layers
 }
 
 /// The parts between separators that no backslash stands before.
@@ -80,6 +77,7 @@ fn path(text: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mountinfo;
 
     #[test]
     fn each_directory_of_an_overlay_is_named() {
@@ -106,10 +104,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_overlay_has_no_layers() {
+    fn a_path_below_an_overlay_is_one_of_each_layer() {
+        let line =
+            b"36 35 0:50 / /m rw - overlay overlay rw,lowerdir=/a:rel,upperdir=/u,workdir=/w";
+        let mounts = mountinfo::parse(line).unwrap();
+        for (below, expected) in [
+            ("/", &["/a", "rel", "/u", "/w"][..]),
+            (
+                "/s/t",
+                &[
+                    "/a", "rel", "/u", "/w", "/a/s/t", "rel/s/t", "/u/s/t", "/w/s/t",
+                ],
+            ),
+        ] {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(layers_of(&mounts[0], Path::new(below)), expected, "{below}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_overlay_is_not_taken_for_one() {
         for path in ["/proc", "/no/such/directory"] {
-            let layers = layers_at(Path::new(path)).unwrap();
-            assert_eq!(layers, <[PathBuf; 0]>::default(), "{path}");
+            assert!(!is_at(Path::new(path)), "{path}");
         }
     }
 }

@@ -132,10 +132,33 @@ impl Places {
     pub fn of(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
         // All are held before the mounts are read, so that no id is given to another mount in between.
         let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
-        let mut positions = held.iter().flatten().map(|(_, position)| position);
+        self.read_for(held.iter().flatten().map(|(_, position)| position))?;
+        let mounts = self.mounts.borrow();
+        let place = |(_, position): &(_, Position)| position.place(mounts.get(&position.mount)?);
+        Ok(held.iter().map(|held| place(held.as_ref()?)).collect())
+    }
+
+    /// Returns the mount that a path leads to, links followed, and the path from the root of its file system;
+    /// `None` for what isn't there, or isn't known.
+    pub fn mounted(&self, path: &Path) -> Result<Option<(Mount, PathBuf)>, MountInfoError> {
+        let Some((_held, position)) = hold(path) else {
+            return Ok(None);
+        };
+        self.read_for([&position])?;
+        let mounts = self.mounts.borrow();
+        let mount = mounts.get(&position.mount);
+        Ok(mount.and_then(|mount| Some((mount.clone(), position.place(mount)?.path))))
+    }
+
+    /// Reads the mount table unless it is known to have the mounts of all these.
+    fn read_for<'p>(
+        &self,
+        positions: impl IntoIterator<Item = &'p Position>,
+    ) -> Result<(), MountInfoError> {
         let is_known = {
             let mounts = self.mounts.borrow();
             let mount = |position: &Position| mounts.get(&position.mount);
+            let mut positions = positions.into_iter();
             positions.all(|it| mount(it).is_some_and(|mount| it.is_on(mount)))
         };
         if !is_known {
@@ -143,9 +166,7 @@ impl Places {
             let by_id = all.into_iter().map(|mount| (mount.id.into(), mount));
             self.mounts.replace(by_id.collect());
         }
-        let mounts = self.mounts.borrow();
-        let place = |(_, position): &(_, Position)| position.place(mounts.get(&position.mount)?);
-        Ok(held.iter().map(|held| place(held.as_ref()?)).collect())
+        Ok(())
     }
 }
 

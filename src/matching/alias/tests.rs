@@ -143,10 +143,25 @@ impl Node for Host {
         path.starts_with("/ro") || self.read_only_root
     }
 
+    fn is_overlay(&self, path: &Path) -> bool {
+        self.position(path).is_some_and(|(position, ..)| {
+            let table = self.table();
+            let mut mounts = table.iter();
+            mounts.any(|it| u64::from(it.id) == position.mount && it.fstype == "overlay")
+        })
+    }
+
     fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
-        let is_overlay = path == Path::new("/merged");
-        let layers = self.layers.iter().filter(|_| is_overlay);
-        Ok(layers.map(PathBuf::from).collect())
+        self.tables_read.set(self.tables_read.get() + 1);
+        let (_, place, _) = self.position(path).unwrap();
+        let below = place.path.strip_prefix("/").unwrap();
+        let layers = self.layers.iter().map(|layer| Path::new(layer).join(below));
+        Ok(self
+            .layers
+            .iter()
+            .map(PathBuf::from)
+            .chain(layers)
+            .collect())
     }
 
     fn resolved(&self, _: &Path) -> Option<TargetPath> {
@@ -324,26 +339,65 @@ fn an_entry_that_cannot_be_read_fails_the_create() {
 
 #[test]
 fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
-    let mounts = ["0:50 / /merged overlay", "8:1 /staged /b"];
+    let mounts = [
+        "0:50 / /merged overlay",
+        "8:1 /staged /b",
+        "0:50 /s /part overlay",
+    ];
     for (layers, is_refused) in [
         (&["/staged"][..], true),
         (&["/lower", "/staged"], true),
         (&["/b"], true),
         (&["/staged/sub"], true),
+        (&["staged", "/lower"], false),
         (&["/lower", "/stage"], false),
         (&[], false),
+        // Its own mount point, as systemd-sysext makes an overlay of /usr.
+        (&["/merged", "/upper"], false),
+        (&["/merged/a", "/merged/b", "/merged"], false),
+        (&["/merged", "/staged"], true),
     ] {
         let host = Host {
             layers: layers.to_vec(),
             ..host(&mounts, &["/staged"])
         };
-        if is_refused {
-            host.assert_refused("/merged", &["volume /staged: "]);
-        } else {
-            assert_eq!(host.find("/merged"), Ok(None), "{layers:?}");
+        for source in ["/merged", "/merged/a/b", "/part", "/part/a"] {
+            if is_refused {
+                host.assert_refused(source, &["volume /staged: "]);
+            } else {
+                assert_eq!(host.find(source), Ok(None), "{layers:?} {source}");
+            }
         }
+        let is_refused = is_refused || layers.contains(&"staged");
         let options = format!("lowerdir={},upperdir=/u", layers.join(":"));
-        let refused = crate::matching::refuse_overlay("/data", &[options.into()], &config(), &host);
+        let bundle = Path::new("/");
+        let refused =
+            crate::matching::refuse_overlay("/data", &[options.into()], bundle, &config(), &host);
         assert_eq!(refused.is_err(), is_refused, "{layers:?}");
+    }
+}
+
+#[test]
+fn what_an_overlay_of_a_directory_above_shows_of_a_volume_is_refused() {
+    let host = Host {
+        layers: vec!["/data"],
+        ..host(&["0:50 / /merged overlay"], &["/data/staged"])
+    };
+    host.assert_refused("/merged/staged", &["volume /data/staged: ", "overlay"]);
+    for source in ["/merged", "/merged/other"] {
+        assert_eq!(host.find(source), Ok(None), "{source}");
+    }
+}
+
+#[test]
+fn an_overlay_of_the_root_directory_costs_no_mount_table() {
+    let host = Host {
+        mounts: vec!["0:50 / / overlay", "0:51 / /memory tmpfs"],
+        layers: vec!["/staged"],
+        ..host(&[], &["/staged"])
+    };
+    for source in ["/etc/hosts", "/memory", "/memory/a"] {
+        assert_eq!(host.find(source), Ok(None), "{source}");
+        assert_eq!(host.tables_read.get(), 0, "{source}");
     }
 }

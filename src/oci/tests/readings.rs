@@ -15,7 +15,11 @@ fn sources(text: &str, delegate: Reader) -> Vec<String> {
     let mut all = Vec::new();
     let none: Option<()> = document(text).find_source(delegate, |source| {
         let text = source.text.map_or("?".to_owned(), String::from);
-        all.push(if source.may_bind { text + "*" } else { text });
+        all.push(if source.is_from_bundle {
+            text + "*"
+        } else {
+            text
+        });
         None
     });
     assert_eq!(none, None);
@@ -54,15 +58,15 @@ fn the_directories_of_an_overlay_are_sources() {
     for (mounts, expected) in [
         (
             r#"[{"type":"overlay","source":"overlay","options":["lowerdir=/a:/b","upperdir=/u,workdir=/w"]}]"#,
-            &["overlay", "/a", "/b", "/u", "/w"][..],
+            &["overlay", "/a*", "/b*", "/u*", "/w*"][..],
         ),
         (
             r#"[{"type":"fuse.fuse-overlayfs","options":["lowerdir=/a"]}]"#,
-            &["/a"],
+            &["/a*"],
         ),
         (
             r#"[{"type":"overl\u0061y","options":["lowerd\u0069r=/a"]}]"#,
-            &["/a"],
+            &["/a*"],
         ),
         (
             r#"[{"type":"overlay","options":["lowerdir=/a\u0000:/b"]}]"#,
