@@ -192,6 +192,24 @@ on_each_delegate! {
         assert!(upper.join("file").exists());
     }
 
+    /// As after an upgrade from a version that kept none, or of a driver that writes the entries itself.
+    fn without_an_index_everything_is_looked_up(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let index = scene.node.handler().state_dir().join("targets.json");
+        fs::remove_file(&index).unwrap();
+        let binds = [("plain", &scene.plain), ("csi", &scene.csi)].map(|(name, of)| scene.bind(name, of));
+        for bind in &binds {
+            scene.assert_serves(bind, "volume");
+        }
+        assert!(!index.exists(), "a create writes none");
+        let _ = scene.node.handler().crust(&["gc"]).success();
+        let text = fs::read_to_string(&index).unwrap();
+        assert!(text.contains(utf8(&scene.plain)), "{text}");
+        for bind in &binds {
+            scene.assert_serves(bind, "volume");
+        }
+    }
+
     /// As systemd-sysext makes one of /usr, and others of /etc.
     fn an_overlay_over_its_own_mount_point_passes(delegate: Delegate) {
         let scene = Scene::new(delegate);

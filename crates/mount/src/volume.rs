@@ -12,6 +12,7 @@ mod ensure;
 mod error;
 mod find;
 mod health;
+mod index;
 mod inspect;
 mod instance;
 mod late;

@@ -360,11 +360,22 @@ impl StateDirectory {
         Ok(known.has(target))
     }
 
-    /// Adds a target path to the index. It has to be there before the volume is staged: one that isn't
-    /// is not found where an engine has bound it elsewhere. Under [`LockName::Targets`].
-    pub fn add_target(&self, target: &Look<'_>) -> Result<(), StateError> {
-        let mut index = self.targets()?;
-        if index.add(target) {
+    /// Whether there is an index of target paths. Without one, nothing is known of what is staged.
+    pub fn has_index(&self) -> Result<bool, StateError> {
+        Ok(self.index()?.is_some())
+    }
+
+    /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
+    /// the volume is staged: one that isn't is not found where an engine has bound it elsewhere. Under
+    /// [`LockName::Targets`].
+    pub fn add_targets(&self, targets: &[Look<'_>]) -> Result<(), StateError> {
+        let found = self.index()?;
+        let mut is_changed = found.is_none();
+        let mut index = found.unwrap_or_default();
+        for target in targets {
+            is_changed |= index.add(target);
+        }
+        if is_changed {
             self.write_targets(&index)?;
         }
         Ok(())
@@ -381,12 +392,16 @@ impl StateDirectory {
     }
 
     fn targets(&self) -> Result<TargetIndex, StateError> {
+        Ok(self.index()?.unwrap_or_default())
+    }
+
+    fn index(&self) -> Result<Option<TargetIndex>, StateError> {
         let directory = self.root.get()?;
         let bytes = directory.map_or(Ok(None), |directory| directory.read_record(TARGETS))?;
-        let index = bytes.map_or(Ok(TargetIndex::default()), |bytes| {
-            serde_json::from_slice(&bytes)
-        });
-        index.map_err(|source| self.targets_error(source))
+        let index = bytes.map(|bytes| serde_json::from_slice(&bytes));
+        index
+            .transpose()
+            .map_err(|source| self.targets_error(source))
     }
 
     fn write_targets(&self, index: &TargetIndex) -> Result<(), StateError> {

@@ -31,14 +31,14 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
-    /// Reads the index by its path; empty where the file doesn't exist.
+    /// Reads the index by its path; `None` where the file doesn't exist, so that nothing is known of what is staged.
     ///
     /// Unlike for records, the owners of the directories above aren't checked, which would be most of the
     /// cost: they were when the state directory was made, and nothing is acted upon by the index alone.
-    pub fn read(state_dir: &Path) -> std::io::Result<Self> {
+    pub fn read(state_dir: &Path) -> std::io::Result<Option<Self>> {
         match bounded::read(&state_dir.join(TARGETS), MAX_RECORD_SIZE) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crust_state::crust::{EntryError, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
-use crust_state::target::Look;
 use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, Volume, beneath};
 use rustix::fs::ResolveFlags;
 
@@ -15,6 +14,7 @@ use super::admission::{self, Denied, Room};
 use super::context::Context;
 use super::difference::{differences, differences_in_use};
 use super::error::{Cause, VolumeError};
+use super::index;
 use super::plan::{self, MountPlan};
 use crate::device::Device;
 use crate::options;
@@ -72,7 +72,7 @@ pub fn stage_at_once(
             admission::check(context, &look)?;
         }
         room(admission::size(&info), may_wait.then_some(context.crust))?;
-        index(context, &look, Deadline::after(Duration::ZERO))?;
+        index::add_at_once(context, &look)?;
         let staging = context.crust.try_stage_seen(&look, &info)?;
         Ok(Some(staging.keep()?))
     };
@@ -150,7 +150,7 @@ pub(super) fn try_stage<'a>(
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
     }
-    index(context, &look, context.deadline)?;
+    index::add(context, &look, context.deadline)?;
     Ok(context.crust.try_stage_seen(&look, &info)?)
 }
 
@@ -188,24 +188,6 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     }
 }
 
-/// Adds a target path to the node's index of them, before anything is staged there.
-fn index(context: &Context<'_>, target: &Look<'_>, deadline: Deadline) -> Result<(), Cause> {
-    if context.state.has_target(target)? {
-        return Ok(());
-    }
-    let _lock = context.state.lock(LockName::Targets, deadline)?;
-    Ok(context.state.add_target(target)?)
-}
-
-/// Removes an unstaged target path from the index, where it has one.
-pub(super) fn remove_from_index(context: &Context<'_>, target: &TargetPath) -> Result<(), Cause> {
-    if target.csi_volume().is_some() {
-        return Ok(());
-    }
-    let _lock = context.state.lock(LockName::Targets, context.deadline)?;
-    Ok(context.state.remove_target(&target.look())?)
-}
-
 /// Unstages a volume: an unknown target path is fine, one that a live pod uses is refused.
 ///
 /// Waits, until the context's deadline, for the kernel to let the device go: the mounts of
@@ -228,7 +210,7 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
             wait_until_free(context, target, *device)?;
         }
         context.crust.unstage(target)?;
-        remove_from_index(context, target)?;
+        index::remove(context, target)?;
         let _owners = context.state.lock(LockName::Owners, context.deadline)?;
         for device in devices {
             context.state.remove_owner(device, target)?;

@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use crate::device::Neighbours;
+use crate::volume::index;
 
 /// The runtime, whose nothing here is.
 const OTHER: &str = "/no-such-runtime";
@@ -73,8 +74,10 @@ impl Node {
 
     fn stage(&self, pod: &str) -> TargetPath {
         let (target, info) = self.info(pod);
-        self.with(|context| context.crust.stage(&target, &info))
-            .unwrap();
+        self.with(|context| {
+            context.state.add_targets(&[target.look()]).unwrap();
+            context.crust.stage(&target, &info).unwrap();
+        });
         target
     }
 
@@ -583,4 +586,48 @@ fn what_there_was_no_time_for_is_left() {
     };
     assert_eq!(thing, &Thing::Volume(target));
     assert!(why.contains("no time"), "{why}");
+}
+
+#[test]
+fn what_is_staged_and_not_indexed_is_indexed_at_the_next_stage_and_by_a_pass() {
+    type Step = fn(&Context<'_>, &TargetPath) -> bool;
+    let by_stage: Step =
+        |context, target| index::add(context, &target.look(), context.deadline).is_ok();
+    let at_once: Step = |context, target| index::add_at_once(context, &target.look()).is_ok();
+    let by_pass: Step = |context, _| {
+        let report = reconcile(context, Mode::Remove, Path::new(OTHER));
+        report.ok().is_ok()
+    };
+    let by_look: Step = |context, _| {
+        let report = reconcile(context, Mode::DryRun, Path::new(OTHER));
+        report.ok().is_ok()
+    };
+    for (step, is_done, has_others) in [
+        (by_stage, true, true),
+        (at_once, false, false),
+        (by_pass, true, true),
+        (by_look, true, false),
+    ] {
+        let node = Node::new();
+        let (given, real) = (node.root.join("link"), node.root.join("real"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &given).unwrap();
+        let (_, info) = node.info("a");
+        let staged = TargetPath::new(given.join("staged")).unwrap();
+        let info = MountInfo {
+            target_path: Some(staged.clone()),
+            ..info
+        };
+        fs::create_dir(&staged).unwrap();
+        node.with(|context| context.crust.stage(&staged, &info))
+            .unwrap();
+        let other = TargetPath::new(node.root.join("other")).unwrap();
+        assert_eq!(node.with(|context| step(context, &other)), is_done);
+        let index = crust_state::TargetIndex::read(&node.config.state_dir).unwrap();
+        assert_eq!(index.is_some(), has_others);
+        let indexed: Vec<TargetPath> = index.iter().flat_map(|index| index.elsewhere()).collect();
+        for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
+            assert_eq!(indexed.contains(target), has_others, "{target}");
+        }
+    }
 }

@@ -17,8 +17,9 @@ use super::{Mode, Pass};
 use crate::device::{self, Device, DeviceError};
 use crate::volume::Context;
 use crate::volume::error::Cause;
+use crate::volume::index;
 use crate::volume::overview::users;
-use crate::volume::stage::{holder, remove_from_index};
+use crate::volume::stage::holder;
 
 /// What every volume is looked at with.
 pub(super) struct Around<'a> {
@@ -70,6 +71,23 @@ impl Pass<'_> {
             }
         }
         self.locks(&found.iter().map(|found| found.digest).collect());
+        self.index();
+    }
+
+    /// Adds what is left to the node's index of target paths.
+    fn index(&mut self) {
+        if self.mode == Mode::DryRun {
+            return;
+        }
+        let found = self.context.crust.survey().map_err(Cause::from);
+        let added =
+            found.and_then(|found| index::add_all(&self.context, &found, self.context.deadline));
+        if let Err(cause) = added {
+            self.failed(
+                Thing::Directory(self.context.config.state_dir.clone()),
+                &cause,
+            );
+        }
     }
 
     /// Locks that outlived their volumes, because whoever removed those was killed, and their devices,
@@ -208,7 +226,7 @@ impl Pass<'_> {
 fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause> {
     context.crust.remove(found)?;
     if let Some(target) = found.target() {
-        remove_from_index(context, target)?;
+        index::remove(context, target)?;
     }
     Ok(context.state.retire(lock, LockName::Volume(found.digest))?)
 }

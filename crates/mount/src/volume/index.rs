@@ -1,0 +1,73 @@
+//! Keeping the node's index of target paths, by which a create finds a volume that an engine has bound elsewhere.
+
+use crust_state::crust::Found;
+use crust_state::lock::LockName;
+use crust_state::target::Look;
+use crust_state::{Deadline, TargetPath};
+
+use super::admission::Denied;
+use super::context::Context;
+use super::error::Cause;
+
+/// Adds a target path to the index, before anything is staged there.
+pub(super) fn add(
+    context: &Context<'_>,
+    target: &Look<'_>,
+    deadline: Deadline,
+) -> Result<(), Cause> {
+    if context.state.has_target(target)? {
+        return Ok(());
+    }
+    if !context.state.has_index()? {
+        // An index of this one alone would hide the others.
+        add_all(context, &context.crust.survey()?, deadline)?;
+    }
+    let _lock = context.state.lock(LockName::Targets, deadline)?;
+    Ok(context.state.add_targets(std::slice::from_ref(target))?)
+}
+
+/// The same, without waiting for anything: fails where the index has to be made of what is staged.
+pub(super) fn add_at_once(context: &Context<'_>, target: &Look<'_>) -> Result<(), Cause> {
+    let at_once = Deadline::after(std::time::Duration::ZERO);
+    if !context.state.has_target(target)?
+        && context.crust.may_hold_volumes()?
+        && !context.state.has_index()?
+    {
+        return Err(Cause::Denied(Denied::Unknown));
+    }
+    add(context, target, at_once)
+}
+
+/// Adds everything that is staged: an earlier version staged it, or a CSI driver wrote the entry itself. Nothing
+/// is written where all of it is indexed.
+pub(super) fn add_all(
+    context: &Context<'_>,
+    found: &[Found],
+    deadline: Deadline,
+) -> Result<(), Cause> {
+    let targets = found.iter().filter_map(Found::target);
+    let looks: Vec<Look<'_>> = targets.map(TargetPath::look).collect();
+    if looks.is_empty() || (context.state.has_index()? && has_all(context, &looks)?) {
+        return Ok(());
+    }
+    let _lock = context.state.lock(LockName::Targets, deadline)?;
+    Ok(context.state.add_targets(&looks)?)
+}
+
+fn has_all(context: &Context<'_>, targets: &[Look<'_>]) -> Result<bool, Cause> {
+    for target in targets {
+        if !context.state.has_target(target)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Removes an unstaged target path from the index, where it has one.
+pub(super) fn remove(context: &Context<'_>, target: &TargetPath) -> Result<(), Cause> {
+    if target.csi_volume().is_some() {
+        return Ok(());
+    }
+    let _lock = context.state.lock(LockName::Targets, context.deadline)?;
+    Ok(context.state.remove_target(&target.look())?)
+}
