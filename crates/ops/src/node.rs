@@ -122,7 +122,7 @@ impl Node {
         let tally = Arc::clone(&self.tally);
         self.work(&self.threads, STAGE, move |context| {
             let _turn = turn;
-            let room = |bytes, crust: Option<&_>| tally.take(caps, bytes, crust);
+            let room = |growth, crust: Option<&_>| tally.take(caps, growth, crust);
             // Most are new, and that is the short way.
             match volume::stage_at_once(context, &target, &info, &room, true) {
                 Some(staged) => Ok(staged?),
@@ -142,23 +142,22 @@ impl Node {
         let places = held(&self.places)?;
         let neighbours = Neighbours::default();
         let context = places.context(&self.config, STAGE, &neighbours);
-        let room = |bytes, crust: Option<&_>| self.tally.take(caps, bytes, crust);
+        let room = |growth, crust: Option<&_>| self.tally.take(caps, growth, crust);
         let staged = volume::stage_at_once(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
     }
 
-    /// Checks whether the runtime may stage a volume for a caller of a socket. `bytes` is the size of its
-    /// description.
+    /// Checks whether the runtime may stage a volume for a caller of a socket.
     pub(crate) async fn admit(
         &self,
         target: TargetPath,
-        bytes: u64,
+        info: MountInfo,
         caps: Caps,
     ) -> Result<(), Refusal> {
         let tally = Arc::clone(&self.tally);
         self.work(&self.looks, STAGE, move |context| {
-            let room = |bytes, crust: Option<&_>| tally.take(caps, bytes, crust);
-            Ok(volume::admit(context, &target, bytes, &room)?)
+            let room = |growth, crust: Option<&_>| tally.take(caps, growth, crust);
+            Ok(volume::admit(context, &target, &info, &room)?)
         })
         .await
     }

@@ -32,16 +32,16 @@ struct State {
 }
 
 impl Tally {
-    /// Takes room for one more entry. Fails with [`Denied::Unknown`] where `crust` would have to be
+    /// Takes room for what a stage adds. Fails with [`Denied::Unknown`] where `crust` would have to be
     /// counted for that and isn't given.
     pub(crate) fn take(
         &self,
         caps: Caps,
-        bytes: u64,
+        growth: Amount,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), Denied> {
         if self
-            .try_take(caps, bytes)
+            .try_take(caps, growth)
             .is_some_and(|taken| taken.is_ok())
         {
             return Ok(());
@@ -55,21 +55,21 @@ impl Tally {
                 return Ok(());
             }
         }
-        self.try_take(caps, bytes).unwrap_or(Ok(()))
+        self.try_take(caps, growth).unwrap_or(Ok(()))
     }
 
     /// Takes room by the estimate; `None` where that is too old.
-    fn try_take(&self, caps: Caps, bytes: u64) -> Option<Result<(), Denied>> {
+    fn try_take(&self, caps: Caps, growth: Amount) -> Option<Result<(), Denied>> {
         let mut state = self.state();
         if state.since >= BETWEEN {
             return None;
         }
         let known = state.known.as_mut()?;
         let with = Amount {
-            entries: known.entries + 1,
-            bytes: known.bytes.saturating_add(bytes),
+            entries: known.entries.saturating_add(growth.entries),
+            bytes: known.bytes.saturating_add(growth.bytes),
         };
-        if let Err(full) = caps.allow(with) {
+        if let Err(full) = caps.allow(growth, with) {
             return Some(Err(full));
         }
         *known = with;
@@ -91,14 +91,16 @@ impl Tally {
 }
 
 impl Caps {
-    fn allow(self, with: Amount) -> Result<(), Denied> {
+    /// Checks the amount that there is with a stage's growth. What root staged by hand may exceed a limit, which
+    /// then refuses only what grows in its unit.
+    fn allow(self, growth: Amount, with: Amount) -> Result<(), Denied> {
         let full = |unit, there, most, setting| Denied::Full {
             unit,
             there,
             most,
             setting,
         };
-        if with.entries > self.volumes {
+        if growth.entries > 0 && with.entries > self.volumes {
             return Err(full(
                 "volumes",
                 with.entries - 1,
@@ -106,7 +108,7 @@ impl Caps {
                 "max_staged",
             ));
         }
-        if with.bytes > self.bytes {
+        if growth.bytes > 0 && with.bytes > self.bytes {
             let setting = "max_staged_bytes";
             return Err(full(
                 "bytes, with this volume's,",
@@ -135,44 +137,50 @@ mod tests {
     #[test]
     fn an_estimate_is_taken_from_until_it_is_old_or_exhausted() {
         let tally = Tally::default();
-        let unknown = tally.take(CAPS, 1, None);
+        let take = |caps, bytes| tally.take(caps, amount(1, bytes), None);
+        let unknown = take(CAPS, 1);
         assert!(
             matches!(unknown, Err(Denied::Unknown)),
             "it was never counted"
         );
         tally.counted(amount(1, 0));
-        assert!(tally.take(CAPS, 999, None).is_ok());
-        let full = tally.take(CAPS, 2, None);
+        assert!(take(CAPS, 999).is_ok());
+        let full = take(CAPS, 2);
         assert!(matches!(full, Err(Denied::Unknown)), "not without a count");
-        assert!(tally.take(CAPS, 1, None).is_ok());
+        assert!(take(CAPS, 1).is_ok());
         tally.counted(amount(0, 0));
         let caps = Caps {
             volumes: u64::MAX,
             ..CAPS
         };
         for _ in 0..BETWEEN {
-            assert!(tally.take(caps, 1, None).is_ok());
+            assert!(take(caps, 1).is_ok());
         }
-        let old = tally.take(caps, 1, None);
+        let old = take(caps, 1);
         assert!(matches!(old, Err(Denied::Unknown)));
     }
 
     #[test]
     fn each_cap_is_named_with_what_is_there() {
-        for (with, expected) in [
-            (amount(3, 1000), None),
+        let (entry, bytes) = (amount(1, 0), amount(0, 1));
+        for (growth, with, expected) in [
+            (amount(1, 1), amount(3, 1000), None),
+            (entry, amount(3, 1001), None),
+            (bytes, amount(4, 1000), None),
             (
+                entry,
                 amount(4, 1),
                 Some("3 volumes are staged, and `max_staged` allows 3"),
             ),
             (
+                bytes,
                 amount(1, 1001),
                 Some(
                     "1001 bytes, with this volume's, are staged, and `max_staged_bytes` allows 1000",
                 ),
             ),
         ] {
-            let told = CAPS.allow(with).err().map(|error| error.to_string());
+            let told = CAPS.allow(growth, with).err().map(|error| error.to_string());
             let start = told.as_deref().and_then(|told| told.split(';').next());
             assert_eq!(start, expected, "{with:?}");
         }

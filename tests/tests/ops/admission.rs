@@ -152,6 +152,60 @@ fn nothing_is_staged_over_files() {
     assert_eq!(identities(&node.entry(&target)), before);
 }
 
+/// An entry that is there already lets nobody past the checks, unless the same is asked for again.
+#[test]
+fn a_different_entry_is_replaced_only_where_a_new_one_is_accepted() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let (device, other) = (node.ext4(), node.ext4());
+    let elsewhere = node.dir().subdir("elsewhere");
+    let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
+    let mounted = node.target("pod-a", "pv-1");
+    ops.stage(stage_request(&mounted, &device)).unwrap();
+    mounts::tmpfs(&mounted);
+    let with_files = node.target("pod-a", "pv-2");
+    ops.stage(stage_request(&with_files, &device)).unwrap();
+    fs::write(with_files.join("file"), "data").unwrap();
+    for (target, code, words) in [
+        (&elsewhere, InvalidArgument, "`match_roots`"),
+        (&mounted, FailedPrecondition, "mount point"),
+        (&with_files, FailedPrecondition, "isn't an empty directory"),
+    ] {
+        let before = identities(&node.entry(target));
+        let over_runtime = ops.stage(stage_request(target, &other));
+        let over_storage = publish(&ops, publish_request(target, &other));
+        for call in [over_runtime, over_storage] {
+            let error = refused(call, code);
+            assert!(error.contains(words), "{error}");
+        }
+        ops.stage(stage_request(target, &device)).unwrap();
+        let again = publish(&ops, publish_request(target, &device));
+        let error = refused(again, FailedPrecondition);
+        assert!(error.contains("no record of sandbox"), "{error}");
+        assert_eq!(identities(&node.entry(target)), before);
+    }
+    mounts::take_off(&mounted);
+    ops.stage(stage_request(&mounted, &other)).unwrap();
+}
+
+/// A driver has to clean up also after the settings that accepted its volume have changed.
+#[test]
+fn what_may_no_longer_be_staged_is_unstaged() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let device = node.ext4();
+    let elsewhere = node.dir().subdir("elsewhere");
+    let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
+    refused(
+        ops.stage(with_options(&elsewhere, &device, &["noatime"])),
+        InvalidArgument,
+    );
+    for _ in 0..2 {
+        ops.unstage(&elsewhere).unwrap();
+        assert_eq!(entries(&node), 0);
+    }
+}
+
 /// Who replaces what somebody else has staged is on record, with both.
 #[test]
 fn a_replacement_is_told_with_both_contents_and_its_caller() {
@@ -246,6 +300,27 @@ fn no_more_bytes_are_staged_than_max_staged_bytes() {
         });
     let bytes: u64 = sizes.sum();
     assert!((60_000..=65_536).contains(&bytes), "{bytes}");
+    // Longer content needs room also where it replaces shorter content.
+    let target = |name: &str| node.target("pod-a", name);
+    ops.unstage(&target("pv-0")).unwrap();
+    let short = |name: &str| ops.stage(stage_request(&target(name), &device));
+    short("pv-0").unwrap();
+    let refusal = (0..64).find_map(|number| short(&format!("short-{number}")).err());
+    refused(Err::<(), _>(refusal.expect("a limit")), ResourceExhausted);
+    let over_runtime = ops.stage(with_options(&target("pv-0"), &device, &options));
+    let over_storage = publish(
+        &ops,
+        RuntimePublishVolumeRequest {
+            mount_options: options.iter().map(ToString::to_string).collect(),
+            ..publish_request(&target("pv-0"), &device)
+        },
+    );
+    for call in [over_runtime, over_storage] {
+        let error = refused(call, ResourceExhausted);
+        assert!(error.contains("`max_staged_bytes` allows 65536"), "{error}");
+    }
+    let shorter = with_options(&target("pv-1"), &device, &options[1..]);
+    ops.stage(shorter).expect("shorter content needs no room");
 }
 
 #[test]

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
+use crust_state::crust::{Amount, EntryError};
 use crust_state::target::Look;
-use crust_state::{CrustDirectory, MountInfo, TargetPath};
+use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
+use super::stage;
 use crate::bare::{self, Contents};
 
-/// Takes room for one more entry with a number of bytes. Given the crust directory it may count the
+/// Takes room for what a stage adds to the entries: see [`growth`]. Given the crust directory it may count the
 /// entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
-pub type Room<'a> = &'a (dyn Fn(u64, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
+pub type Room<'a> = &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
 
 /// A reason not to stage a volume for a caller of a socket.
 #[derive(Debug, thiserror::Error)]
@@ -69,23 +71,54 @@ pub enum Denied {
     Unknown,
 }
 
-/// Checks what another program is about to stage for a caller of a socket. An entry that is there already
-/// was checked when it was made.
+/// Checks what another program is about to stage for a caller of a socket, as [`stage`](super::stage()) checks
+/// what it stages for one. Only a volume that is staged already with content of the same meaning needs no check.
+///
+/// A device that can't be opened is left for the other program to report.
 pub fn admit(
     context: &Context<'_>,
     target: &TargetPath,
-    bytes: u64,
+    info: &MountInfo,
     room: Room<'_>,
 ) -> Result<(), VolumeError> {
+    let target = &context.as_given(target);
     let admitted = || -> Result<(), Cause> {
-        if context.crust.has_entry(target)? {
+        let there = context.crust.volume(target);
+        if stage::is_staged_as(context, &there, info)? {
             return Ok(());
         }
-        let look = target.look();
-        check(context, &look)?;
-        Ok(room(bytes, Some(context.crust))?)
+        check(context, &target.look())?;
+        Ok(take_room(context, room, &there, info)?)
     };
     admitted().map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Takes room for what a stage adds to what is there.
+pub(super) fn take_room(
+    context: &Context<'_>,
+    room: Room<'_>,
+    there: &Result<Option<Volume>, EntryError>,
+    info: &MountInfo,
+) -> Result<(), Denied> {
+    let growth = growth(there, info);
+    if growth == Amount::default() {
+        return Ok(());
+    }
+    room(growth, Some(context.crust))
+}
+
+/// Returns what a stage adds to the entries: an entry where there is none, and the bytes by which its content is
+/// longer than what it replaces.
+fn growth(there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
+    let replaced = match there {
+        Ok(Some(volume)) if !volume.is_katas() => size(volume.info()),
+        // Kata's layout isn't counted, and the size of an unreadable entry is unknown.
+        _ => 0,
+    };
+    Amount {
+        entries: u64::from(matches!(there, Ok(None))),
+        bytes: size(info).saturating_sub(replaced),
+    }
 }
 
 /// Checks the target path of what is about to be staged and isn't yet.
@@ -131,7 +164,7 @@ fn listed(directories: &[PathBuf]) -> String {
     shown.join(", ")
 }
 
-/// The bytes that an entry's file will have.
+/// Returns the size of an entry's `mountInfo.json` file, in bytes.
 pub(super) fn size(info: &MountInfo) -> u64 {
     info.to_json().len() as u64
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crust_state::crust::{EntryError, Staging};
+use crust_state::crust::{Amount, EntryError, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
 use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, Volume, beneath};
@@ -71,7 +71,11 @@ pub fn stage_at_once(
         if may_wait {
             admission::check(context, &look)?;
         }
-        room(admission::size(&info), may_wait.then_some(context.crust))?;
+        let new = Amount {
+            entries: 1,
+            bytes: admission::size(&info),
+        };
+        room(new, may_wait.then_some(context.crust))?;
         index::add_at_once(context, &look)?;
         let staging = context.crust.try_stage_seen(&look, &info)?;
         Ok(Some(staging.keep()?))
@@ -120,38 +124,59 @@ pub(super) fn try_stage<'a>(
     room: Option<Room<'_>>,
 ) -> Result<Staging<'a>, Cause> {
     let there = context.crust.volume(target);
-    let is_new = matches!(there, Ok(None));
     let before = describe_entry(&there);
     let look = target.look();
-    // An entry that can't be read has no content that a user could rely on.
-    // Nor is what a driver staged for Kata the same: users of that have their record there.
-    let there = there.ok().flatten().filter(|there| !there.is_katas());
-    if let Some(there) = &there
+    if let Some(there) = readable(&there)
         && is_used_as(context, there, info)?
     {
         // Its users have the disk that it was staged on, and need no path to it any more.
         return Ok(context.crust.try_stage_seen(&look, there.info())?);
     }
     let info = checked(context, info.clone())?;
-    if there.is_none()
-        && !is_new
+    if readable(&there).is_none()
+        && !matches!(there, Ok(None))
         && let Some(record) = context.crust.record(target)?
     {
         in_use(record)?;
     }
-    let is_again =
-        there.is_some_and(|there| differences(context.config, there.info(), &info).is_empty());
+    let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
     if let Some(room) = room.filter(|_| !is_again) {
         admission::check(context, &look)?;
-        if is_new {
-            room(admission::size(&info), Some(context.crust))?;
-        }
+        admission::take_room(context, room, &there, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
     }
     index::add(context, &look, context.deadline)?;
     Ok(context.crust.try_stage_seen(&look, &info)?)
+}
+
+/// Returns true where a stage would leave what is there as it is: the same is staged, or is in use as that. In use
+/// as something else is an error.
+pub(super) fn is_staged_as(
+    context: &Context<'_>,
+    there: &Result<Option<Volume>, EntryError>,
+    asked: &MountInfo,
+) -> Result<bool, Cause> {
+    let Some(there) = readable(there) else {
+        return Ok(false);
+    };
+    if is_used_as(context, there, asked)? {
+        return Ok(true);
+    }
+    let asked = checked(context, asked.clone());
+    Ok(asked.is_ok_and(|asked| means(context, there, &asked)))
+}
+
+/// Returns the volume whose content a user could rely on. An entry that can't be read has none. Nor is what a driver
+/// staged for Kata the same: users of that have their record there.
+fn readable(there: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
+    let there = there.as_ref().ok()?.as_ref();
+    there.filter(|there| !there.is_katas())
+}
+
+fn means(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> bool {
+    differences(context.config, there.info(), asked).is_empty()
 }
 
 /// Describes an entry that a stage replaces; `None` where there is none, or only Kata's, which stays.

@@ -16,7 +16,8 @@ use crust_proto::runtime::v1alpha1::{
     RuntimePublishVolumeResponse,
 };
 use crust_state::files::MAX_FILE_SIZE;
-use crust_state::{Digest, FsGroupChangePolicy};
+use crust_state::info::VolumeType;
+use crust_state::{Digest, FsGroupChangePolicy, MountInfo, TargetPath};
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
@@ -142,7 +143,7 @@ impl StorageService {
         &self,
         sandbox: String,
         device: String,
-    ) -> Result<crust_state::TargetPath, Refusal> {
+    ) -> Result<TargetPath, Refusal> {
         let sandbox = required("sandbox_id", sandbox)?;
         let device = PathBuf::from(a_path("host_volume_id", device)?);
         let target = self.0.node().volume_of(sandbox, device).await;
@@ -151,12 +152,11 @@ impl StorageService {
 
     async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
         let target = target_path("host_target_path", &request.host_target_path)?;
-        let arguments = arguments(request)?;
+        let (info, arguments) = arguments(&target, request)?;
         let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         // The runtime's own command stages anything: whoever has this socket may not.
-        let bytes = arguments.iter().map(|it| it.len() as u64).sum();
         let node = self.0.node();
-        node.admit(target.clone(), bytes, self.0.caps()).await?;
+        node.admit(target.clone(), info, self.0.caps()).await?;
         let runtime = self.0.runtime();
         let asked = Asked {
             program: &runtime,
@@ -170,8 +170,11 @@ impl StorageService {
     }
 }
 
-/// `publish`'s, as on the command line.
-fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refusal> {
+/// Returns the volume that is to be published, and the arguments of the runtime's `publish` that say the same.
+fn arguments(
+    target: &TargetPath,
+    request: RuntimePublishVolumeRequest,
+) -> Result<(MountInfo, Vec<OsString>), Refusal> {
     let mut arguments = vec!["publish".into(), OsString::from(request.host_target_path)];
     // With `=`, so that no value is taken for a flag.
     let mut length = 0;
@@ -202,14 +205,17 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
         add("mount_options", "option", option)?;
     }
     let policy = &request.fsgroup_policy;
-    if !policy.is_empty() {
-        let known = policy.parse::<FsGroupChangePolicy>();
-        known.map_err(|error| Refusal::field("fsgroup_policy", error))?;
-    }
+    let known = if policy.is_empty() {
+        FsGroupChangePolicy::default()
+    } else {
+        let known = policy.parse();
+        known.map_err(|error| Refusal::field("fsgroup_policy", error))?
+    };
+    let mut group = None;
     if let Some(gid) = request.fsgroup_gid {
-        if gid < 0 {
-            return Err(Refusal::field("fsgroup_gid", format!("{gid} is negative")));
-        }
+        let gid = u32::try_from(gid)
+            .map_err(|_| Refusal::field("fsgroup_gid", format!("{gid} is negative")))?;
+        group = Some(gid);
         add("fsgroup_gid", "fs-group", &gid.to_string())?;
         // Without a group a policy means nothing.
         if !policy.is_empty() {
@@ -219,7 +225,21 @@ fn arguments(request: RuntimePublishVolumeRequest) -> Result<Vec<OsString>, Refu
     if request.readonly {
         arguments.push("--read-only".into());
     }
-    Ok(arguments)
+    let info = MountInfo {
+        volume_type: VolumeType::Block,
+        device: device.into(),
+        fstype,
+        options: request.mount_options,
+        fs_group: group,
+        fs_group_change_policy: known.with_group(group),
+        target_path: Some(target.clone()),
+        read_only: request.readonly,
+        access_mode: None,
+        device_node: false,
+        // The runtime looks which it is.
+        disk_seq: None,
+    };
+    Ok((info, arguments))
 }
 
 answer_to_stats!(crust_proto::runtime::v1alpha1);
