@@ -180,7 +180,10 @@ mod tests {
                 ),
             ),
         ] {
-            let told = CAPS.allow(growth, with).err().map(|error| error.to_string());
+            let told = CAPS
+                .allow(growth, with)
+                .err()
+                .map(|error| error.to_string());
             let start = told.as_deref().and_then(|told| told.split(';').next());
             assert_eq!(start, expected, "{with:?}");
         }

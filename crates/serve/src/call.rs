@@ -17,7 +17,7 @@ use tower::{Layer, Service};
 use tracing::{Instrument, Level};
 
 use crate::daemon::Daemon;
-use crate::listen::Peer;
+use crate::listen::{CallUnderWay, Caller};
 use unseen::Unseen;
 
 /// Is told of every call, to count them. `()` does nothing.
@@ -100,7 +100,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.uri().path().trim_start_matches('/').to_owned();
-        let peer = request.extensions().get::<Peer>();
+        let caller = request.extensions().get::<Caller>();
+        let peer = caller.map(|caller| &caller.peer);
         let id = self.calls.numbers.fetch_add(1, Ordering::Relaxed);
         let (uid, pid) = (peer.map(|it| it.uid), peer.and_then(|it| it.pid));
         let command = peer.and_then(|it| it.command.as_deref());
@@ -135,6 +136,8 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let is_ours = method.starts_with(daemon.methods);
+        // Streams of the others may go on for ever, as `Watch` does: they keep no connection's place.
+        let connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
         let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
         // Reflection is the one service whose requests are streams, which go on as long as its answers do.
         let request = if method.starts_with("grpc.reflection.") {
@@ -150,6 +153,7 @@ where
                 method: Some(method),
                 began: Instant::now(),
                 _place: place,
+                _connection: connection,
             };
             let answer = inner.call(request);
             let answer = match limit {
@@ -188,6 +192,7 @@ struct UnderWay {
     method: Option<String>,
     began: Instant,
     _place: Option<OwnedSemaphorePermit>,
+    _connection: Option<CallUnderWay>,
 }
 
 impl UnderWay {
@@ -283,6 +288,7 @@ mod tests {
             method: Some("ours.Node/Get".to_owned()),
             began: Instant::now(),
             _place: None,
+            _connection: None,
         });
         assert_eq!(*heard.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
     }

@@ -22,10 +22,10 @@ use tokio::net::UnixListener;
 use crate::daemon::Daemon;
 
 pub use activated::Activated;
+pub(crate) use client::Caller;
 pub(crate) use clients::Clients;
 pub use connections::{Accept, Connections};
-pub(crate) use peer::Peer;
-pub(crate) use places::{Caps, Places};
+pub(crate) use places::{CallUnderWay, Caps, Places};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;

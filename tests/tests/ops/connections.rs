@@ -1,17 +1,23 @@
 //! Clients that connect and say nothing, or too little, keep nobody else out.
 
+use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::node::PATIENCE;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::descriptors;
 use runcrust_tests::{Delegate, Node, Ops, wait_until};
 use tonic::Code::NotFound;
+use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus::Serving;
+use tonic_health::pb::health_client::HealthClient;
 
+use crate::cli::{ANSWER, Scene};
 use crate::daemon::{RUNTIME, connect_as, health};
 use crate::refused;
 
@@ -82,6 +88,59 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
     let pid = format!("uid 0, pid {}", std::process::id());
     assert!(told.iter().all(|line| line.contains(&pid)), "{log}");
     assert!(!log.contains("os error 24"), "{log}");
+}
+
+/// They are root's, and as many as there may be: the one that has made no call for longest makes room.
+#[test]
+fn idle_connections_keep_nobody_out() {
+    const CONNECTIONS: usize = 4;
+    let scene = Scene::new(&format!("max_connections = {CONNECTIONS}"));
+    let ops = &scene.ops;
+    let fifo = scene.node.dir().join("fifo");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    scene.script(&format!("read line < {}\necho '{ANSWER}'", utf8(&fifo)));
+    let unknown = scene.node.target("pod-a", "pv-2");
+    let begin = |socket| connected(socket, &[PREFACE, SETTINGS].concat());
+    std::thread::scope(|scope| {
+        let called = scope.spawn(|| scene.stats());
+        wait_until("the program to run", PATIENCE, || scene.told().exists());
+        let mut idle = Vec::new();
+        for _ in 0..2 * CONNECTIONS {
+            idle.push(begin(ops.socket()));
+            idle.push(begin(ops.crust_socket()));
+            refused(ops.stats(&unknown), NotFound);
+            assert_eq!(health(ops, ops.crust_socket(), "").unwrap(), Serving);
+        }
+        // The oldest are closed; each had been served.
+        for stream in &mut idle[..2 * CONNECTIONS] {
+            assert!(is_closed(stream));
+        }
+        // The connection with a call under way has been there for longest of all.
+        fs::write(&fifo, "\n").unwrap();
+        called.join().unwrap().expect("its call is answered");
+    });
+    let log = ops.log();
+    let told = log.lines().filter(|it| it.contains("4 connections"));
+    let told: Vec<&str> = told.collect();
+    let pid = format!("uid 0, pid {}", std::process::id());
+    assert!(!told.is_empty(), "{log}");
+    assert!(told.iter().all(|line| line.contains(&pid)), "{log}");
+}
+
+/// A stream without end is no call for which a connection stays.
+#[test]
+fn watches_keep_nobody_out() {
+    const CONNECTIONS: usize = 4;
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::with(&node, &format!("max_connections = {CONNECTIONS}"));
+    let target = node.target("pod-a", "pv-1");
+    let mut watches = Vec::new();
+    for _ in 0..2 * CONNECTIONS {
+        let mut client = HealthClient::new(ops.channel(ops.socket()));
+        let watch = ops.block_on(client.watch(HealthCheckRequest::default()));
+        watches.push((client, watch.expect("it is served")));
+        refused(ops.stats(&target), NotFound);
+    }
 }
 
 #[test]

@@ -139,11 +139,7 @@ impl StorageService {
         Ok(self.0.ask(asked, None, Some(turn)).await?)
     }
 
-    async fn volume(
-        &self,
-        sandbox: String,
-        device: String,
-    ) -> Result<TargetPath, Refusal> {
+    async fn volume(&self, sandbox: String, device: String) -> Result<TargetPath, Refusal> {
         let sandbox = required("sandbox_id", sandbox)?;
         let device = PathBuf::from(a_path("host_volume_id", device)?);
         let target = self.0.node().volume_of(sandbox, device).await;

@@ -11,18 +11,28 @@ use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::peer::Peer;
-use super::places::Place;
+use super::places::{Connection, Place};
 
 /// How long a client may leave what was sent to it unread once no more fits into the socket. Its
 /// connection can't be closed in good order then either: a GOAWAY would not fit.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// A connection of a gRPC client, with its place. Calls on it find the [`Peer`] among their extensions.
+/// The client of a call, among the extensions of its request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) peer: Peer,
+    pub(crate) connection: Connection,
+}
+
+/// A connection of a gRPC client, with its place. Calls on it find the [`Caller`] among their extensions.
+///
+/// Once its place is needed for another, it reads as if the client had closed it, and writes no more than the socket
+/// takes at once.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: UnixStream,
     peer: Peer,
-    _place: Place,
+    place: Place,
     /// Runs while the socket is full.
     full: Option<Pin<Box<Sleep>>>,
 }
@@ -32,7 +42,7 @@ impl Client {
         Self {
             stream,
             peer,
-            _place: place,
+            place,
             full: None,
         }
     }
@@ -46,6 +56,9 @@ impl Client {
             self.full = None;
             return wrote;
         }
+        if self.place.poll_closed(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let full = self.full.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
         ready!(full.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -53,10 +66,13 @@ impl Client {
 }
 
 impl Connected for Client {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+    fn connect_info(&self) -> Caller {
+        Caller {
+            peer: self.peer.clone(),
+            connection: self.place.connection().clone(),
+        }
     }
 }
 
@@ -66,6 +82,10 @@ impl AsyncRead for Client {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.place.poll_closed(context).is_ready() {
+            // The end of what there is to read.
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -116,7 +136,8 @@ mod tests {
         let (stream, _deaf) = UnixStream::pair().unwrap();
         let peer = Peer::of(&stream).unwrap();
         let places = Arc::new(Places::new(Caps::new(1, None)));
-        let mut client = Client::new(stream, peer, places.take(0).unwrap());
+        let place = places.take(&peer).unwrap();
+        let mut client = Client::new(stream, peer, place);
         let error = client.write_all(&vec![0; 16 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

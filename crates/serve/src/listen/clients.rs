@@ -1,4 +1,4 @@
-//! Connections of gRPC clients: no number of silent ones keeps another client out.
+//! Connections of gRPC clients: no number of silent or idle ones keeps another client out.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use super::Connections;
 use super::client::Client;
 use super::peer::Peer;
-use super::places::{Full, Places};
+use super::places::{Full, Places, Room};
 use super::reminder::Reminder;
 
 /// How long a client may take to begin HTTP/2. Every gRPC library does so as soon as it is connected.
@@ -30,7 +30,8 @@ const PREFACE_LENGTH: usize = 24;
 /// The connections of a socket on which a client has begun HTTP/2, each with a place of its own.
 ///
 /// A connection without that has no place yet. There are a limited number of them: one more closes the
-/// one that has been silent for longest.
+/// one that has been silent for longest. Where root's client has begun and all places are taken, the connection is
+/// closed that has been without a call for longest: a gRPC client connects again for its next call.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Connections<UnixListener>,
@@ -38,6 +39,8 @@ pub(crate) struct Clients {
     silent: JoinSet<Begun>,
     /// Tasks of `silent`, those that were connected first at the front.
     order: VecDeque<AbortHandle>,
+    /// A client that has begun, and waits for a place.
+    begun: Option<(UnixStream, Peer)>,
     told_of_silence: Reminder,
     told_of_full: Reminder,
 }
@@ -52,24 +55,28 @@ impl Clients {
             places,
             silent: JoinSet::new(),
             order: VecDeque::new(),
+            begun: None,
             told_of_silence: Reminder::default(),
             told_of_full: Reminder::default(),
         }
     }
 
-    /// Returns the client at once where it has begun already, and otherwise waits for that in the background.
-    fn accepted(&mut self, stream: UnixStream) -> Option<Client> {
+    /// Takes the client at once where it has begun already, and otherwise waits for that in the background.
+    fn accepted(&mut self, stream: UnixStream) {
         let peer = match Peer::of(&stream) {
             Ok(peer) => peer,
             Err(error) => {
                 tracing::warn!("{}: SO_PEERCRED: {error}", self.connections.name());
-                return None;
+                return;
             }
         };
         match peek(&stream) {
-            Ok(()) => return self.placed(stream, peer),
+            Ok(()) => {
+                self.begun = Some((stream, peer));
+                return;
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return None,
+            Err(_) => return,
         }
         self.order.retain(|task| !task.is_finished());
         if self.order.len() >= self.places.caps.silent
@@ -85,30 +92,40 @@ impl Clients {
             (stream, peer, begun)
         });
         self.order.push_back(task);
-        None
     }
 
-    fn begun(&mut self, (stream, peer, begun): Begun) -> Option<Client> {
+    fn waited(&mut self, (stream, peer, begun): Begun) {
         match begun {
-            Ok(()) => self.placed(stream, peer),
+            Ok(()) => self.begun = Some((stream, peer)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let why = format!("it had not for {} s", PREFACE.as_secs());
                 self.tell_of_silence(&peer, &why);
-                None
             }
             // It has hung up.
-            Err(_) => None,
+            Err(_) => {}
         }
     }
 
-    fn placed(&mut self, stream: UnixStream, peer: Peer) -> Option<Client> {
-        match self.places.take(peer.uid) {
-            Ok(place) => Some(Client::new(stream, peer, place)),
-            Err(full) => {
+    /// Gives the client that has begun its place; `None` if there is no such client or no place for it. Is pending
+    /// while another connection is closed for it.
+    fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Option<Client>> {
+        let Some((stream, peer)) = self.begun.take() else {
+            return Poll::Ready(None);
+        };
+        let full = match self.places.take(&peer) {
+            Ok(place) => return Poll::Ready(Some(Client::new(stream, peer, place))),
+            Err(full) => full,
+        };
+        match self.places.make_room(&peer, context) {
+            Room::None => {
                 self.tell_of_full(&peer, full);
-                None
+                return Poll::Ready(None);
             }
+            Room::Closing(idle) => self.tell_of_full(&idle, full),
+            Room::Awaited => {}
         }
+        self.begun = Some((stream, peer));
+        Poll::Pending
     }
 
     fn tell_of_silence(&mut self, peer: &Peer, why: &str) {
@@ -123,7 +140,7 @@ impl Clients {
     fn tell_of_full(&mut self, peer: &Peer, full: Full) {
         if self.told_of_full.is_due() {
             tracing::warn!(
-                "{}: a connection of {peer} was closed: {full}; hint: ss -xp shows whose they are",
+                "{}: a connection of {peer} was closed, and had no call under way: {full}; hint: ss -xp shows whose they are",
                 self.connections.name()
             );
         }
@@ -149,22 +166,24 @@ impl Stream for Clients {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            while let Poll::Ready(Some(ended)) = this.silent.poll_join_next(context) {
+            match this.poll_placed(context) {
+                Poll::Ready(Some(client)) => return Poll::Ready(Some(Ok(client))),
+                Poll::Ready(None) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+            if let Poll::Ready(Some(ended)) = this.silent.poll_join_next(context) {
                 // An error is the oldest, which was aborted.
-                if let Some(client) = ended.ok().and_then(|begun| this.begun(begun)) {
-                    return Poll::Ready(Some(Ok(client)));
+                if let Ok(waited) = ended {
+                    this.waited(waited);
                 }
+                continue;
             }
             // One that was aborted has its descriptor until it is joined.
             if this.silent.len() > this.places.caps.silent {
                 return Poll::Pending;
             }
             match Pin::new(&mut this.connections).poll_next(context) {
-                Poll::Ready(Some(Ok(stream))) => {
-                    if let Some(client) = this.accepted(stream) {
-                        return Poll::Ready(Some(Ok(client)));
-                    }
-                }
+                Poll::Ready(Some(Ok(stream))) => this.accepted(stream),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,

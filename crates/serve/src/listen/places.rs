@@ -1,9 +1,14 @@
 //! Limits on the number of a daemon's connections, in all and for each user.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use rustix::process::{Resource, getrlimit};
+use tokio::sync::oneshot;
+
+use super::peer::Peer;
 
 /// Limits on a daemon's connections, over all its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,16 +67,58 @@ pub(crate) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    all: usize,
+    /// The open connections, by a number of their own.
+    open: HashMap<u64, Open>,
     /// Connections of users other than root, by uid. No number is 0.
     others: HashMap<u32, usize>,
+    /// Connections in `open` that were told to close.
+    closing: usize,
+    /// Counts what happens: connections that open, and calls that begin or end.
+    clock: u64,
+    /// Tasks that wait for a place.
+    waiting: Vec<Waker>,
+}
+
+/// An open connection.
+#[derive(Debug)]
+struct Open {
+    peer: Peer,
+    /// Calls under way.
+    calls: usize,
+    /// The clock's time when it was opened, or when its latest call began or ended.
+    last_used: u64,
+    /// Tells it to close; `None` once that is done.
+    close: Option<oneshot::Sender<()>>,
 }
 
 /// A connection's place; it is free again once this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
+    connection: Connection,
+    closed: oneshot::Receiver<()>,
+    is_closed: bool,
+}
+
+/// A connection to which calls are counted.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
     places: Arc<Places>,
-    uid: u32,
+    number: u64,
+}
+
+/// A call that is under way on a connection, which isn't closed for another as long as this exists.
+#[derive(Debug)]
+pub(crate) struct CallUnderWay(Connection);
+
+/// An attempt to make room for a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// This client's connection was told to close. The task is woken when its place is free.
+    Closing(Peer),
+    /// Another connection is closing already. The task is woken when its place is free.
+    Awaited,
+    /// No connection may be closed for this one.
+    None,
 }
 
 impl Places {
@@ -82,10 +129,10 @@ impl Places {
         }
     }
 
-    /// Takes a place for a user's connection.
-    pub(crate) fn take(self: &Arc<Self>, uid: u32) -> Result<Place, Full> {
+    /// Takes a place for a client's connection.
+    pub(crate) fn take(self: &Arc<Self>, peer: &Peer) -> Result<Place, Full> {
         let mut taken = self.taken();
-        let caps = &self.caps;
+        let (caps, uid) = (&self.caps, peer.uid);
         if uid != 0 {
             let own = taken.others.get(&uid).copied().unwrap_or_default();
             if own >= caps.each {
@@ -96,17 +143,58 @@ impl Places {
                 return Err(Full::Others(others));
             }
         }
-        if taken.all >= caps.all {
-            return Err(Full::All(taken.all));
+        if taken.open.len() >= caps.all {
+            return Err(Full::All(taken.open.len()));
         }
-        taken.all += 1;
         if uid != 0 {
             *taken.others.entry(uid).or_default() += 1;
         }
+        let (close, closed) = oneshot::channel();
+        let number = taken.tick();
+        let open = Open {
+            peer: peer.clone(),
+            calls: 0,
+            last_used: number,
+            close: Some(close),
+        };
+        taken.open.insert(number, open);
         Ok(Place {
-            places: Arc::clone(self),
-            uid,
+            connection: Connection {
+                places: Arc::clone(self),
+                number,
+            },
+            closed,
+            is_closed: false,
         })
+    }
+
+    /// Makes room for a connection of root's where all places are taken: the connection that has been without a call
+    /// for longest is told to close. One with a call under way stays, and nobody else's connection closes root's.
+    pub(crate) fn make_room(&self, peer: &Peer, context: &Context<'_>) -> Room {
+        if peer.uid != 0 {
+            return Room::None;
+        }
+        let mut taken = self.taken();
+        let room = if taken.closing > 0 {
+            Room::Awaited
+        } else {
+            let idle = taken.open.values_mut().filter(|open| open.calls == 0);
+            let Some(idle) = idle.min_by_key(|open| open.last_used) else {
+                return Room::None;
+            };
+            if let Some(close) = idle.close.take() {
+                // Whoever would hear it is about to free the place.
+                let _ = close.send(());
+            }
+            let peer = idle.peer.clone();
+            taken.closing += 1;
+            Room::Closing(peer)
+        };
+        let waker = context.waker();
+        if !taken.waiting.iter().any(|it| it.will_wake(waker)) {
+            taken.waiting.push(waker.clone());
+        }
+        room
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -115,16 +203,74 @@ impl Places {
     }
 }
 
+impl Taken {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}
+
+impl Place {
+    /// Returns the connection, for calls on it.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Is ready once the connection has to be closed, for another one.
+    pub(crate) fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.is_closed {
+            // The sender isn't dropped before this is.
+            self.is_closed = Pin::new(&mut self.closed).poll(context).is_ready();
+        }
+        if self.is_closed {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        taken.all -= 1;
-        if let Some(own) = taken.others.get_mut(&self.uid) {
+        let mut taken = self.connection.places.taken();
+        let Some(open) = taken.open.remove(&self.connection.number) else {
+            return;
+        };
+        taken.closing -= usize::from(open.close.is_none());
+        let uid = open.peer.uid;
+        if let Some(own) = taken.others.get_mut(&uid) {
             *own -= 1;
             if *own == 0 {
-                taken.others.remove(&self.uid);
+                taken.others.remove(&uid);
             }
         }
+        let waiting = std::mem::take(&mut taken.waiting);
+        // A waker's drop may end a task, and with it another connection.
+        drop(taken);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Connection {
+    /// Counts a call until what is returned is dropped.
+    pub(crate) fn call(&self) -> CallUnderWay {
+        self.changed(|open| open.calls += 1);
+        CallUnderWay(self.clone())
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Open)) {
+        let mut taken = self.places.taken();
+        let now = taken.tick();
+        if let Some(open) = taken.open.get_mut(&self.number) {
+            open.last_used = now;
+            change(open);
+        }
+    }
+}
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        self.0.changed(|open| open.calls -= 1);
     }
 }
 
@@ -145,10 +291,18 @@ mod tests {
         assert_eq!(caps(1, None), (1, 1, 1, 256));
     }
 
+    fn peer(uid: u32) -> Peer {
+        Peer {
+            uid,
+            pid: None,
+            command: None,
+        }
+    }
+
     #[test]
     fn nobody_keeps_root_out_and_no_user_another() {
         let places = Arc::new(Places::new(Caps::new(32, None)));
-        let take = |uid| places.take(uid);
+        let take = |uid| places.take(&peer(uid));
         let mut taken: Vec<Place> = (0..2).map(|_| take(1).unwrap()).collect();
         assert_eq!(take(1).unwrap_err(), Full::Each(2));
         for uid in 2..=4 {
@@ -160,7 +314,31 @@ mod tests {
         taken.pop();
         assert!(take(5).is_ok(), "a place that is free again");
         drop((taken, roots));
-        assert_eq!(places.taken().all, 0);
+        assert!(places.taken().open.is_empty());
         assert!(places.taken().others.is_empty());
+    }
+
+    #[test]
+    fn the_connection_without_a_call_for_longest_is_closed_for_roots() {
+        let places = Arc::new(Places::new(Caps::new(3, None)));
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut open: Vec<Place> = (0..3).map(|_| places.take(&peer(0)).unwrap()).collect();
+        assert_eq!(places.make_room(&peer(1), context), Room::None);
+        // The first has a call under way, the second has had one.
+        let call = open[0].connection().call();
+        drop(open[1].connection().call());
+        assert_eq!(places.make_room(&peer(0), context), Room::Closing(peer(0)));
+        assert_eq!(places.make_room(&peer(0), context), Room::Awaited);
+        let closed =
+            |place: &mut Place, context: &mut Context<'_>| place.poll_closed(context).is_ready();
+        let are_closed: Vec<bool> = open.iter_mut().map(|it| closed(it, context)).collect();
+        assert_eq!(are_closed, [false, false, true]);
+        assert!(places.take(&peer(0)).is_err(), "it isn't closed yet");
+        drop(open.pop());
+        open.push(places.take(&peer(0)).unwrap());
+        let _calls: Vec<CallUnderWay> = open.iter().map(|it| it.connection().call()).collect();
+        assert_eq!(places.make_room(&peer(0), context), Room::None);
+        drop(call);
+        assert_eq!(places.make_room(&peer(0), context), Room::None);
     }
 }
