@@ -85,7 +85,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         .add(&[NODE], routes, Connections::new(NODE, socket))
         .await?;
     if let Some(address) = settings.metrics_address {
-        let listener = Listener::tcp(&address).await?;
+        let listener = Listener::tcp(&address, &[]).await?;
         tokio::spawn(metrics::serve(listener, metrics));
     }
     tell_ready();

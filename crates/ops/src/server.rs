@@ -115,7 +115,7 @@ impl Sockets {
         };
         let metrics = match settings.metrics().map_err(anyhow::Error::msg)? {
             None => None,
-            Some(address) => Some(metrics::listen(&address).await?),
+            Some(address) => Some(metrics::listen(&address, &settings.metrics_hosts).await?),
         };
         for unknown in activated.left() {
             tracing::warn!("{unknown}");

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crust_serve::http::is_host_name;
 use crust_serve::log::LogLevel;
 use crust_state::config::ConfigError;
 use crust_state::{Config, config, ops};
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) crust_listen: PathBuf,
     /// Where metrics are told: an address of the loopback, or a socket's path; empty, nowhere.
     pub(crate) metrics_listen: String,
+    /// Host names by which metrics may be asked for at a port, beside its address and the loopback.
+    pub(crate) metrics_hosts: Vec<String>,
     /// The runtime, whose configuration says where volumes are staged; unset, `runcrust` beside the
     /// real path of `crust_ops`.
     pub(crate) runtime: PathBuf,
@@ -69,6 +72,7 @@ impl Default for Settings {
             listen: ops::LISTEN.into(),
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
+            metrics_hosts: Vec::new(),
             runtime: beside(std::env::current_exe().ok()),
             allowed_clis: Vec::new(),
             cli_timeout: 30,
@@ -137,6 +141,11 @@ impl Settings {
                 return wrong(key, format!("{} isn't an absolute path", value.display()));
             }
         }
+        let mut hosts = self.metrics_hosts.iter();
+        if let Some(host) = hosts.find(|host| !is_host_name(host)) {
+            let reason = format!("{host:?} isn't a host name without a port");
+            return wrong("metrics_hosts", reason);
+        }
         match self.metrics() {
             Ok(_) => Ok(()),
             Err(reason) => wrong("metrics_listen", reason),
@@ -163,7 +172,7 @@ impl Settings {
     }
 
     /// The keys that only count at the start, and whether they differ from others'.
-    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 8] {
+    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 9] {
         [
             ("listen", self.listen != other.listen),
             ("crust_listen", self.crust_listen != other.crust_listen),
@@ -171,6 +180,7 @@ impl Settings {
                 "metrics_listen",
                 self.metrics_listen != other.metrics_listen,
             ),
+            ("metrics_hosts", self.metrics_hosts != other.metrics_hosts),
             ("max_message", self.max_message != other.max_message),
             ("max_streams", self.max_streams != other.max_streams),
             ("max_calls", self.max_calls != other.max_calls),
@@ -241,7 +251,7 @@ mod tests {
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
-        assert_eq!(rows.lines().count(), 15, "{rows}");
+        assert_eq!(rows.lines().count(), 16, "{rows}");
         assert_eq!(checked(&rows).unwrap(), settings);
     }
 
@@ -286,6 +296,18 @@ mod tests {
                 "isn't an address of the loopback",
             ),
             ("metrics_listen = 'here'", "is neither"),
+            (
+                "metrics_hosts = ['a', 'b:9742']",
+                "metrics_hosts: \"b:9742\"",
+            ),
+            (
+                "metrics_hosts = ['']",
+                "metrics_hosts: \"\" isn't a host name",
+            ),
+            (
+                "metrics_hosts = ['10.0.0.1']",
+                "metrics_hosts: \"10.0.0.1\"",
+            ),
             ("log_level = 'loud'", "loud"),
         ] {
             let error = checked(text).unwrap_err();

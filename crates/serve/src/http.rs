@@ -22,7 +22,7 @@ use tokio_stream::StreamExt as _;
 
 use crate::listen::Connections;
 
-pub use host::Hosts;
+pub use host::{Hosts, is_host_name};
 pub use listener::{Io, Listener};
 
 /// Connections at once. One more ends the oldest, which had the most time to be answered.
@@ -62,9 +62,9 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
         {
             oldest.abort();
         }
-        let pages = Arc::clone(&pages);
+        let (pages, hosts) = (Arc::clone(&pages), hosts.clone());
         let answered = tokio::spawn(async move {
-            let answered = tokio::time::timeout(LIMIT, answer(of, stream, hosts, &*pages)).await;
+            let answered = tokio::time::timeout(LIMIT, answer(of, stream, &hosts, &*pages)).await;
             if answered.is_err() {
                 tracing::debug!("{of}: a connection was closed after {} s", LIMIT.as_secs());
             }
@@ -77,7 +77,7 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
 async fn answer(
     of: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    hosts: Hosts,
+    hosts: &Hosts,
     pages: &impl Pages,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
@@ -127,8 +127,8 @@ mod tests {
         let (mut client, server) = duplex(4096);
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
-        let hosts = Hosts::Of([127, 0, 0, 1].into());
-        answer("a test", server, hosts, &Greeting).await;
+        let hosts = Hosts::Of([127, 0, 0, 1].into(), [].into());
+        answer("a test", server, &hosts, &Greeting).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
         answer

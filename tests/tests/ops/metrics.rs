@@ -128,7 +128,9 @@ fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap();
     drop(taken);
-    let ops = Ops::with(node, &format!("metrics_listen = \"{port}\""));
+    let extra =
+        format!("metrics_listen = \"{port}\"\nmetrics_hosts = [\"crust-ops.monitoring.svc\"]");
+    let ops = Ops::with(node, &extra);
     wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
     (ops, port)
 }
@@ -217,12 +219,13 @@ fn a_place_that_anybody_could_reach_is_refused() {
 
 /// A page in a browser on the node can have its own name lead to the loopback (DNS rebinding).
 #[test]
-fn only_the_loopbacks_own_names_are_answered() {
+fn only_the_loopbacks_own_names_and_configured_ones_are_answered() {
     let node = Node::trusted(Delegate::Runc, "");
     let (_ops, address) = on_the_loopback(&node);
     for (hosts, expected) in [
         (&["localhost"][..], "200"),
         (&[&*address.to_string()], "200"),
+        (&["crust-ops.monitoring.svc:9742"], "200"),
         (&["attacker.example"], "421"),
         (&["attacker.example:9742"], "421"),
         (&[], "400"),

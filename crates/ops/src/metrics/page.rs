@@ -14,11 +14,14 @@ use crate::settings::MetricsAddress;
 
 pub(crate) use crust_serve::http::Listener;
 
-/// Where metrics are told.
-pub(crate) async fn listen(address: &MetricsAddress) -> Result<Listener, ListenError> {
+/// Listens where metrics are told. At a port requests may give these host names, too.
+pub(crate) async fn listen(
+    address: &MetricsAddress,
+    hosts: &[String],
+) -> Result<Listener, ListenError> {
     match address {
         MetricsAddress::Unix(path) => Listener::unix(&DAEMON, path),
-        MetricsAddress::Tcp(address) => Listener::tcp(address).await,
+        MetricsAddress::Tcp(address) => Listener::tcp(address, hosts).await,
     }
 }
 

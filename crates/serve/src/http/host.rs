@@ -2,25 +2,27 @@
 //! rebinding), and the page can then read the answers; the request's `Host` is that name.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hyper::header::HOST;
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri};
 
 /// The names that requests to one listener may give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     /// Any, and none: a socket's path can't be reached from a browser.
     Any,
     /// The loopback's names and addresses, and this address, which is listened on. Where that is the
-    /// unspecified one, any address, for none is a name.
-    Of(IpAddr),
+    /// unspecified one, any address, for none is a name. And the configured names, such as that of a
+    /// Kubernetes Service.
+    Of(IpAddr, Arc<[String]>),
 }
 
 impl Hosts {
     /// Checks the host that a request is for; fails with the status to answer with.
-    pub(super) fn check(self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
-        let Self::Of(listens) = self else {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
+        let Self::Of(listens, names) = self else {
             return Ok(());
         };
         let mut named = headers.get_all(HOST).iter();
@@ -33,7 +35,7 @@ impl Hosts {
             Some(authority) => authority.clone(),
             None => Authority::try_from(named.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?,
         };
-        if is_ours(authority.host(), listens) {
+        if is_ours(authority.host(), *listens, names) {
             Ok(())
         } else {
             Err(StatusCode::MISDIRECTED_REQUEST)
@@ -41,7 +43,7 @@ impl Hosts {
     }
 }
 
-fn is_ours(host: &str, listens: IpAddr) -> bool {
+fn is_ours(host: &str, listens: IpAddr, names: &[String]) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = address.parse::<IpAddr>() {
         let address = address.to_canonical();
@@ -51,7 +53,17 @@ fn is_ours(host: &str, listens: IpAddr) -> bool {
     }
     // These names lead to the loopback, whoever resolves them (RFC 6761, section 6.3).
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost")
+    let is_loopback = name == "localhost" || name.ends_with(".localhost");
+    is_loopback || names.iter().any(|it| it.eq_ignore_ascii_case(&name))
+}
+
+/// Returns true for a text that [`Hosts`] can compare with a request's host: a name without a port, an address or a
+/// final dot.
+#[must_use]
+pub fn is_host_name(text: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_address = text.parse::<IpAddr>().is_ok();
+    !text.is_empty() && !text.ends_with('.') && text.bytes().all(is_name) && !is_address
 }
 
 #[cfg(test)]
@@ -60,13 +72,14 @@ mod tests {
 
     fn checked(listens: &str, uri: &str, hosts: &[&'static str]) -> u16 {
         let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap()));
-        let hosts = Hosts::Of(listens.parse().unwrap());
+        let names = ["metrics.monitoring.svc".to_owned(), "Node-1".to_owned()];
+        let hosts = Hosts::Of(listens.parse().unwrap(), names.into());
         let checked = hosts.check(&uri.parse().unwrap(), &headers.collect());
         checked.map_or_else(|status| status.as_u16(), |()| 200)
     }
 
     #[test]
-    fn a_request_is_for_the_loopback_or_for_the_address_that_is_listened_on() {
+    fn a_request_is_for_the_loopback_the_address_that_is_listened_on_or_a_configured_name() {
         for (listens, host, expected) in [
             ("127.0.0.1", "localhost", 200),
             ("127.0.0.1", "LocalHost.:9742", 200),
@@ -85,6 +98,11 @@ mod tests {
             ("127.0.0.1", "127.0.0.1.attacker.example", 421),
             ("127.0.0.1", "localhost.attacker.example", 421),
             ("127.0.0.1", "notlocalhost", 421),
+            ("127.0.0.1", "metrics.monitoring.svc:9742", 200),
+            ("0.0.0.0", "Metrics.Monitoring.SVC.", 200),
+            ("127.0.0.1", "node-1", 200),
+            ("127.0.0.1", "node-1.attacker.example", 421),
+            ("127.0.0.1", "a.metrics.monitoring.svc", 421),
             ("127.0.0.1", "", 400),
             ("127.0.0.1", "a b", 400),
         ] {

@@ -15,24 +15,24 @@ use crate::listen::{Accept, ListenError, unix};
 /// A port or a socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// For everybody who reaches it, and names the address that it was bound to or the loopback.
-    Tcp(TcpListener, SocketAddr),
+    /// For everybody who reaches it, and names a host that is accepted.
+    Tcp(TcpListener, Hosts),
     /// For root alone.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// A port.
-    pub async fn tcp(address: &SocketAddr) -> Result<Self, ListenError> {
+    /// A port. Requests may name its address, the loopback, and these host names.
+    pub async fn tcp(address: &SocketAddr, names: &[String]) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(ListenError::of("bind", address))?;
-        Ok(Self::Tcp(listener, *address))
+        Ok(Self::Tcp(listener, Hosts::Of(address.ip(), names.into())))
     }
 
     /// Returns the host names that requests to it may give.
     pub(super) fn hosts(&self) -> Hosts {
         match self {
-            Self::Tcp(_, address) => Hosts::Of(address.ip()),
+            Self::Tcp(_, hosts) => hosts.clone(),
             Self::Unix(_) => Hosts::Any,
         }
     }
