@@ -153,7 +153,7 @@ impl MountOptions {
             return Err(OptionsError::NoName { position });
         }
         check_length(key, value)?;
-        let meaning = match table::names_quota_file(key, value) {
+        let meaning = match table::refused_value(key, value) {
             Some(why) => Meaning::Refused(why),
             None => table::meaning(key),
         };

@@ -54,6 +54,20 @@ pub enum MountError {
         /// Name of the superblock's field that says so.
         says: &'static str,
     },
+    /// The superblock that the kernel would read couldn't be read, and so couldn't be checked.
+    #[error(
+        "ext4 on {device:?}: the superblock at byte {offset} can't be checked before the mount: {why}; \
+         hint: does the volume's option sb= (in units of 1 KiB) name a copy of the superblock (dumpe2fs)? \
+         the kernel's log has a device's I/O errors"
+    )]
+    UncheckedSuperblock {
+        /// Path of the volume's device.
+        device: PathBuf,
+        /// Offset on the device, in bytes.
+        offset: u64,
+        /// Name of the error, or what is there instead.
+        why: String,
+    },
     /// What is mounted isn't known.
     #[error("read {}: {source}; hint: is sysfs mounted at /sys?", directory.display())]
     Unreadable {

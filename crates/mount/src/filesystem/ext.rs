@@ -7,14 +7,20 @@
 //! mount options alone, and what of xfs panics is a sysctl. A log or a realtime section of an xfs on
 //! another device is named by a mount option alone.
 
+use std::collections::BTreeSet;
+
 use rustix::fs::OFlags;
 
 use super::{MountError, Request};
+use crate::errno::Name;
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
 
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
+
+/// Offset of the superblock in bytes, unless `sb=` selects a copy.
+const DEFAULT: u64 = 1024;
 
 /// Returns the options to mount with, so that the superblock can't make the kernel panic. Fails if the
 /// superblock names another device.
@@ -30,16 +36,13 @@ pub(super) fn disarm(
     if !matches!(request.fstype, "ext2" | "ext3" | "ext4") {
         return Ok(options);
     }
-    // What can't be read can't be mounted either: the mount says why.
-    let Some(superblock) = read(request, &options) else {
-        return Ok(options);
-    };
-    if let Some(says) = superblock.foreign_journal() {
+    let superblocks = read(request, &options)?;
+    if let Some(says) = superblocks.iter().find_map(Superblock::foreign_journal) {
         let device = request.device.path().to_owned();
         return Err(MountError::ForeignJournal { device, says });
     }
     let says = |option: &FsOption| option.key() == "errors";
-    if superblock.panics() && !options.fs_options.iter().any(says) {
+    if superblocks.iter().any(Superblock::panics) && !options.fs_options.iter().any(says) {
         let device = request.device.path().display();
         tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
         options.fs_options.push(FsOption::Value {
@@ -50,30 +53,45 @@ pub(super) fn disarm(
     Ok(options)
 }
 
-fn read(request: &Request<'_>, options: &MountOptions) -> Option<Superblock> {
-    let device = request.device.open_for_reading(OFlags::empty()).ok()?;
-    let mut superblock = Superblock([0; LENGTH]);
-    let at = offset(options)?;
-    probe::read_at(device, &mut superblock.0, at)
-        .is_ok_and(|is_whole| is_whole && superblock.is_ext())
-        .then_some(superblock)
+/// Returns the superblocks among which the kernel chooses the one to use. Fails if one can't be read, or
+/// if `sb=` names a place that holds none.
+///
+/// Nothing is returned for the default place if it holds no superblock: the kernel looks for the same
+/// magic number there and refuses the mount, unless `sb=` names another copy.
+fn read(request: &Request<'_>, options: &MountOptions) -> Result<Vec<Superblock>, MountError> {
+    let unchecked = |offset, why: String| MountError::UncheckedSuperblock {
+        device: request.device.path().to_owned(),
+        offset,
+        why,
+    };
+    let device = request.device.open_for_reading(OFlags::empty());
+    let device = device.map_err(|errno| unchecked(DEFAULT, format!("open: {}", Name(errno))))?;
+    let mut superblocks = Vec::new();
+    for offset in offsets(options) {
+        let mut superblock = Superblock([0; LENGTH]);
+        let is_whole = probe::read_at(&device, &mut superblock.0, offset)
+            .map_err(|errno| unchecked(offset, format!("read: {}", Name(errno))))?;
+        if is_whole && superblock.is_ext() {
+            superblocks.push(superblock);
+        } else if offset != DEFAULT {
+            return Err(unchecked(offset, "no superblock is there".to_owned()));
+        }
+    }
+    Ok(superblocks)
 }
 
-/// Returns the offset of the superblock that the kernel will read, in bytes: `sb=` selects another copy,
-/// in units of 1 KiB (ext4(5)). `None` if its value is not a number.
-fn offset(options: &MountOptions) -> Option<u64> {
-    let named = options
-        .fs_options
-        .iter()
-        .rev()
-        .find_map(|option| match option {
-            FsOption::Value { key, value } if key == "sb" => Some(value),
-            _ => None,
-        });
-    match named {
-        None => Some(1024),
-        Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
-    }
+/// Returns the offsets of the superblocks that the kernel may read, in bytes: the default, and each that
+/// an `sb=` selects, in units of 1 KiB (ext4(5)).
+///
+/// Which of them it reads depends on its version and driver: the last `sb=` counts since ext4 has the
+/// new mount API (Linux 5.17), before that and in ext2's own driver only one that is the first option.
+fn offsets(options: &MountOptions) -> BTreeSet<u64> {
+    let selected = options.fs_options.iter().filter_map(|option| match option {
+        FsOption::Value { key, value } if key == "sb" => value.parse::<u32>().ok(),
+        _ => None,
+    });
+    let selected = selected.map(|number| u64::from(number) * 1024);
+    selected.chain([DEFAULT]).collect()
 }
 
 struct Superblock([u8; LENGTH]);
@@ -171,14 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn the_superblock_is_read_where_the_kernel_reads_it() {
-        for (list, at) in [
-            (&[][..], Some(1024)),
-            (&["sb=8193"], Some(8193 * 1024)),
-            (&["sb=1,sb=2"], Some(2048)),
-            (&["sb=none"], None),
+    fn each_superblock_is_read_that_a_kernel_could_read() {
+        for (list, expected) in [
+            (&[][..], &[1024][..]),
+            (&["sb=1"], &[1024]),
+            (&["sb=0"], &[0, 1024]),
+            (&["sb=8193"], &[1024, 8193 * 1024]),
+            (&["acl,sb=3,sb=2"], &[1024, 2048, 3072]),
+            (&["sb=4294967295"], &[1024, 4_294_967_295 * 1024]),
         ] {
-            assert_eq!(offset(&parse(list).unwrap()), at, "{list:?}");
+            let found = offsets(&parse(list).unwrap());
+            assert!(found.iter().eq(expected), "{list:?}: {found:?}");
         }
     }
 }

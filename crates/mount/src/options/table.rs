@@ -77,6 +77,8 @@ const SOURCE: &str = "the source is the volume's device";
 const SECOND_DEVICE: &str = "names a second device, which nothing keeps from being used by another pod: a volume is one device";
 const QUOTA_FILE: &str = "names a quota file; ext4 and f2fs keep quotas in hidden inodes (tune2fs -O quota), which \
      usrquota, grpquota and prjquota switch on";
+const SUPERBLOCK_NUMBER: &str = "its value must be a plain decimal number, without 0x or a leading zero; the kernel reads \
+     those as other numbers, and the superblock that it uses is checked before the mount";
 const OTHER_FILE: &str = "names something on the node other than the volume's device";
 
 pub(super) fn meaning(key: &str) -> Meaning {
@@ -165,14 +167,26 @@ fn second_source(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the reason to refuse an option that is a switch by itself and names a quota file with a
-/// value: quotaon(8) reads `usrquota=FILE` in fstab, and the kernel knows only the bare words.
-pub(super) fn names_quota_file(key: &str, value: Option<&str>) -> Option<&'static str> {
-    let switch = ["usrquota", "grpquota", "prjquota", "quota"];
-    let is_switch = switch.iter().any(|it| it.eq_ignore_ascii_case(key));
+/// Returns the reason to refuse an option because of its value; `None` if it has no value.
+pub(super) fn refused_value(key: &str, value: Option<&str>) -> Option<&'static str> {
+    let value = value?;
+    match key.to_ascii_lowercase().as_str() {
+        // quotaon(8) reads `usrquota=FILE` in fstab, and the kernel knows only the bare words.
+        "usrquota" | "grpquota" | "prjquota" => Some(QUOTA_FILE),
+        // The four words are gfs2's (Documentation/filesystems/gfs2.rst).
+        "quota" => (!matches!(value, "off" | "account" | "quiet" | "on")).then_some(QUOTA_FILE),
+        // The kernel takes any base: 0x1 and 010 would be other superblocks than the one checked.
+        "sb" => (!is_plain_decimal(value)).then_some(SUPERBLOCK_NUMBER),
+        _ => None,
+    }
+}
+
+/// Whether a number means the same in any base notation: digits only, no leading zero, within the 32
+/// bits that ext4 takes.
+fn is_plain_decimal(value: &str) -> bool {
     value
-        .is_some_and(|value| is_switch && value.contains(['/', '.']))
-        .then_some(QUOTA_FILE)
+        .parse::<u32>()
+        .is_ok_and(|number| number.to_string() == value)
 }
 
 /// `credentials=` names a file, which is as bad: it is read on the host. No option of ext4, xfs or

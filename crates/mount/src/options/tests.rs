@@ -82,14 +82,14 @@ fn everything_else_goes_to_the_file_system_in_its_order() {
             "discard,noatime",
             "commit=30,,data=ordered ",
             "subvol=a=b",
-            "prjquota="
+            "commit="
         ]),
         [
             "discard",
             "commit=30",
             "data=ordered",
             "subvol=a=b",
-            "prjquota="
+            "commit="
         ]
     );
 }
@@ -180,7 +180,21 @@ fn what_names_a_second_device_or_file_is_refused_by_its_name() {
         "jqfmt=vfsv1",
         "usrquota=/etc/aquota.user",
         "grpquota=aquota.group",
+        "usrquota=aquota",
+        "prjquota=",
+        "GrpQuota=x",
         "QUOTA=/x",
+        "quota=x",
+        "sb=0x1",
+        "sb=0X1",
+        "sb=010",
+        "sb=00",
+        "sb=+1",
+        "sb=-1",
+        "sb=",
+        "sb= 1",
+        "sb=\"0x1\"",
+        "sb=4294967296",
         "lowerdir=/etc",
         "upperdir=/etc",
         "workdir=/etc",
@@ -198,13 +212,15 @@ fn what_names_a_second_device_or_file_is_refused_by_its_name() {
             assert!(!error.to_string().contains("/dev/sd"), "{error}");
         }
     }
-    // The bare words are switches.
+    // The bare words are switches, and what has one meaning stays.
     for option in [
         "usrquota",
         "grpquota",
         "prjquota",
         "quota",
         "quota=on",
+        "sb=0",
+        "sb=8193",
         "subvol=device",
     ] {
         assert_eq!(words(&[option]), [option]);

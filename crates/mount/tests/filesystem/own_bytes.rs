@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crust_mount::filesystem::MountError;
+use crust_mount::options;
 
 use crate::mount;
 use crate::support::{Image, Loop, run, wait_until_free};
@@ -36,6 +37,9 @@ fn an_ext4_whose_bytes_ask_for_a_panic_becomes_read_only_instead() {
         ("ext4", &["-e", "panic"], &["errors=continue"], "continue"),
         ("ext4", &["-e", "panic"], &["errors=panic"], "panic"),
         ("ext4", &["-e", "continue"], &["errors=panic"], "panic"),
+        // Whichever superblock is selected.
+        ("ext4", &["-e", "panic"], &["sb=1"], "remount-ro"),
+        ("ext4", &["-e", "panic"], &["sb=8193"], "remount-ro"),
     ] {
         let image = Image::made(fstype, &[]);
         run(Command::new("tune2fs").args(tuned).arg(image.path()));
@@ -82,5 +86,25 @@ fn a_journal_on_another_device_is_refused_before_the_kernel_opens_that() {
             "{error}"
         );
         assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+/// An `sb=` that the kernel and runcrust read differently would switch the checks off.
+#[test]
+fn a_superblock_that_cannot_be_checked_is_not_mounted() {
+    for number in ["0x1", "01", "+1", "0x4001"] {
+        let option = format!("sb={number}");
+        let error = options::parse(&[&option]).expect_err(&option).to_string();
+        assert!(error.starts_with("mount option sb: "), "{error}");
+    }
+    let image = Image::ext4(&["-e", "panic"]);
+    let on = image.attach();
+    // Where there is none, and behind the end.
+    for list in [&["sb=4"][..], &["sb=1,sb=4"], &["sb=4294967295"]] {
+        let error = mount(&on, "ext4", list, true).expect_err("it is refused");
+        assert!(
+            matches!(error, MountError::UncheckedSuperblock { .. }),
+            "{error}"
+        );
     }
 }
