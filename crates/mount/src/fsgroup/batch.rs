@@ -98,6 +98,17 @@ impl Batch {
         entries.push(Entry { inode, start });
     }
 
+    /// Returns the size of all names read so far in bytes, each with its NUL.
+    pub(super) fn names_size(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns the names read after their size was `start`, in the directory's order.
+    pub(super) fn names_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
+        let each = self.names[start..].split_inclusive(|byte| *byte == 0);
+        each.map(|name| name.strip_suffix(&[0]).unwrap_or(name))
+    }
+
     /// By inode numbers, as they lie on the disk, and in its journal: a directory's own order may be
     /// that of its names' hashes.
     pub(super) fn sort(&mut self) {
@@ -115,7 +126,7 @@ impl Batch {
     }
 
     fn size(&self) -> usize {
-        self.names.len() + size_of::<Entry>() * self.len()
+        self.names_size() + size_of::<Entry>() * self.len()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -40,16 +40,16 @@ pub enum FsGroupError {
         /// The entry.
         path: PathBuf,
     },
-    /// The walk met the same directories over and over.
+    /// The walk listed the same directories over and over.
     #[error(
-        "fsGroup: stopped after {entered} directories, of which only about {different} are different: \
+        "fsGroup: stopped after {listed} entries, of which only about {different} are different: \
          the file system gives one directory several names, and is corrupt or made to be; hint: end \
          the pods and containers that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
     )]
     Shared {
-        /// Number of directories entered so far.
-        entered: u64,
-        /// Estimated number of different directories among them.
+        /// Number of entries listed so far: names in directories.
+        listed: u64,
+        /// Estimated number of different entries among them.
         different: u64,
     },
     /// The deadline has passed, or the caller wants no more.

@@ -1,10 +1,13 @@
-//! Detects that a walk enters the same directories over and over. A directory has one name; in a
+//! Detects that a walk lists the same directories over and over. A directory has one name; in a
 //! hostile or corrupt file system that gives each two, thirty levels are a thousand million paths.
 //!
 //! The file system's own number of inodes is no bound: btrfs has no such number (statfs(2) returns 0),
 //! under a project quota ext4 and xfs return the project's instead, and a hostile superblock can claim
-//! any. So the number of different directories is estimated, in 1 KiB whatever the size of the tree (`HyperLogLog`: Flajolet et al., 2007). Its hash is keyed anew
-//! for each walk, so that nobody can choose inode numbers that mislead it.
+//! any. So the number of different entries is estimated, in 1 KiB whatever the size of the tree
+//! (`HyperLogLog`: Flajolet et al., 2007), and compared with the number of entries listed. An entry is a
+//! name in a directory: a file with many hard links is as many entries, and a directory with many files
+//! weighs as much as the work it makes. The hash is keyed anew for each walk, so that nobody can choose
+//! names or inode numbers that mislead it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,32 +17,34 @@ use super::touch::Identity;
 /// Number of registers: the standard error of the estimate is 3 %.
 const REGISTERS: usize = 1024;
 const INDEX_BITS: u32 = REGISTERS.ilog2();
-/// Minimum number of directories entered before the ratio is checked.
+/// Minimum number of entries listed before the ratio is checked.
 const LEAST: u64 = 8192;
-/// Maximum average number of times that a directory is entered. In a live tree a directory that is moved
-/// is entered again.
+/// Number of entries listed between two checks.
+const INTERVAL: u64 = 1024;
+/// Maximum average number of times that an entry is listed. In a live tree a directory that is moved is
+/// listed again.
 const TIMES: u64 = 8;
 
-/// Counters of the directories that a walk entered.
+/// Counters of the entries that a walk listed.
 #[derive(Debug)]
 pub(super) struct Met {
-    entered: AtomicU64,
+    listed: AtomicU64,
     registers: Box<[AtomicU8]>,
     hasher: RandomState,
 }
 
-/// The error for a walk that enters the same directories over and over.
+/// The error for a walk that lists the same entries over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooOften {
-    pub(super) entered: u64,
-    /// Estimated number of different directories.
+    pub(super) listed: u64,
+    /// Estimated number of different entries.
     pub(super) different: u64,
 }
 
 impl Default for Met {
     fn default() -> Self {
         Self {
-            entered: AtomicU64::new(0),
+            listed: AtomicU64::new(0),
             registers: (0..REGISTERS).map(|_| AtomicU8::new(0)).collect(),
             hasher: RandomState::new(),
         }
@@ -47,23 +52,39 @@ impl Default for Met {
 }
 
 impl Met {
-    /// Counts a directory that is entered.
-    pub(super) fn enter(&self, directory: Identity) -> Result<(), TooOften> {
-        let hash = self.hasher.hash_one(directory);
+    /// Counts entries that were listed in a directory.
+    pub(super) fn list<'n>(
+        &self,
+        directory: Identity,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), TooOften> {
+        let mut count = 0;
+        for name in names {
+            self.register(self.hasher.hash_one((directory, name)));
+            count += 1;
+        }
+        let before = self.listed.fetch_add(count, Ordering::Relaxed);
+        let listed = before + count;
+        if listed < LEAST || before / INTERVAL == listed / INTERVAL {
+            return Ok(());
+        }
+        let different = self.different();
+        if listed > different.saturating_mul(TIMES) {
+            return Err(TooOften { listed, different });
+        }
+        Ok(())
+    }
+
+    fn register(&self, hash: u64) {
         let index = usize::try_from(hash >> (64 - INDEX_BITS)).unwrap_or_default();
         // At least one bit is set, which bounds the rank.
         let rest = (hash << INDEX_BITS) | (1 << (INDEX_BITS - 1));
         let rank = u8::try_from(rest.leading_zeros() + 1).unwrap_or(u8::MAX);
-        self.registers[index].fetch_max(rank, Ordering::Relaxed);
-        let entered = self.entered.fetch_add(1, Ordering::Relaxed) + 1;
-        if entered < LEAST || !entered.is_multiple_of(LEAST / 8) {
-            return Ok(());
+        let register = &self.registers[index];
+        // Most change nothing: a load leaves the cache line with the other workers as well.
+        if register.load(Ordering::Relaxed) < rank {
+            register.fetch_max(rank, Ordering::Relaxed);
         }
-        let different = self.different();
-        if entered > different.saturating_mul(TIMES) {
-            return Err(TooOften { entered, different });
-        }
-        Ok(())
     }
 
     #[expect(
@@ -93,38 +114,62 @@ impl Met {
 mod tests {
     use super::*;
 
-    #[test]
-    fn different_directories_are_never_too_many() {
-        let met = Met::default();
-        for inode in 0..500_000 {
-            assert_eq!(met.enter((8, 1, inode)), Ok(()), "{inode}");
-        }
-        let different = met.different();
-        assert!((400_000..600_000).contains(&different), "{different}");
+    /// Lists a directory of `size` entries, by the same names whichever it is.
+    fn list(met: &Met, inode: u64, size: u64) -> Result<(), TooOften> {
+        let names: Vec<_> = (0..size).map(u64::to_le_bytes).collect();
+        met.list((8, 1, inode), names.iter().map(<[u8; 8]>::as_slice))
     }
 
-    /// Directories that are moved during the walk are entered again.
+    #[test]
+    fn different_entries_are_never_too_many() {
+        for (directories, size) in [(500_000, 1), (5, 100_000), (1, 500_000)] {
+            let met = Met::default();
+            for inode in 0..directories {
+                assert_eq!(list(&met, inode, size), Ok(()), "{inode} of {directories}");
+            }
+            let different = met.different();
+            assert!((400_000..600_000).contains(&different), "{different}");
+        }
+    }
+
+    /// Directories that are moved during the walk are listed again.
     #[test]
     fn each_may_be_met_a_few_times() {
         let met = Met::default();
         for _ in 0..4 {
             for inode in 0..20_000 {
-                assert_eq!(met.enter((8, 1, inode)), Ok(()), "{inode}");
+                assert_eq!(list(&met, inode, 2), Ok(()), "{inode}");
             }
         }
     }
 
     #[test]
     fn the_same_few_over_and_over_are_too_many_soon_whatever_came_before() {
-        for before in [0, 100_000] {
+        for (before, directories, size) in [
+            (0, 30, 1),
+            (0, 1, 2000),
+            (100_000, 30, 1),
+            (100_000, 1, 50_000),
+        ] {
             let met = Met::default();
             for inode in 0..before {
-                assert_eq!(met.enter((8, 1, inode)), Ok(()));
+                assert_eq!(list(&met, inode, 1), Ok(()));
             }
-            let limit = 10 * before.max(LEAST);
-            let ended = (0..limit).find_map(|turn| met.enter((8, 2, turn % 30)).err());
-            let TooOften { entered, different } = ended.expect("it ends");
-            assert!(entered > different * TIMES, "{entered} {different}");
+            let different = before + directories * size;
+            let limit = 10 * different.max(LEAST);
+            let mut turns = (0..limit / size).map(|turn| before + turn % directories);
+            let ended = turns.find_map(|inode| list(&met, inode, size).err());
+            let TooOften { listed, different } = ended.expect("it ends");
+            assert!(listed > different * TIMES, "{listed} {different}");
+        }
+    }
+
+    #[test]
+    fn an_empty_directory_counts_by_its_name_alone() {
+        let met = Met::default();
+        assert_eq!(list(&met, 1, 20_000), Ok(()));
+        for _ in 0..200_000 {
+            assert_eq!(list(&met, 2, 0), Ok(()));
         }
     }
 }

@@ -15,7 +15,7 @@ use super::change::Standing;
 use super::crew::{Crew, Halt};
 use super::directory::{Directory, Open};
 use super::met::{Met, TooOften};
-use super::touch::{self, Failure, Identity, Look, Modes, Touched};
+use super::touch::{self, Failure, Look, Modes, Touched};
 use super::{Counts, FsGroupError, inodes};
 use crate::device::Device;
 
@@ -41,7 +41,7 @@ pub(super) struct Walk {
     named: AtomicU64,
     /// Time at which the walk began, comparable with `Look::born`.
     start: (i64, u32),
-    /// Counts the directories entered in this pass.
+    /// Counts the entries listed in this pass.
     met: Met,
     /// The first directory that was moved away while this pass was below it.
     left_behind: Mutex<Option<PathBuf>>,
@@ -94,12 +94,18 @@ impl Walk {
         Ok(())
     }
 
-    /// Counts a directory that is entered. Fails if the same ones are entered over and over.
-    pub(super) fn enter(&self, directory: Identity) -> Result<(), FsGroupError> {
-        self.met.enter(directory).map_err(|too_often| {
-            let TooOften { entered, different } = too_often;
-            FsGroupError::Shared { entered, different }
-        })
+    /// Counts entries that were listed in a directory. Fails if the same ones are listed over and over.
+    pub(super) fn list<'n>(
+        &self,
+        directory: &Directory,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), FsGroupError> {
+        self.met
+            .list(directory.identity, names)
+            .map_err(|too_often| {
+                let TooOften { listed, different } = too_often;
+                FsGroupError::Shared { listed, different }
+            })
     }
 
     /// Records that a directory was moved away: only another pass finds its contents.

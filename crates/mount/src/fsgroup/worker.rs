@@ -169,7 +169,6 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
         let look = touch::look(&entered, c"");
         let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
-        self.walk.enter(look.identity)?;
         self.list(&Open {
             directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
             descriptor: Arc::new(entered),
@@ -225,8 +224,11 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     fn read(&mut self, open: &Open, batch: &mut Batch) -> Result<bool, FsGroupError> {
+        let before = batch.names_size();
         let read = batch.read(open.descriptor.as_fd(), &mut self.buffer);
-        read.map_err(|errno| failed(&open.directory, None, ("getdents64", errno)))
+        let more = read.map_err(|errno| failed(&open.directory, None, ("getdents64", errno)))?;
+        self.walk.list(&open.directory, batch.names_from(before))?;
+        Ok(more)
     }
 
     /// Everything but the directories.
