@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use crust_mount::rootfs::{self, Rootfs};
+use crust_mount::rootfs::{self, Rootfs, Scratch};
 use crust_mount::view::{DetachedMount, View};
 use crust_mount::volume::{Context, lock, mount_reserved};
 use crust_state::TargetPath;
@@ -22,18 +22,19 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
     }
     let all: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
     let named = || format!("volume {}", all.join(", "));
-    let rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
+    let mut rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
+    let scratch = Scratch::open(&context.config.attach_directory()).with_context(named)?;
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
     for (target, indices) in &volumes {
         let mounts = indices.iter().map(|index| &told.mounts[*index]);
-        let taken = taken(context, container, told, target, mounts)?;
+        let taken = taken(context, container, told, target, &scratch, mounts)?;
         views.extend(indices.iter().copied().zip(taken));
     }
     for (index, view) in &views {
         let mount = &told.mounts[*index];
         let attributes = rootfs::attributes(&mount.options).with_context(named)?;
         rootfs
-            .mount(view, &mount.destination, attributes)
+            .mount(view, &mount.destination, attributes, context.deadline)
             .with_context(|| {
                 let target = TargetPath::new(&mount.volume);
                 target.map_or_else(|_| named(), |it| format!("volume {}", it.volume_name()))
@@ -47,6 +48,7 @@ fn taken<'m>(
     container: &ContainerState,
     told: &Mount,
     target: &TargetPath,
+    scratch: &Scratch,
     mounts: impl ExactSizeIterator<Item = &'m HookedMount>,
 ) -> Result<Vec<DetachedMount>> {
     let locked = lock(context, target)?;
@@ -57,7 +59,7 @@ fn taken<'m>(
         read_only: mount.read_only,
         ids: None,
     });
-    let scratch = context.config.attach_directory();
-    rootfs::views(&volume, views, &scratch, context.deadline)
+    scratch
+        .views(&volume, views, context.deadline)
         .with_context(|| format!("volume {}", target.volume_name()))
 }

@@ -1,6 +1,8 @@
 //! A container's root file system while its `createContainer` hooks run: in the container's mount
 //! namespace, before `pivot_root` (`mount_mode = "hook"`).
 
+mod table;
+
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +16,12 @@ use rustix::mount::{MountAttrFlags, move_mount};
 
 use crate::attach::{self, ONTO, ViewsError};
 use crate::errno::Name;
-use crate::mountinfo::{self, Mount, MountInfoError};
+use crate::mountinfo::{self, MountInfoError};
 use crate::options::{self, OptionsError};
+use crate::origin::mount_id;
 use crate::sys;
 use crate::view::{DetachedMount, View};
+use table::MountTable;
 
 /// Why a volume can't be mounted in the container.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +49,17 @@ pub enum RootfsError {
     /// What is mounted there would be seen outside the container.
     #[error("mount {}: propagates to other mount namespaces; {BIND}", .0.display())]
     Propagates(PathBuf),
+    /// A container has more mounts than there is time for.
+    #[error(
+        "mount {}: the time for a create was over when {done} other mounts of volumes had been made in the \
+         container; hint: give the container fewer mounts of volumes", destination.display()
+    )]
+    TooSlow {
+        /// Place of the volume that is next.
+        destination: PathBuf,
+        /// Number of mounts made so far.
+        done: usize,
+    },
     /// A mount option that a bind mount can't have.
     #[error(
         "mount option {0}: isn't one of a bind mount; hint: remove it from the mount's options"
@@ -96,29 +111,52 @@ pub fn attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, Rootfs
     }
 }
 
-/// Views of a volume that is mounted nowhere: it is, on `scratch`, while they are taken. That is a
-/// directory on the host, of which this namespace has its own copy.
-pub fn views<'v>(
-    volume: &OwnedFd,
-    views: impl ExactSizeIterator<Item = View<'v>>,
-    scratch: &Path,
-    deadline: Deadline,
-) -> Result<Vec<DetachedMount>, RootfsError> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let named = format!("open({})", scratch.display());
-    let aside = open(scratch, flags, Mode::empty()).map_err(failed(named))?;
-    refuse_propagation(&aside, scratch, &mountinfo::read_own()?)?;
-    Ok(attach::views_at(&aside, scratch, volume, views, deadline)?)
+/// A directory on the host on which volumes are mounted while views of them are taken. The calling mount
+/// namespace has its own copy.
+#[derive(Debug)]
+pub struct Scratch {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Opens the directory. Fails if what is mounted on it would propagate to other namespaces.
+    pub fn open(path: &Path) -> Result<Self, RootfsError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = format!("open({})", path.display());
+        let directory = open(path, flags, Mode::empty()).map_err(failed(named))?;
+        let mounts = MountTable::new(mountinfo::read_own()?);
+        refuse_propagation(&directory, path, &mounts)?;
+        Ok(Self {
+            directory,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Takes views of a volume that is mounted nowhere, which is mounted here meanwhile.
+    pub fn views<'v>(
+        &self,
+        volume: &OwnedFd,
+        views: impl ExactSizeIterator<Item = View<'v>>,
+        deadline: Deadline,
+    ) -> Result<Vec<DetachedMount>, RootfsError> {
+        let Self { directory, path } = self;
+        Ok(attach::views_at(directory, path, volume, views, deadline)?)
+    }
 }
 
 /// A container's root file system, from within its mount namespace.
 #[derive(Debug)]
 pub struct Rootfs {
     root: OwnedFd,
+    /// Read at the first mount.
+    mounts: Option<MountTable>,
+    /// Number of views mounted so far.
+    done: usize,
 }
 
 impl Rootfs {
-    /// The one at `path` on the host, which the delegate hasn't pivoted into yet.
+    /// Opens the root file system at `path` on the host, which the delegate hasn't pivoted into yet.
     pub fn in_this_namespace(path: &Path) -> Result<Self, RootfsError> {
         let mounts = mountinfo::read_own()?;
         if !mounts.iter().any(|mount| mount.mount_point == path) {
@@ -127,58 +165,79 @@ impl Rootfs {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open(path, flags, Mode::empty());
         let root = root.map_err(failed(format!("open({})", path.display())))?;
-        Ok(Self { root })
+        Ok(Self {
+            root,
+            mounts: None,
+            done: 0,
+        })
     }
 
-    /// Mounts a view of a volume at a place in the container.
+    /// Mounts a view of a volume at a place in the container. Nobody else may mount anything in this
+    /// namespace from the first call on: its mount table isn't read again.
     pub fn mount(
-        &self,
+        &mut self,
         view: &DetachedMount,
         destination: &Path,
         attributes: MountAttrFlags,
+        deadline: Deadline,
     ) -> Result<(), RootfsError> {
-        let place = self.place(destination)?;
-        sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
-        let named = format!("move_mount(volume, {})", destination.display());
-        move_mount(&view.fd, "", &place, "", ONTO).map_err(failed(named))
-    }
-
-    /// Where a destination leads in the container: its links are followed within it.
-    fn place(&self, destination: &Path) -> Result<OwnedFd, RootfsError> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let place = match beneath::open(&self.root, destination, OFlags::PATH, resolve) {
-            Ok(place) => place,
-            Err(Errno::NOENT) => return Err(RootfsError::Missing(destination.to_owned())),
-            Err(errno) => return Err(failed(format!("openat2({})", destination.display()))(errno)),
-        };
-        let link = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-        let real = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
-        let real = Path::new(OsStr::from_bytes(real.as_bytes()));
-        let mounts = mountinfo::read_own()?;
-        if let Some(there) = mounts
-            .iter()
-            .find(|mount| mount.mount_point.starts_with(real))
-        {
-            return Err(RootfsError::Covered {
+        if deadline.expired() {
+            return Err(RootfsError::TooSlow {
                 destination: destination.to_owned(),
-                there: there.mount_point.clone(),
+                done: self.done,
             });
         }
-        refuse_propagation(&place, destination, &mounts)?;
-        Ok(place)
+        let mounts = match &mut self.mounts {
+            Some(mounts) => mounts,
+            unread => unread.insert(MountTable::new(mountinfo::read_own()?)),
+        };
+        let (place, real) = find_place(&self.root, destination, mounts)?;
+        sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
+        let named = format!("move_mount(volume, {})", destination.display());
+        move_mount(&view.fd, "", &place, "", ONTO).map_err(failed(named))?;
+        mounts.add(real, mount_id(&view.fd));
+        self.done += 1;
+        Ok(())
     }
 }
 
-fn refuse_propagation(place: &OwnedFd, path: &Path, mounts: &[Mount]) -> Result<(), RootfsError> {
+/// Returns where a destination leads in the container, opened and as a path in this namespace. Links are
+/// followed within the container.
+fn find_place(
+    root: &OwnedFd,
+    destination: &Path,
+    mounts: &MountTable,
+) -> Result<(OwnedFd, PathBuf), RootfsError> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let place = match beneath::open(root, destination, OFlags::PATH, resolve) {
+        Ok(place) => place,
+        Err(Errno::NOENT) => return Err(RootfsError::Missing(destination.to_owned())),
+        Err(errno) => return Err(failed(format!("openat2({})", destination.display()))(errno)),
+    };
+    let link = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+    let real = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
+    let real = PathBuf::from(OsStr::from_bytes(real.as_bytes()));
+    if let Some(there) = mounts.within(&real) {
+        return Err(RootfsError::Covered {
+            destination: destination.to_owned(),
+            there: there.to_owned(),
+        });
+    }
+    refuse_propagation(&place, destination, mounts)?;
+    Ok((place, real))
+}
+
+fn refuse_propagation(
+    place: &OwnedFd,
+    path: &Path,
+    mounts: &MountTable,
+) -> Result<(), RootfsError> {
     let stat =
         statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).map_err(failed("statx"))?;
-    let held = mounts
-        .iter()
-        .find(|mount| u64::from(mount.id) == stat.stx_mnt_id);
-    if held.is_none_or(|mount| mount.propagation.shared.is_some()) {
-        return Err(RootfsError::Propagates(path.to_owned()));
+    if mounts.is_unshared(stat.stx_mnt_id) {
+        return Ok(());
     }
-    Ok(())
+    Err(RootfsError::Propagates(path.to_owned()))
 }
 
 #[cfg(test)]

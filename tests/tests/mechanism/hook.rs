@@ -109,6 +109,36 @@ on_each_delegate! {
         assert_ne!(bundle.config(), before);
     }
 
+    /// Each mount would cost as much as the whole table, which has all of the node's.
+    fn the_mount_table_is_read_as_often_for_many_mounts_as_for_few(delegate: Delegate) {
+        let reads = [2, 20].map(|count| {
+            let node = node(delegate);
+            let device = node.ext4();
+            let target = node.stage(POD, "pv-1", &device, &[]);
+            let places: Vec<String> = (0..count).map(|number| format!("/data{number}")).collect();
+            let bundle = places.iter().fold(Bundle::plain(node.dir()), |bundle, place| {
+                bundle.bind(&target, place, &[])
+            });
+            let bundle = places.iter().fold(bundle, |bundle, place| with_mountpoint(bundle, place));
+            let container = node.container(&bundle);
+            let trace = create_traced(&container, "open,openat,openat2");
+            trace.matches("/proc/thread-self/mountinfo").count()
+        });
+        assert!(reads[0] > 0 && reads[0] == reads[1], "{reads:?}");
+    }
+
+    fn a_volume_within_another_mount_of_it_is_mounted(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir())
+            .bind(&target, "/data", &[])
+            .bind(target.join("sub"), "/data/sub", &[]);
+        let container = node.run(&with_mountpoint(bundle, "/data"));
+        let _ = container.sh("echo x > /data/sub/file; cat /data/sub/file");
+        assert_eq!(container.sh("grep -c ' /data' /proc/self/mountinfo"), "2");
+    }
+
     fn a_missing_mountpoint_is_refused(delegate: Delegate) {
         let node = node(delegate);
         let device = node.ext4();
