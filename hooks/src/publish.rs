@@ -19,7 +19,7 @@ pub(crate) fn run(
         format!("volume {}", names.join(", "))
     };
     // Of all volumes, whatever becomes of one: what is left on the host would stay there.
-    let copies = propagated::unmount_copies(&context.config.attach_directory());
+    let copies = propagated::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(names)?;
     let checked = volumes
         .iter()

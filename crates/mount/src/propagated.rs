@@ -5,11 +5,11 @@
 //! transient namespace has ([`Attachments::cover`](crate::attach::Attachments::cover)), and so is every
 //! copy of it. Somebody else's mount of the same device never is, whenever it appears: it is left alone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crust_state::{DeviceNumber, beneath};
+use crust_state::{Deadline, DeviceNumber, beneath};
 use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -36,24 +36,51 @@ pub struct Copies {
     lent: PathBuf,
 }
 
+/// Why it isn't known which copies are left.
+#[derive(Debug, thiserror::Error)]
+pub enum CopiesError {
+    /// The mounts can't be read.
+    #[error(transparent)]
+    Mounts(#[from] MountInfoError),
+    /// There are more copies than there is time for.
+    #[error(
+        "umount2({}): the time for the hook was over with {left} copies of the container's volumes still mounted \
+         on the host; hint: give the container fewer mounts of volumes, and unmount what is left there", place.display()
+    )]
+    TooSlow {
+        /// Where one of them is.
+        place: PathBuf,
+        /// Number of copies that are left.
+        left: usize,
+    },
+}
+
 /// Unmounts the copies of all mounts below `lent` in this namespace, and so wherever they propagated
-/// to. The caller is in the namespace that the delegate runs in.
+/// to, until the deadline. The caller is in the namespace that the delegate runs in.
 ///
 /// A copy on which something else is mounted stays: whoever mounted that would lose it.
-pub fn unmount_copies(lent: &Path) -> Result<Copies, MountInfoError> {
+pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesError> {
     let lent = lent.to_owned();
     let mut table = Table::own()?;
     let mut remaining = copies(&table, &lent)?;
     let mut unmounted = Vec::new();
     // One may lie over another, and one that is unmounted takes its peers along.
     for _ in 0..remaining.len() {
-        let all = table.select(|_| true)?;
-        let gone: Vec<Mount> = remaining
-            .iter()
-            .rev()
-            .filter(|copy| !is_occupied(copy, &all, &remaining) && is_unmounted(copy))
-            .cloned()
-            .collect();
+        let occupied = occupied(&table.select(|_| true)?, &remaining);
+        let free = remaining.iter().rev();
+        let free = free.filter(|copy| !occupied.contains(&copy.id));
+        let mut gone = Vec::new();
+        for copy in free {
+            if deadline.expired() {
+                return Err(CopiesError::TooSlow {
+                    place: copy.mount_point.clone(),
+                    left: remaining.len() - gone.len(),
+                });
+            }
+            if is_unmounted(copy) {
+                gone.push(copy.clone());
+            }
+        }
         if gone.is_empty() {
             break;
         }
@@ -128,20 +155,20 @@ fn copies(table: &Table, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
     })
 }
 
-/// Whether anything but another copy is mounted on a mount, or on what is mounted there.
-fn is_occupied(mount: &Mount, all: &[Mount], copies: &[Mount]) -> bool {
-    let mut within = HashSet::from([mount.id]);
-    loop {
-        let known = within.len();
-        let on_it = all.iter().filter(|it| within.contains(&it.parent));
-        let on_it: Vec<u32> = on_it.map(|it| it.id).collect();
-        within.extend(on_it);
-        if within.len() == known {
-            break;
+/// Returns the ids of the mounts on which anything but a copy is mounted, directly or on what is mounted
+/// there.
+fn occupied(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
+    let parents: HashMap<u32, u32> = all.iter().map(|mount| (mount.id, mount.parent)).collect();
+    let copies: HashSet<u32> = copies.iter().map(|copy| copy.id).collect();
+    let mut occupied = HashSet::new();
+    for mount in all.iter().filter(|mount| !copies.contains(&mount.id)) {
+        let mut above = Some(mount.parent);
+        // What is above one that is known is known as well.
+        while let Some(id) = above.filter(|id| occupied.insert(*id)) {
+            above = parents.get(&id).copied();
         }
     }
-    let is_copy = |id: &u32| copies.iter().any(|copy| copy.id == *id);
-    !within.iter().all(is_copy)
+    occupied
 }
 
 /// Unmounts a mount; false where it can't be, or isn't found at its place.
@@ -170,5 +197,43 @@ fn open(mount: &Mount) -> Result<Option<OwnedFd>, Errno> {
         // What is there now is of what was below it.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mountinfo::parse;
+
+    #[test]
+    fn a_mount_is_occupied_by_what_is_on_it_however_deep_unless_that_is_a_copy() {
+        // Ids and parents; the copies are those from 10 on.
+        let mounts = |pairs: &[[u32; 2]]| {
+            let lines = pairs
+                .iter()
+                .map(|[id, parent]| format!("{id} {parent} 7:1 / /{id} rw - ext4 /dev/loop1 rw\n"));
+            parse(lines.collect::<String>().as_bytes()).unwrap()
+        };
+        for (pairs, expected) in [
+            (&[[1, 1], [10, 1], [11, 1]][..], &[][..]),
+            (&[[1, 1], [10, 1], [11, 10], [12, 11]], &[]),
+            (&[[1, 1], [10, 1], [2, 10], [11, 1]], &[10]),
+            (
+                &[[1, 1], [10, 1], [11, 10], [12, 11], [2, 12], [13, 11]],
+                &[10, 11, 12],
+            ),
+            // Another's mount between two copies.
+            (&[[1, 1], [10, 1], [2, 10], [11, 2]], &[10]),
+            // The parent of the root isn't in the table, and the order is any.
+            (&[[3, 11], [11, 10], [10, 1], [1, 900]], &[10, 11]),
+        ] {
+            let all = mounts(pairs);
+            let copies: Vec<Mount> = all.iter().filter(|it| it.id >= 10).cloned().collect();
+            let occupied = occupied(&all, &copies);
+            let mut found: Vec<u32> = copies.iter().map(|copy| copy.id).collect();
+            found.retain(|id| occupied.contains(id));
+            found.sort_unstable();
+            assert_eq!(found, expected, "{pairs:?}");
+        }
     }
 }
