@@ -36,6 +36,15 @@ pub(crate) trait Node {
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
     /// Where in their file systems these paths lead to; `None` for what isn't there or not known.
     fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError>;
+    /// Where in their file systems target paths are; one that isn't there is below what is there of its path.
+    fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        let paths: Vec<&Path> = targets.iter().map(TargetPath::as_path).collect();
+        self.places(&paths)
+    }
+    /// Returns the identity of a target path's directory. This and its place are looked up once for a create.
+    fn target_identity(&self, target: &TargetPath) -> Option<Identity> {
+        self.identity(target.as_path())
+    }
     /// Target paths that aren't a CSI volume's by their form, so that no parent of a source leads to them.
     /// Some may not be staged any more.
     fn targets_elsewhere(&self) -> Vec<TargetPath> {

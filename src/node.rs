@@ -131,6 +131,14 @@ impl Node for ThisNode<'_> {
         self.places.of(paths)
     }
 
+    fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        self.targets.places(targets, &self.places)
+    }
+
+    fn target_identity(&self, target: &TargetPath) -> Option<Identity> {
+        self.targets.identity_of_target(target)
+    }
+
     fn targets_elsewhere(&self) -> Vec<TargetPath> {
         self.targets.elsewhere()
     }

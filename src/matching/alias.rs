@@ -155,7 +155,7 @@ fn find_mounted(
     };
     let mut others = Vec::new();
     for target in targets {
-        match node.identity(target.as_path()) {
+        match node.target_identity(&target) {
             Some(found) if found.is_same_file(source) => {
                 if let Some(volume) = staged(&target, node)? {
                     return Ok(Some(found_at(volume, PathBuf::new(), path, node)));
@@ -167,23 +167,20 @@ fn find_mounted(
             _ => others.push(target),
         }
     }
-    for targets in others.chunks(AT_ONCE) {
-        let Some((target, place, subpath)) = find_below(path, targets, node)? else {
-            continue;
-        };
-        let Some(volume) = staged(target, node)? else {
-            continue;
-        };
-        if place.deleted {
-            return Err(refused(&volume, path.as_path(), Why::Removed(place)));
-        }
-        if !subpath.as_os_str().is_empty() && !matches_below(target, config) {
-            let target = target.clone();
-            return Err(refused(&volume, path.as_path(), Why::Below { target }));
-        }
-        return Ok(Some(found_at(volume, subpath, path, node)));
+    let Some((target, place, subpath)) = find_below(path, &others, node)? else {
+        return Ok(None);
+    };
+    let Some(volume) = staged(target, node)? else {
+        return Ok(None);
+    };
+    if place.deleted {
+        return Err(refused(&volume, path.as_path(), Why::Removed(place)));
     }
-    Ok(None)
+    if !subpath.as_os_str().is_empty() && !matches_below(target, config) {
+        let target = target.clone();
+        return Err(refused(&volume, path.as_path(), Why::Below { target }));
+    }
+    Ok(Some(found_at(volume, subpath, path, node)))
 }
 
 /// Whether the path is of a CSI volume that its driver mounted, as without deferral.
@@ -193,9 +190,6 @@ fn is_drivers_mount(path: &TargetPath, node: &impl Node) -> bool {
     found.is_some_and(|found| found.is_mount_root)
 }
 
-/// How many target paths are held open at once: a process may have few files.
-const AT_ONCE: usize = 100;
-
 /// Finds the target whose directory holds the source, by what is mounted where: which one, where the
 /// source is in its file system, and where below the target.
 fn find_below<'t>(
@@ -203,32 +197,21 @@ fn find_below<'t>(
     targets: &'t [TargetPath],
     node: &impl Node,
 ) -> Result<Option<(&'t TargetPath, Place, PathBuf)>, MatchError> {
-    let existing: Vec<&Path> = targets
-        .iter()
-        .map(|target| {
-            let mut parts = target.as_path().ancestors();
-            parts
-                .find(|part| node.exists(part))
-                .unwrap_or(target.as_path())
-        })
-        .collect();
-    let mut paths = vec![path.as_path()];
-    paths.extend(&existing);
-    let places = node.places(&paths).map_err(|source| MatchError::Mounts {
+    if targets.is_empty() {
+        return Ok(None);
+    }
+    let failed = |source| MatchError::Mounts {
         volume: path.volume_name(),
         source,
-    })?;
-    let [Some(source), places @ ..] = &places[..] else {
+    };
+    let places = node.places(&[path.as_path()]).map_err(failed)?;
+    let [Some(source)] = &places[..] else {
         return Ok(None);
     };
-    for ((target, existing), place) in targets.iter().zip(existing).zip(places) {
-        let Some(mut place) = place.clone() else {
-            continue;
-        };
-        // What is missing of a target path would be there.
-        place.path.extend(target.as_path().strip_prefix(existing));
-        if let Some(subpath) = source.below(&place) {
-            return Ok(Some((target, source.clone(), subpath.to_owned())));
+    let places = node.target_places(targets).map_err(failed)?;
+    for (target, place) in targets.iter().zip(places) {
+        if let Some(subpath) = place.and_then(|place| source.below(&place).map(Path::to_owned)) {
+            return Ok(Some((target, source.clone(), subpath)));
         }
     }
     Ok(None)

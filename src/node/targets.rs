@@ -1,9 +1,11 @@
 //! Lookups of the node's target paths, for sources that don't match by path.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crust_mount::place::Identity;
+use crust_mount::mountinfo::MountInfoError;
+use crust_mount::place::{Identity, Place, Places};
 use crust_state::files::FileError;
 use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex, TargetPath};
 
@@ -20,6 +22,8 @@ pub(super) struct Targets<'a> {
     /// the root's would be a call too many.
     is_kubelet_mounted: Cell<bool>,
     all: OnceCell<Vec<TargetPath>>,
+    identities: RefCell<BTreeMap<TargetPath, Option<Identity>>>,
+    places: RefCell<BTreeMap<TargetPath, Option<Place>>>,
 }
 
 impl<'a> Targets<'a> {
@@ -31,6 +35,8 @@ impl<'a> Targets<'a> {
             usual_mounts: OnceCell::new(),
             is_kubelet_mounted: Cell::new(false),
             all: OnceCell::new(),
+            identities: RefCell::default(),
+            places: RefCell::default(),
         }
     }
 
@@ -65,6 +71,30 @@ impl<'a> Targets<'a> {
     pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
         let is_asked = self.index().is_none_or(|index| !index.is_empty());
         is_asked.then(|| Identity::of(path)).flatten()
+    }
+
+    pub(super) fn identity_of_target(&self, target: &TargetPath) -> Option<Identity> {
+        if let Some(known) = self.identities.borrow().get(target) {
+            return *known;
+        }
+        let found = self.identity(target.as_path());
+        self.identities.borrow_mut().insert(target.clone(), found);
+        found
+    }
+
+    pub(super) fn places(
+        &self,
+        targets: &[TargetPath],
+        places: &Places,
+    ) -> Result<Vec<Option<Place>>, MountInfoError> {
+        let mut known = self.places.borrow_mut();
+        let unknown = targets.iter().filter(|target| !known.contains_key(*target));
+        let unknown: Vec<&TargetPath> = unknown.collect();
+        let paths: Vec<&Path> = unknown.iter().map(|target| target.as_path()).collect();
+        let found = places.of_targets(&paths)?;
+        known.extend(unknown.into_iter().cloned().zip(found));
+        let place = |target| known.get(target).cloned().flatten();
+        Ok(targets.iter().map(place).collect())
     }
 
     pub(super) fn are_on(&self, device: DeviceNumber) -> bool {

@@ -130,11 +130,39 @@ pub struct Places {
 impl Places {
     /// Returns the places that paths lead to, links followed; `None` for what isn't there, or isn't known.
     pub fn of(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        // All are held before the mounts are read, so that no id is given to another mount in between.
-        let held: Vec<Option<(OwnedFd, Position)>> = paths.iter().map(|path| hold(path)).collect();
+        let held: Vec<Option<Held>> = paths.iter().map(|path| hold(path)).collect();
+        self.of_held(&held)
+    }
+
+    /// Returns the places of target paths. Where the end of a path isn't there, it would be below the place of
+    /// what is.
+    pub fn of_targets(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        let mut places = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(AT_ONCE) {
+            let existing = |path: &&'_ Path| -> (Option<Held>, PathBuf) {
+                let found = path.ancestors().find_map(|part| Some((hold(part)?, part)));
+                found.map_or_else(Default::default, |(held, part)| {
+                    let missing = path.strip_prefix(part).unwrap_or(Path::new(""));
+                    (Some(held), missing.to_owned())
+                })
+            };
+            let (held, missing): (Vec<Option<Held>>, Vec<PathBuf>) =
+                paths.iter().map(existing).unzip();
+            for (place, missing) in self.of_held(&held)?.into_iter().zip(missing) {
+                places.push(place.map(|mut place| {
+                    place.path.extend(&missing);
+                    place
+                }));
+            }
+        }
+        Ok(places)
+    }
+
+    /// All are held before the mounts are read, so that no id is given to another mount in between.
+    fn of_held(&self, held: &[Option<Held>]) -> Result<Vec<Option<Place>>, MountInfoError> {
         self.read_for(held.iter().flatten().map(|(_, position)| position))?;
         let mounts = self.mounts.borrow();
-        let place = |(_, position): &(_, Position)| position.place(mounts.get(&position.mount)?);
+        let place = |(_, position): &Held| position.place(mounts.get(&position.mount)?);
         Ok(held.iter().map(|held| place(held.as_ref()?)).collect())
     }
 
@@ -170,7 +198,13 @@ impl Places {
     }
 }
 
-fn hold(path: &Path) -> Option<(OwnedFd, Position)> {
+/// What a path leads to, opened for the path alone.
+type Held = (OwnedFd, Position);
+
+/// How many target paths are held open at once: a process may have few files.
+const AT_ONCE: usize = 100;
+
+fn hold(path: &Path) -> Option<Held> {
     // For the path alone: no device is opened, and no named pipe waited for.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let held = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;

@@ -178,6 +178,19 @@ impl Node for Host {
         Ok(paths.iter().map(place).collect())
     }
 
+    fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        self.tables_read.set(self.tables_read.get() + 1);
+        let place = |target: &TargetPath| {
+            let mut parts = target.as_path().ancestors();
+            let (part, (_, mut place, _)) =
+                parts.find_map(|part| Some((part, self.position(part)?)))?;
+            let missing = target.as_path().strip_prefix(part).unwrap();
+            place.path.extend(missing);
+            Some(place)
+        };
+        Ok(targets.iter().map(place).collect())
+    }
+
     fn is_bare_directory(&self, _: &Path) -> bool {
         true
     }

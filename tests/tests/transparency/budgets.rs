@@ -50,7 +50,8 @@ fn create(node: &Node, bundle: Bundle) -> Part {
     trace.part().0
 }
 
-/// Entries of other pods' volumes; only that they are there matters.
+/// Entries of other pods' volumes, and the index without which each would be looked up; only that they are
+/// there matters.
 fn stage_others(node: &Node, volumes: usize) {
     let root = node.handler().crust_root();
     fs::create_dir_all(&root).unwrap();
@@ -58,6 +59,13 @@ fn stage_others(node: &Node, volumes: usize) {
     for number in 0..volumes {
         let entry = root.join(format!("{number:064x}"));
         fs::DirBuilder::new().mode(0o700).create(entry).unwrap();
+    }
+    if volumes > 0 {
+        let state = node.handler().state_dir();
+        fs::create_dir_all(&state).unwrap();
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+        let index = r#"{"version":1,"fileSystems":[],"elsewhere":[]}"#;
+        fs::write(state.join("targets.json"), index).unwrap();
     }
 }
 

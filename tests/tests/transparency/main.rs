@@ -5,6 +5,7 @@ mod answers;
 mod budgets;
 mod caller;
 mod calls;
+mod elsewhere;
 mod errors;
 mod hooks;
 mod inherited;
