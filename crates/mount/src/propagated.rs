@@ -36,7 +36,7 @@ pub struct Copies {
     lent: PathBuf,
 }
 
-/// Why it isn't known which copies are left.
+/// Error of unmounting the copies.
 #[derive(Debug, thiserror::Error)]
 pub enum CopiesError {
     /// The mounts can't be read.
@@ -48,7 +48,7 @@ pub enum CopiesError {
          on the host; hint: give the container fewer mounts of volumes, and unmount what is left there", place.display()
     )]
     TooSlow {
-        /// Where one of them is.
+        /// Mount point of one of them.
         place: PathBuf,
         /// Number of copies that are left.
         left: usize,

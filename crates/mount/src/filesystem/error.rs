@@ -65,7 +65,7 @@ pub enum MountError {
         device: PathBuf,
         /// Offset on the device, in bytes.
         offset: u64,
-        /// Name of the error, or what is there instead.
+        /// Reason why it can't be checked: a call with its error, or the missing superblock.
         why: String,
     },
     /// What is mounted isn't known.
