@@ -22,7 +22,7 @@ pub enum Hosts {
 impl Hosts {
     /// Checks the host that a request is for; fails with the status to answer with.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
-        let Self::Of(listens, names) = self else {
+        let Self::Of(listens, accepted) = self else {
             return Ok(());
         };
         let mut named = headers.get_all(HOST).iter();
@@ -35,7 +35,7 @@ impl Hosts {
             Some(authority) => authority.clone(),
             None => Authority::try_from(named.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?,
         };
-        if is_ours(authority.host(), *listens, names) {
+        if is_ours(authority.host(), *listens, accepted) {
             Ok(())
         } else {
             Err(StatusCode::MISDIRECTED_REQUEST)
