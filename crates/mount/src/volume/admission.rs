@@ -11,8 +11,8 @@ use super::error::{Cause, VolumeError};
 use super::stage;
 use crate::bare::{self, Contents};
 
-/// Takes room for what a stage adds to the entries: see [`growth`]. Given the crust directory it may count the
-/// entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
+/// Takes room for what a stage adds to the entries; for a replacement that is only the bytes by which it is longer.
+/// Given the crust directory it may count the entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
 pub type Room<'a> = &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
 
 /// A reason not to stage a volume for a caller of a socket.
