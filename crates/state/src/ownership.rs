@@ -55,7 +55,7 @@ pub enum Conflict {
     SharingDenied(Holder),
     /// One superblock has one set of options; a second mount's would be ignored silently.
     #[error(
-        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for all of its users"
+        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for all of its users, or end that {noun} first", noun = .holder.noun
     )]
     Superblock {
         /// Who has it.

@@ -19,10 +19,16 @@ on_each_delegate! {
             assert!(sentence.contains(&has), "{sentence}");
             assert!(sentence.ends_with("wait until that container has ended"), "{sentence}");
 
-            let used = format!("it is in use by container {}; hint: end that container first", one.id());
-            for run in [node.unstage(&target), node.try_stage(&target, device.path(), &["--read-only"])] {
+            let used = format!("it is in use by container {}", one.id());
+            for (run, next) in [
+                (node.unstage(&target), "hint: end that container first"),
+                (
+                    node.try_stage(&target, device.path(), &["--read-only"]),
+                    "stage it as it was, or end that container first",
+                ),
+            ] {
                 let error = run.failure().stderr;
-                assert!(error.contains(&used), "{error}");
+                assert!(error.contains(&used) && error.contains(next), "{error}");
                 assert!(!error.contains("sandbox"), "{error}");
             }
         }
