@@ -625,7 +625,10 @@ fn what_is_staged_and_not_indexed_is_indexed_at_the_next_stage_and_by_a_pass() {
         assert_eq!(node.with(|context| step(context, &other)), is_done);
         let index = crust_state::TargetIndex::read(&node.config.state_dir).unwrap();
         assert_eq!(index.is_some(), has_others);
-        let indexed: Vec<TargetPath> = index.iter().flat_map(|index| index.elsewhere()).collect();
+        let indexed: Vec<TargetPath> = index
+            .iter()
+            .flat_map(crust_state::TargetIndex::elsewhere)
+            .collect();
         for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
             assert_eq!(indexed.contains(target), has_others, "{target}");
         }
