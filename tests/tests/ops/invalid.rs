@@ -134,7 +134,7 @@ const FIELDS: [(Change, &str, &str); 21] = [
 ];
 
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 35] = [
+const VOLUMES: [(Change, Code, &str); 37] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -224,6 +224,16 @@ const VOLUMES: [(Change, Code, &str); 35] = [
         |it| options(it, &["usrjquota=aquota.user"]),
         InvalidArgument,
         "mount option usrjquota: names a quota file",
+    ),
+    (
+        |it| options(it, &["usrquota=aquota"]),
+        InvalidArgument,
+        "mount option usrquota: names a quota file",
+    ),
+    (
+        |it| options(it, &["sb=0x1"]),
+        InvalidArgument,
+        "mount option sb: its value must be a plain decimal number",
     ),
     (
         |it| options(it, &["password=hunter2"]),
