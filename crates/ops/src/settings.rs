@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) crust_listen: PathBuf,
     /// Where metrics are told: an address of the loopback, or a socket's path; empty, nowhere.
     pub(crate) metrics_listen: String,
-    /// Host names by which metrics may be asked for at a port, beside its address and the loopback.
+    /// Host names that requests for metrics to a port may give, beside its address and the loopback.
     pub(crate) metrics_hosts: Vec<String>,
     /// The runtime, whose configuration says where volumes are staged; unset, `runcrust` beside the
     /// real path of `crust_ops`.

@@ -11,7 +11,7 @@ use super::error::{Cause, VolumeError};
 use super::stage;
 use crate::bare::{self, Contents};
 
-/// Takes room for what a stage adds to the entries; for a replacement that is only the bytes by which it is longer.
+/// Takes room for the growth of the crust directory by a stage; a replacement grows only by its additional bytes.
 /// Given the crust directory it may count the entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
 pub type Room<'a> = &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
 
@@ -93,7 +93,7 @@ pub fn admit(
     admitted().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Takes room for what a stage adds to what is there.
+/// Takes room for a stage, if it makes the crust directory grow.
 pub(super) fn take_room(
     context: &Context<'_>,
     room: Room<'_>,
@@ -107,8 +107,8 @@ pub(super) fn take_room(
     room(growth, Some(context.crust))
 }
 
-/// Returns what a stage adds to the entries: an entry where there is none, and the bytes by which its content is
-/// longer than what it replaces.
+/// Returns the growth of the crust directory by a stage: an entry if the volume is new, and the bytes by which its
+/// content is longer than the replaced content.
 fn growth(there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
     let replaced = match there {
         Ok(Some(volume)) if !volume.is_katas() => size(volume.info()),

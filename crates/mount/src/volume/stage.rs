@@ -151,8 +151,8 @@ pub(super) fn try_stage<'a>(
     Ok(context.crust.try_stage_seen(&look, &info)?)
 }
 
-/// Returns true where a stage would leave what is there as it is: the same is staged, or is in use as that. In use
-/// as something else is an error.
+/// Returns true if a volume with the same meaning is staged already, or is in use as `asked`, so that a stage changes
+/// nothing. A volume that is in use with another meaning is an error.
 pub(super) fn is_staged_as(
     context: &Context<'_>,
     there: &Result<Option<Volume>, EntryError>,

@@ -79,11 +79,11 @@ struct Taken {
     waiting: Vec<Waker>,
 }
 
-/// An open connection.
+/// The state of an open connection.
 #[derive(Debug)]
 struct Open {
     peer: Peer,
-    /// Calls under way.
+    /// Number of calls under way.
     calls: usize,
     /// The clock's time when it was opened, or when its latest call began or ended.
     last_used: u64,
