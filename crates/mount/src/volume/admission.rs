@@ -107,8 +107,8 @@ pub(super) fn take_room(
     room(growth, Some(context.crust))
 }
 
-/// Returns the growth of the crust directory by a stage: an entry if the volume is new, and the bytes by which its
-/// content is longer than the replaced content.
+/// Returns the growth of the crust directory by a stage: an entry if the volume is new, and the difference in size to
+/// the replaced content if the new one is longer.
 fn growth(there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
     let replaced = match there {
         Ok(Some(volume)) if !volume.is_katas() => size(volume.info()),
