@@ -232,11 +232,17 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
 
 #[test]
 fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
+    let elsewhere = TARGET.replace("/k/", "/k0s/kubelet/");
     let table = [
         (
             config(TARGET, ""),
             member("unknown"),
             "sandbox = \"always\"",
+        ),
+        (
+            config(&elsewhere, ""),
+            member("unknown"),
+            "/k0s/kubelet isn't among kubelet_dirs",
         ),
         (
             config(TARGET, ""),
@@ -274,8 +280,12 @@ fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
             "isn't a bind mount",
         ),
     ];
+    let settings = Config {
+        kubelet_dirs: vec!["/k".into()],
+        ..Config::default()
+    };
     for (config, role, expected) in table {
-        let error = planned(&config, role, &Config::default()).unwrap_err();
+        let error = planned(&config, role, &settings).unwrap_err();
         assert!(
             error.starts_with("volume pv-") && error.contains(expected),
             "{error}"

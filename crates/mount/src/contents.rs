@@ -62,8 +62,8 @@ const PIECE: usize = 64 << 10;
 /// - the beginning, which holds most signatures, and the end, where GPT, md and zfs have theirs;
 /// - ext4's first backup, with blocks of 1, 2 and 4 KiB (8, 32 and 128 MiB), and the copies of btrfs at
 ///   64 MiB and 256 GiB (btrfs(5));
-/// - each 64th part, for xfs has a superblock in each allocation group (mkfs.xfs makes 4 to 32 of the same
-///   size, rounded to a block).
+/// - each 64th part, for xfs has a superblock in each allocation group, and mkfs.xfs makes 4 of them, or on
+///   striped devices 16 or 32.
 fn samples(size: u64) -> impl Iterator<Item = (u64, u64)> {
     const MIB: u64 = 1 << 20;
     const PARTS: u64 = 64;

@@ -328,19 +328,16 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
 
 /// Whoever formats a device that isn't empty has destroyed what was there.
 #[test]
-fn mkfs_is_spoken_of_for_an_empty_device_alone() {
+fn no_hint_suggests_to_make_a_file_system() {
     let fstype = ext4;
-    for (cause, speaks) in [
-        (Cause::NoFileSystem { fstype: fstype() }, true),
-        (Cause::UnknownData { at: 0 }, false),
-        (
-            Cause::OtherFileSystem {
-                fstype: fstype(),
-                found: Kind::Xfs,
-            },
-            false,
-        ),
+    for cause in [
+        Cause::NoFileSystem { fstype: fstype() },
+        Cause::UnknownData { at: 0 },
+        Cause::OtherFileSystem {
+            fstype: fstype(),
+            found: Kind::Xfs,
+        },
     ] {
-        assert_eq!(cause.hint().contains("mkfs"), speaks, "{cause}");
+        assert!(!cause.hint().contains("mkfs"), "{cause}");
     }
 }

@@ -157,13 +157,13 @@ fn read_only_beside(scene: &Scene<'_>) {
 
 fn reader_beside(scene: &Scene<'_>) {
     let volume = scene.volume();
-    let (writer, reader) = (scene.pod(), scene.pod());
-    let target = writer.stage(&volume.info());
-    let writes = writer.app_with(&volume, &target);
-    let target = reader.stage(&volume.with(&json!({"readOnly": true})));
-    let reads = reader.app_with(&volume, &target);
-    let _ = writes.sh("echo new > /data/file");
-    expect("the writer's file", &&*reads.sh("cat /data/file"), &"new");
-    let run = reads.exec(&["/bin/touch", "/data/other"]);
+    let (first, second) = (scene.pod(), scene.pod());
+    let target = first.stage(&volume.info());
+    let writer = first.app_with(&volume, &target);
+    let target = second.stage(&volume.with(&json!({"readOnly": true})));
+    let reader = second.app_with(&volume, &target);
+    let _ = writer.sh("echo new > /data/file");
+    expect("the writer's file", &&*reader.sh("cat /data/file"), &"new");
+    let run = reader.exec(&["/bin/touch", "/data/other"]);
     assert!(!run.status.success(), "the reader wrote: {run}");
 }
