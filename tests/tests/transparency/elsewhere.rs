@@ -13,7 +13,7 @@ fn cost(binds: usize) -> [usize; 2] {
     let _ = node.try_stage(&target, device.path(), &[]).success();
     let mut bundle = Bundle::plain(node.dir());
     for number in 0..binds {
-        let [of, bind] = ["of", "bind"].map(|name| node.dir().subdir(&format!("{name}-{number}")));
+        let [of, bind] = ["of", "bind"].map(|name| node.dir().subdir(format!("{name}-{number}")));
         mounts::bind(&of, &bind);
         bundle = bundle.bind(&bind, &format!("/mounts/{number}"), &[]);
     }

@@ -87,7 +87,7 @@ fn a_file_system_without_its_first_superblock_is_not_empty() {
         ("mkfs.btrfs", &["-q"], 128 * MIB, 2 * MIB),
         ("mkfs.xfs", &["-q"], 2048 * MIB, 2 * MIB),
         ("mkfs.xfs", &["-q"], 411 * MIB, 2 * MIB),
-        ("mkfs.xfs", &["-q", "-d", "agcount=32"], 1000 * MIB, 2 * MIB),
+        ("mkfs.xfs", &["-q", "-d", "agcount=8"], 1000 * MIB, 2 * MIB),
     ] {
         let image = image(size);
         let output = Command::new(program)
