@@ -36,7 +36,8 @@ pub(crate) trait Node {
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
     /// Where in their file systems these paths lead to; `None` for what isn't there or not known.
     fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError>;
-    /// Where in their file systems target paths are; one that isn't there is below what is there of its path.
+    /// Returns the places of target paths in their file systems. A path that doesn't exist is taken to be below
+    /// its nearest existing parent.
     fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
         let paths: Vec<&Path> = targets.iter().map(TargetPath::as_path).collect();
         self.places(&paths)

@@ -48,7 +48,7 @@ pub(crate) struct ThisNode<'a> {
     places: Places,
     /// Volumes that are staged in directories of pods, by directory. Each is listed once.
     listed: RefCell<HashMap<PathBuf, Vec<TargetPath>>>,
-    /// The time by which the create has to be decided.
+    /// Deadline for deciding the create.
     deadline: Deadline,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Targets<'a> {
     config: &'a Config,
     /// None where nothing is staged.
     crust: Option<&'a CrustDirectory>,
-    /// The index; None where there is none, or it can't be read, so that every file system may hold target paths.
+    /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<Vec<u64>>,
     /// A source was on a kubelet directory's own mount. Others will be too, and asking whether they are on
@@ -40,7 +40,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// `None` where there is none, or it can't be read.
+    /// Returns the index; `None` if it is missing or can't be read.
     fn index(&self) -> Option<&TargetIndex> {
         let read = || match self.crust {
             Some(_) => TargetIndex::read(&self.config.state_dir).ok().flatten(),

@@ -297,7 +297,7 @@ impl Driver {
         })
     }
 
-    /// Refuses an image without a record: it is somebody's data.
+    /// Refuses an image without a record, which may hold data.
     fn check_no_stray(&self, id: &str) -> Result<(), Refusal> {
         if !is_id(id) {
             return Ok(());

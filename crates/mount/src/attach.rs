@@ -158,14 +158,14 @@ impl Attachments {
         sys::set_propagation_shared(&mount.fd).map_err(failed("mount_setattr(volume, MS_SHARED)"))
     }
 
-    /// Covers the volumes with slaves of theirs, which the delegate will bind.
+    /// Covers the volumes with slave mounts of them, which the delegate will bind.
     ///
     /// The volumes themselves stay below, out of reach: each is the only member of its peer group, in
     /// this namespace alone. Whatever is copied from a slave is a slave of the same group, wherever it
-    /// propagates to and whatever propagation the delegate gives its own mount afterwards. By that
-    /// [`propagated`](crate::propagated) recognises copies on the host. The other way there is no
-    /// connection: a slave's mounts don't reach its master, and a container's mounts are private once
-    /// this namespace has ended.
+    /// propagates to and whatever propagation the delegate gives its own mount afterwards:
+    /// [`propagated`](crate::propagated) recognises copies on the host by their group. Nothing propagates in
+    /// the other direction: a slave's mounts don't reach its master, and a container's mounts are private
+    /// once this namespace has ended.
     pub fn cover(&self) -> Result<(), AttachError> {
         let flags = clone_flags() | OpenTreeFlags::AT_RECURSIVE;
         let slaves = open_tree(&self.tmpfs, "", flags);

@@ -1,4 +1,4 @@
-//! Keeping the node's index of target paths, by which a create finds a volume that an engine has bound elsewhere.
+//! The node's index of target paths. With it a create finds a volume that an engine has bound elsewhere.
 
 use crust_state::crust::Found;
 use crust_state::lock::LockName;

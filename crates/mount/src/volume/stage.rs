@@ -179,7 +179,7 @@ fn means(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> bool {
     differences(context.config, there.info(), asked).is_empty()
 }
 
-/// Describes an entry that a stage replaces; `None` where there is none, or only Kata's, which stays.
+/// Describes the entry that a stage replaces; `None` if it replaces nothing. An entry of Kata's stays.
 fn describe_entry(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
     match there {
         Ok(Some(there)) if !there.is_katas() => Some(there.info().to_string()),
