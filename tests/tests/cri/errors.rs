@@ -116,7 +116,7 @@ on_each_delegate! {
         let blank = |node: &Node| LoopDevice::new(node.dir(), 32);
         on_a_late_volume(delegate, blank, |node, pod, target, device| {
             let app = pod.with("one", target);
-            assert_refused(node, pod, &app, &["no file system", "mkfs.ext4"]);
+            assert_refused(node, pod, &app, &["no file system", "never by runcrust"]);
             runcrust_tests::volume::mkfs("ext4", device.path(), &[]);
         });
     }
