@@ -18,7 +18,8 @@ pub(crate) fn run(
         let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
         format!("volume {}", names.join(", "))
     };
-    // Of all volumes, whatever becomes of one: what is left on the host would stay there.
+    // Unmounts the copies of all volumes before any volume's error ends the hook: a copy that is left on the
+    // host stays there.
     let copies = propagated::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(names)?;
     let checked = volumes
