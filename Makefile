@@ -9,8 +9,11 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 BIN     = $(CURDIR)/target/$(TARGET)/release
 LEAN    = $(CURDIR)/target/$(TARGET)/lean
 VM      = $(CURDIR)/target/vm
+ENGINES = $(CURDIR)/target/engines
 MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
+# Debian's, of `make engines` and of the node. `make test` takes the engines of the machine's own.
+RELEASE ?= trixie
 TORTURE = 500
 FUZZ_TIME = 60
 N       = 2000
@@ -52,6 +55,9 @@ endef
 define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
+
+# The filterset of nextest's for a suite, or all, on a delegate, or both.
+filterset = $(if $(1),binary($(1)),all()) & $(if $(2),(not test(/::(runc|crun)$$/) | test(/::$(2)$$/)),all())
 
 # Lists of make's are cut at blanks, and some of these are removed.
 ifneq ($(words [$(CURDIR)] [$(DESTDIR)$(PREFIX)]),2)
@@ -117,7 +123,14 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
-		$(if $(DELEGATE),-E 'not test(/::(runc|crun)$$/) | test(/::$(DELEGATE)$$/)')
+		$(if $(DELEGATE),-E '$(call filterset,,$(DELEGATE))')
+
+.PHONY: engines
+engines: build ## Run the suites that meet an engine with those of Debian RELEASE=trixie|sid; SUITE=, DELEGATE=
+	$(call debian,$(TEST_PACKAGES) mmdebstrap)
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
+		$(if $(SUITE)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
 
 # Of the tests that `make test` runs in part. A `'` would end the filterset.
 .PHONY: torture
@@ -171,13 +184,13 @@ grammar: build ## Write down anew how the installed runc and crun read command l
 .PHONY: vm-image
 vm-image: ## Build the e2e node, a Debian image for QEMU, into target/vm/
 	$(call debian,$(VM_PACKAGES))
-	sh vm-image/run.sh image $(VM)
+	sh vm-image/run.sh image $(VM) '$(RELEASE)'
 
 .PHONY: vm-test
 vm-test: ## Run what an init, cgroup v2 and another kernel matter to, on the node; VM_FILTER=… for other tests
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh test $(VM)
+	sh vm-image/run.sh test $(VM) '$(RELEASE)'
 
 # But what is run by hand alone.
 .PHONY: vm-test-all
@@ -189,7 +202,7 @@ vm-test-all: vm-test ## Run all tests on the node: hours
 vm-shell: ## Give root's shell on the node, with the tests at hand
 	$(call debian,$(VM_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh shell $(VM)
+	sh vm-image/run.sh shell $(VM) '$(RELEASE)'
 
 # Of runcrust as it is built here, or of any other runtime: docs/conformance.md.
 .PHONY: conformance

@@ -9,6 +9,7 @@ set -eu
 
 directory=$1
 shift
+targets=$*
 workspace=$(cd "$(dirname "$0")/.." && pwd)
 
 mkdir -p "$directory"
@@ -17,7 +18,7 @@ root=$bare/root
 trap 'rm -rf --one-file-system "$bare"' EXIT
 trap 'exit 1' HUP INT TERM
 
-sh "$workspace/vm-image/debian.sh" "$root" make,ca-certificates
+sh "$workspace/vm-image/debian.sh" "$root" host make,ca-certificates
 
 # Programs and toolchain alone: no crate and no tool that somebody has installed.
 mkdir -p "$root/root/.cargo/bin"
@@ -28,23 +29,10 @@ cp -R "${RUSTUP_HOME:-$HOME/.rustup}" "$root/root/.rustup"
 # Authorities that this host trusts, names that it knows.
 cp --dereference /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
-git clone --quiet "$workspace" "$root/root/runcrust"
+git clone --quiet "$workspace" "$bare/runcrust"
 
-# Its root has to be a mount: runtimes pivot away from it.
-# shellcheck disable=SC2016 # that is for the shell inside
-TARGETS=$* unshare --mount --propagation private sh -eu -c '
-    mount --bind "$1" "$1"
-    cd "$1"
-    for shown in proc sys dev run; do
-        mount --rbind "/$shown" "$shown"
-    done
-    # Their own: state of programs of the host, and temporary files.
-    mount -t tmpfs -o mode=755 run run
-    mount -t tmpfs -o mode=1777,size=6G tmp tmp
-    mkdir -p run/old
-    pivot_root . run/old
-    umount --lazy /run/old
-    cd /root/runcrust
-    exec env -i HOME=/root TERM="${TERM-dumb}" PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-        SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt make $TARGETS
-' sh "$root"
+# shellcheck disable=SC2086 # a list of targets
+unshare --mount --propagation private --pid --fork --kill-child \
+    sh "$workspace/tests/enter-root.sh" "$root" "$bare/runcrust" \
+    env -i HOME=/root TERM="${TERM-dumb}" PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt make $targets

@@ -1,23 +1,23 @@
 #!/bin/sh
-# Makes the lower layer of the node's root file system, from the Debian packages that this host's apt
-# knows:
+# Makes the root file system of a Debian release with the packages of a list, once:
 #
-#   sh vm-image/base.sh CACHE
+#   sh vm-image/base.sh CACHE RELEASE LIST
 #
-# Prints the directory below CACHE that holds root (a directory), vmlinuz and initrd.img. Its name is
-# the digest of which packages and archives they were made from; while that stays the same, so do they,
-# whatever the archives have since: remove the directory for newer packages.
+# Prints the directory below CACHE that holds it: root, a directory, and where the list has a kernel,
+# vmlinuz and initrd.img. Its name has the digest of the packages and the archives they come from; while
+# these stay the same, so does it, whatever the archives have since: remove the directory for newer
+# packages. A directory of another digest, for the same release, is removed.
 set -eu
 
-cache=$1
+cache=$1 release=$2 list=$3
 here=$(dirname "$0")
 
-# shellcheck disable=SC2046 # names without blanks
 key=$({
     dpkg --print-architecture
-    cat "$0" "$here/debian.sh" "$here/packages" $(sh "$here/debian.sh" --lists)
+    cat "$0" "$here/debian.sh" "$list"
+    sh "$here/debian.sh" --sources "$release"
 } | sha256sum | cut -c 1-16)
-base=$cache/base-$key
+base=$cache/$release-$key
 
 # Under its name it is whole.
 if [ -d "$base" ]; then
@@ -29,17 +29,21 @@ new=$(mktemp --directory "$cache/new.XXXXXX")
 trap 'rm -rf --one-file-system "$new"' EXIT
 trap 'exit 1' HUP INT TERM
 
-packages=$(sed 's/#.*//' "$here/packages" | xargs | tr ' ' ,)
-sh "$here/debian.sh" "$new/root" "$packages" \
+packages=$(sed 's/#.*//' "$list" | xargs | tr ' ' ,)
+sh "$here/debian.sh" "$new/root" "$release" "$packages" \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*'
 
 # The kernel's own names carry its version.
-mv "$new"/root/boot/vmlinuz-* "$new/vmlinuz"
-mv "$new"/root/boot/initrd.img-* "$new/initrd.img"
+for file in "$new"/root/boot/vmlinuz-* "$new"/root/boot/initrd.img-*; do
+    if [ -e "$file" ]; then
+        name=${file##*/}
+        mv "$file" "$new/${name%%-*}"
+    fi
+done
 # The name is believed by all later runs.
 sync --file-system "$new"
 
-rm -rf --one-file-system "$cache"/base-*
+rm -rf --one-file-system "$cache/$release"-*
 mv "$new" "$base"
 echo "$base"

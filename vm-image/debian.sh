@@ -1,34 +1,56 @@
 #!/bin/sh
-# Makes the root file system of a Debian, a directory, of the essential packages and others:
+# Makes the root file system of a Debian release, a directory, of the essential packages and others:
 #
-#   sh vm-image/debian.sh ROOT PACKAGE,… [OPTION…]
-#   sh vm-image/debian.sh --lists
+#   sh vm-image/debian.sh ROOT RELEASE PACKAGE,… [OPTION…]
+#   sh vm-image/debian.sh --sources RELEASE
 #
-# From the archives that this host's apt knows, as it reaches them; OPTIONs are mmdebstrap's. --lists
-# prints the files that name the archives.
+# RELEASE is a codename (bookworm, trixie, sid), or `host` for this host's own release. The packages
+# come from the mirrors that this host's apt uses for its own release. OPTIONs are mmdebstrap's.
+# --sources prints the archives, in the format of sources.list(5).
 set -eu
 
-lists() {
-    for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-        if [ -s "$list" ]; then
-            echo "$list"
-        fi
-    done
+sources() {
+    # shellcheck source=/dev/null # os-release(5)
+    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    release=$1
+    if [ "$release" = host ]; then
+        release=$codename
+    fi
+    # apt knows what its sources have once it has read them.
+    if [ -z "$(apt-get indextargets 'Identifier: Packages')" ]; then
+        apt-get update -qq >&2
+    fi
+    # Where the host has security and updates, so has the other release; sid has neither.
+    # shellcheck disable=SC2016 # the variables are apt's
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' |
+        awk -v from="$codename" -v to="$release" '
+            $2 == from || (index($2, from "-") == 1 && to != "sid") {
+                sub("^" from, to, $2)
+                print "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]", $0
+            }' | sort -u
 }
 
-if [ "$1" = --lists ]; then
-    lists
+if [ "$1" = --sources ]; then
+    sources "$2"
     exit
 fi
 
-root=$1 packages=$2
-shift 2
-# A proxy, a snapshot's old dates.
+root=$1 release=$2 packages=$3
+shift 3
 configuration=$(mktemp)
-trap 'rm -f "$configuration"' EXIT
+lists=$(mktemp --suffix .list)
+trap 'rm -f "$configuration" "$lists"' EXIT
 trap 'exit 1' HUP INT TERM
+sources "$release" >"$lists"
+if [ ! -s "$lists" ]; then
+    echo "$0: apt has no mirror of Debian's archive: see apt-get indextargets" >&2
+    exit 1
+fi
+# A proxy, a snapshot's old dates.
 apt-config dump Acquire | grep -v IndexTargets >"$configuration"
-# mmdebstrap reads lists of both formats.
-# shellcheck disable=SC2046 # names without blanks
+# sid is signed for a week, and a mirror that is kept at a date has older lists.
+if [ "$release" = sid ]; then
+    echo 'Acquire::Check-Valid-Until "false";' >>"$configuration"
+fi
 mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$packages" \
-    --aptopt="$configuration" --aptopt='APT::Sandbox::User "root"' "$@" '' "$root" $(lists) >&2
+    --aptopt="$configuration" --aptopt='APT::Sandbox::User "root"' "$@" '' "$root" "$lists" >&2

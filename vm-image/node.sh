@@ -1,14 +1,14 @@
 #!/bin/sh
 # Makes the node's root file system, of the lower layer, our packages and the files in node/:
 #
-#   sh vm-image/node.sh CACHE PACKAGE.deb…
+#   sh vm-image/node.sh CACHE RELEASE PACKAGE.deb…
 #
 # Prints the directory below CACHE that holds root.img, vmlinuz and initrd.img. Its name is the digest
 # of what they were made from; while that stays the same, so do they.
 set -eu
 
-cache=$1
-shift
+cache=$1 release=$2
+shift 2
 here=$(dirname "$0")
 
 mkdir -p "$cache"
@@ -18,7 +18,7 @@ flock 8
 # Of runs that were killed.
 rm -rf --one-file-system "$cache"/new.*
 
-base=$(sh "$here/base.sh" "$cache")
+base=$(sh "$here/base.sh" "$cache" "$release" "$here/packages")
 # The tree's names, modes and links count too.
 tree=$(tar --create --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --directory "$here/node" . | sha256sum)
 key=$({

@@ -1,13 +1,13 @@
 #!/bin/sh
 # What `make vm-image`, `make vm-test` and `make vm-shell` do:
 #
-#   sh vm-image/run.sh image|test|shell DIRECTORY
+#   sh vm-image/run.sh image|test|shell DIRECTORY RELEASE
 #
-# What is made for it is kept in DIRECTORY; nothing is that is done on the node. For the variables see
-# docs/testing.md.
+# RELEASE is the node's Debian. What is made for it is kept in DIRECTORY; nothing is that is done on the
+# node. For the variables see docs/testing.md.
 set -eu
 
-what=$1 directory=$2
+what=$1 directory=$2 release=$3
 here=$(dirname "$0")
 
 mkdir -p "$directory"
@@ -24,14 +24,14 @@ rm -rf --one-file-system "$directory"/payload.img.* "$directory"/console.log.* "
 make --silent deb 9>&-
 set -- target/deb/*.deb
 if [ "$what" = image ]; then
-    sh "$here/node.sh" "$directory" "$@" 9>&-
+    sh "$here/node.sh" "$directory" "$release" "$@" 9>&-
     exit
 fi
 cargo nextest archive --locked --workspace --archive-file "$directory/tests.tar.zst" --zstd-level 1 9>&-
 if [ "$what" = test ]; then
     counted=$(sh "$here/tests.sh" 9>&-)
 fi
-node=$(sh "$here/node.sh" "$directory" "$@" 9>&-)
+node=$(sh "$here/node.sh" "$directory" "$release" "$@" 9>&-)
 sh "$here/payload.sh" "$directory/payload.img" "$directory/tests.tar.zst" \
     "$(command -v cargo-nextest)" target/deb/tree/usr/bin "$@" 9>&-
 if [ "$what" = test ]; then

@@ -1,6 +1,7 @@
 //! The one directory that a test works in.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -108,14 +109,27 @@ fn new_directory_in(parent: &Path, prefix: &str) -> PathBuf {
     }
 }
 
-/// A name that no other test of any process uses now: `<prefix>-t<pid>-<n>`.
+/// A name that no other test of any process uses now: `<prefix>-<process>-<n>`.
 pub(crate) fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!(
-        "{prefix}-t{}-{}",
-        process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}-{}-{number}", process_name())
+}
+
+/// A name of this process, which no other running process of the machine has: `t<pid>`, and in a pid
+/// namespace of its own (`make engines`), `t<pid>n<namespace>`. cgroups and loop devices are the
+/// machine's.
+pub fn process_name() -> String {
+    /// `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`: the inode of the machine's own pid namespace.
+    const MACHINE: u64 = 0xeffffffc;
+    let pid = process::id();
+    let namespace = fs::metadata("/proc/self/ns/pid")
+        .expect("/proc is mounted")
+        .ino();
+    match namespace.abs_diff(MACHINE) {
+        0 => format!("t{pid}"),
+        other => format!("t{pid}n{other}"),
+    }
 }
 
 /// Takes off what is mounted below `root` and removes it. A mount that stays would lead

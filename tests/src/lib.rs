@@ -67,7 +67,7 @@ pub use cri::{Cri, CriError};
 pub use crustlet::Crustlet;
 pub use csi::Csi;
 pub use delegate::Delegate;
-pub use dir::TestDir;
+pub use dir::{TestDir, process_name};
 pub use disk::Disk;
 pub use handler::{Handler, Version, binary};
 pub use hung::Hung;

@@ -8,7 +8,7 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{
     Bundle, Containerd, LoopDevice, Node, Run, on_each_delegate, on_each_file_system, process,
-    refusal, wait_until,
+    process_name, refusal, wait_until,
 };
 
 const POD: &str = "cccccccc-2222-1111-4444-555555555555";
@@ -114,7 +114,7 @@ impl<'a> Ctr<'a> {
 
 /// A task's name is its shim's, which stands beside those of other tests.
 fn id(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
+    format!("{name}-{}", process_name())
 }
 
 on_each_delegate! {

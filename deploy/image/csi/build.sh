@@ -25,7 +25,7 @@ podman() {
 
 mkdir "$scratch/context"
 # Without a package manager: the image is built anew, and not changed.
-sh "$here/../../../vm-image/debian.sh" "$scratch/context/debian.tar" "$packages" \
+sh "$here/../../../vm-image/debian.sh" "$scratch/context/debian.tar" host "$packages" \
     --format=tar --variant=essential \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*'

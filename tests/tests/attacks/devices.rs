@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{LoopDevice, Node, Pod, Run, on_each_delegate, refusal};
+use runcrust_tests::{LoopDevice, Node, Pod, Run, on_each_delegate, process_name, refusal};
 
 use super::{OTHER_POD, POD};
 
@@ -36,7 +36,7 @@ struct Linear {
 
 impl Linear {
     fn over(device: &LoopDevice, name: &str) -> Self {
-        let name = format!("{name}-{}", std::process::id());
+        let name = format!("{name}-{}", process_name());
         dmsetup(&["create", &name, "--table", &table(device)]);
         Self {
             name: name.clone(),

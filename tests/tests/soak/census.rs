@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Handler, comes_true, host, process, wait_until};
+use runcrust_tests::{Handler, comes_true, host, process, process_name, wait_until};
 
 use crate::ground::Ground;
 
@@ -149,7 +149,7 @@ pub(crate) fn below(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// The cgroups of containers of this process's, in any hierarchy.
 fn cgroups() -> Vec<PathBuf> {
-    let own = format!("-t{}-", std::process::id());
+    let own = format!("-{}-", process_name());
     let mut found = Vec::new();
     below(Path::new("/sys/fs/cgroup"), &mut found);
     let is_own = |path: &PathBuf| {

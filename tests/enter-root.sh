@@ -1,0 +1,32 @@
+#!/bin/sh
+# Runs a command with another root file system, which is to be that of a machine of its own:
+#
+#   unshare --mount --propagation private --pid --fork --kill-child \
+#       sh tests/enter-root.sh ROOT WORKSPACE COMMAND [ARGUMENT…]
+#
+# The command runs in the directory WORKSPACE, which is there under the same path, and sees this host's
+# devices and cgroups, but neither its processes nor its /run and /tmp. What it leaves running ends with it.
+set -eu
+
+root=$1 workspace=$2
+shift 2
+
+mkdir -p "$root$workspace"
+# Runtimes pivot away from the root, so it has to be a mount.
+mount --rbind "$root" "$root"
+mount -t proc proc "$root/proc"
+for shown in sys dev; do
+    mount --rbind "/$shown" "$root/$shown"
+done
+mount -t tmpfs -o mode=755 run "$root/run"
+mount -t tmpfs -o mode=1777,size=6G tmp "$root/tmp"
+mkdir -p "$root$workspace" "$root/run/old"
+mount --bind "$workspace" "$root$workspace"
+cd "$root"
+pivot_root . run/old
+umount --lazy /run/old
+cd "$workspace"
+
+# Not in its place: the first process of a pid namespace has to reap what others leave.
+"$@" &
+wait $!
