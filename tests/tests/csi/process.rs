@@ -1,6 +1,7 @@
 //! The process itself: its start, its end, and what it finds of an earlier one.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -58,6 +59,10 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
         .args(command.get_args());
     scene.spawn(limited);
     let connect = || UnixStream::connect(scene.socket()).expect("connect");
+    // Clients that end within HTTP/2's preface.
+    for _ in 0..3 {
+        connect().write_all(b"PRI").expect("write");
+    }
     let _mute: Vec<UnixStream> = (0..3 * DESCRIPTORS).map(|_| connect()).collect();
     let _ = scene.volume("pv", filesystem("ext4"));
     assert!(descriptors(scene.pid()) < DESCRIPTORS);

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use runcrust_tests::node::{PATIENCE, utf8};
@@ -157,6 +159,30 @@ fn a_client_that_never_begins_is_closed() {
     for (stream, first) in streams.iter_mut().zip(begun) {
         assert!(is_closed(stream), "{first:?}");
     }
+}
+
+/// A client that is killed closes its connection, whatever it has sent of the preface.
+#[test]
+fn a_client_that_ends_within_the_preface_holds_up_nobody() {
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = Ops::start(&node);
+    let sockets = [ops.socket(), ops.crust_socket()];
+    let mut half_closed = Vec::new();
+    for socket in sockets {
+        for length in 1..PREFACE.len() {
+            let first = &PREFACE[..length];
+            drop(connected(socket, first));
+            let stream = connected(socket, first);
+            stream.shutdown(Shutdown::Write).unwrap();
+            half_closed.push(stream);
+        }
+    }
+    for socket in sockets {
+        assert_eq!(health(&ops, socket, "").unwrap(), Serving);
+    }
+    assert!(half_closed.iter_mut().all(is_closed));
+    ops.signal(Signal::SIGTERM);
+    assert!(ops.wait().success(), "{}", ops.log());
 }
 
 #[test]

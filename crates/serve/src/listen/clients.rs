@@ -21,11 +21,11 @@ use super::peer::Peer;
 use super::places::{Full, Places, Room};
 use super::reminder::Reminder;
 
-/// How long a client may take to begin HTTP/2. Every gRPC library does so as soon as it is connected.
-const PREFACE: Duration = Duration::from_secs(5);
+/// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The length of HTTP/2's connection preface (RFC 9113, section 3.4).
-const PREFACE_LENGTH: usize = 24;
+/// How long a client may take to send the preface. Every gRPC library does so as soon as it is connected.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connections of a socket on which a client has begun HTTP/2, each with a place of its own.
 ///
@@ -86,8 +86,7 @@ impl Clients {
             self.tell_of_silence(&peer, "there are too many of them");
         }
         let task = self.silent.spawn(async move {
-            let begun = stream.async_io(Interest::READABLE, || peek(&stream));
-            let begun = timeout(PREFACE, begun).await;
+            let begun = timeout(PREFACE_TIMEOUT, preface(&stream)).await;
             let begun = begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             (stream, peer, begun)
         });
@@ -98,7 +97,7 @@ impl Clients {
         match begun {
             Ok(()) => self.begun = Some((stream, peer)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let why = format!("it had not for {} s", PREFACE.as_secs());
+                let why = format!("it had not for {} s", PREFACE_TIMEOUT.as_secs());
                 self.tell_of_silence(&peer, &why);
             }
             // It has hung up.
@@ -147,14 +146,33 @@ impl Clients {
     }
 }
 
-/// Fails with `WouldBlock` until the whole preface is there. It stays to be read: what it says is
-/// HTTP/2's business.
+/// Waits for the whole preface; fails with `UnexpectedEof` if the client closes the connection before.
+///
+/// `UnixStream::async_io` must not be used for this: tokio never clears the readiness of a closed connection
+/// (`ScheduledIo::clear_readiness`). A closure that says `WouldBlock` there is called again for ever, within one poll,
+/// so that no timeout ends it and the thread is lost.
+async fn preface(stream: &UnixStream) -> io::Result<()> {
+    loop {
+        // Must come before the peek: if the client had closed the connection by now, the peek sees all that it has sent.
+        let ready = stream.ready(Interest::READABLE).await?;
+        match stream.try_io(Interest::READABLE, || peek(stream)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            peeked => return peeked,
+        }
+        if ready.is_read_closed() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Fails with `WouldBlock` if the preface is incomplete, and with `UnexpectedEof` at the end of the connection. The
+/// bytes stay in the socket: the HTTP/2 library checks them.
 fn peek(stream: &UnixStream) -> io::Result<()> {
-    let mut preface = [0; PREFACE_LENGTH];
+    let mut bytes = [0; PREFACE.len()];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match recv(stream, &mut preface, flags) {
+    match recv(stream, &mut bytes, flags) {
         Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok((length, _)) if length < PREFACE_LENGTH => Err(Errno::WOULDBLOCK.into()),
+        Ok((length, _)) if length < PREFACE.len() => Err(Errno::WOULDBLOCK.into()),
         Ok(_) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
@@ -189,5 +207,67 @@ impl Stream for Clients {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        Close,
+        HalfClose,
+    }
+
+    /// The client ends the connection before the wait begins, or during it.
+    #[tokio::test]
+    async fn a_preface_is_complete_or_ends_with_the_connection() {
+        for length in 0..=PREFACE.len() {
+            for end in [End::Close, End::HalfClose] {
+                for is_waited_for in [false, true] {
+                    let case = format!("{length} bytes, {end:?}, during the wait: {is_waited_for}");
+                    let (mut client, server) = UnixStream::pair().unwrap();
+                    client.write_all(&PREFACE[..length]).await.unwrap();
+                    let mut begun = Box::pin(preface(&server));
+                    if is_waited_for && length < PREFACE.len() {
+                        let looked = timeout(Duration::ZERO, &mut begun).await;
+                        assert!(looked.is_err(), "{case}: {looked:?}");
+                    }
+                    // Kept by `HalfClose`.
+                    let _client = match end {
+                        End::Close => {
+                            drop(client);
+                            None
+                        }
+                        End::HalfClose => {
+                            client.shutdown().await.unwrap();
+                            Some(client)
+                        }
+                    };
+                    let begun = begun.await.map_err(|error| error.kind());
+                    let expected = if length == PREFACE.len() {
+                        Ok(())
+                    } else {
+                        Err(io::ErrorKind::UnexpectedEof)
+                    };
+                    assert_eq!(begun, expected, "{case}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preface_may_come_byte_by_byte() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut begun = Box::pin(preface(&server));
+        for byte in PREFACE {
+            let looked = timeout(Duration::ZERO, &mut begun).await;
+            assert!(looked.is_err(), "{looked:?}");
+            client.write_u8(*byte).await.unwrap();
+        }
+        begun.await.unwrap();
     }
 }
