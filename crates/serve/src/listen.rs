@@ -7,6 +7,7 @@ mod connections;
 mod peer;
 mod places;
 mod reminder;
+mod warnings;
 
 use std::fs;
 use std::io;
@@ -22,8 +23,10 @@ use tokio::net::UnixListener;
 use crate::daemon::Daemon;
 
 pub use activated::Activated;
-pub(crate) use client::Caller;
+pub(crate) use client::{ACKNOWLEDGEMENT, Caller, KEEP_ALIVE};
 pub(crate) use clients::Clients;
+#[cfg(test)]
+pub(crate) use clients::PREFACE;
 pub use connections::{Accept, Connections};
 pub(crate) use places::{CallUnderWay, Caps, Places};
 

@@ -127,8 +127,44 @@ fn is_named(stream: &OsStr, device: u64, inode: u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::subscriber::DefaultGuard;
+
     use super::*;
+
+    /// Lines that were logged.
+    #[derive(Debug, Clone, Default)]
+    pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl Captured {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Captured {
+        fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(event)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Captures what this thread logs, until the guard is dropped.
+    pub(crate) fn captured() -> (Captured, DefaultGuard) {
+        let captured = Captured::default();
+        let writer = captured.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .with_filter(LevelFilter::INFO);
+        let log = tracing_subscriber::registry().with(lines);
+        (captured, tracing::subscriber::set_default(log))
+    }
 
     #[test]
     fn a_flag_says_the_level_as_a_configuration_does() {

@@ -16,18 +16,10 @@ use tonic_health::server::HealthReporter;
 
 use crate::call::{Calls, Observer};
 use crate::daemon::Daemon;
-use crate::listen::{Caps, Clients, Connections, Places};
+use crate::listen::{ACKNOWLEDGEMENT, Caps, Clients, Connections, KEEP_ALIVE, Places};
 
 /// What clients are given to close their connections at the end; one that is stopped never does.
 const PARTING: Duration = Duration::from_secs(1);
-
-/// How long a connection may be quiet before its client is asked whether it is still there. A client that
-/// answers may be idle for as long as it wants: kubelet and CSI sidecars keep connections without calls.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-
-/// How long a client may take for that answer, a PING's acknowledgement. The HTTP/2 libraries give it
-/// without their program.
-const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
 
 /// The most bytes of a request's headers (RFC 9113, section 6.5.2): gRPC's C core accepts no more than
 /// this either.
@@ -197,7 +189,7 @@ mod alive;
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncReadExt as _;
     use tokio_stream::StreamExt as _;
     use tonic::Code;
     use tonic_health::pb::HealthCheckRequest;
@@ -266,10 +258,8 @@ mod tests {
         let connections = Connections::new("ours", listener);
         let added = servers.add(&NAMES, Routes::default(), connections);
         added.await.unwrap();
-        // It begins (RFC 9113, section 3.4), is answered, and reads no more.
-        let mut deaf = tokio::net::UnixStream::connect(&socket).await.unwrap();
-        let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        deaf.write_all(begins).await.unwrap();
+        // It begins, is answered, and reads no more.
+        let mut deaf = alive::begun(&socket).await;
         deaf.read_u8().await.unwrap();
         let mut end = Box::pin(servers.end(Duration::ZERO));
         let ended = timeout(PARTING / 2, &mut end).await;

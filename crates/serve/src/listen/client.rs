@@ -2,20 +2,36 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::peer::Peer;
 use super::places::{Connection, Place};
+use super::warnings::Warnings;
+
+/// How long a connection may be quiet before its client is sent a PING. A client that acknowledges it may be idle for
+/// as long as it wants: kubelet and CSI sidecars keep connections without calls.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How long a client may take to acknowledge a PING. HTTP/2 libraries do that without their program's help; it takes
+/// a process that is not stopped, and a thread for the connection that does not wait for something else.
+pub(crate) const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
+
+/// The silence after which a connection that the daemon closes counts as closed for a PING without an answer: longer
+/// than `KEEP_ALIVE`, within which every client that answers sends something, and shorter than the silence at which
+/// the others are closed, which is `ACKNOWLEDGEMENT` more.
+const UNANSWERED: Duration =
+    Duration::from_secs(KEEP_ALIVE.as_secs() + ACKNOWLEDGEMENT.as_secs() / 2);
 
 /// How long a client may leave what was sent to it unread once no more fits into the socket. Its
 /// connection can't be closed in good order then either: a GOAWAY would not fit.
-const UNREAD: Duration = Duration::from_secs(30);
+pub(super) const UNREAD: Duration = Duration::from_secs(30);
 
 /// The client of a call, among the extensions of its request.
 #[derive(Debug, Clone)]
@@ -33,16 +49,29 @@ pub(crate) struct Client {
     stream: UnixStream,
     peer: Peer,
     place: Place,
+    warnings: Arc<Warnings>,
+    /// The time at which the client's latest bytes were read, or the connection began.
+    last_read: Instant,
+    /// Whether a read has failed or found the end of the connection.
+    is_ended: bool,
     /// Runs while the socket is full.
     full: Option<Pin<Box<Sleep>>>,
 }
 
 impl Client {
-    pub(super) fn new(stream: UnixStream, peer: Peer, place: Place) -> Self {
+    pub(super) fn new(
+        stream: UnixStream,
+        peer: Peer,
+        place: Place,
+        warnings: Arc<Warnings>,
+    ) -> Self {
         Self {
             stream,
             peer,
             place,
+            warnings,
+            last_read: Instant::now(),
+            is_ended: false,
             full: None,
         }
     }
@@ -61,6 +90,7 @@ impl Client {
         }
         let full = self.full.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
         ready!(full.as_mut().poll(context));
+        self.warnings.unread(&self.peer);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -84,9 +114,17 @@ impl AsyncRead for Client {
     ) -> Poll<io::Result<()>> {
         if self.place.poll_closed(context).is_ready() {
             // The end of what there is to read.
+            self.is_ended = true;
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        if read.is_ok() && buffer.filled().len() > before {
+            self.last_read = Instant::now();
+        } else {
+            self.is_ended = true;
+        }
+        Poll::Ready(read)
     }
 }
 
@@ -118,27 +156,35 @@ impl AsyncWrite for Client {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The HTTP/2 library doesn't say why it closes a connection.
+        if !self.is_ended && self.last_read.elapsed() >= UNANSWERED {
+            self.warnings.unanswered(&self.peer);
+        }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::io::AsyncWriteExt as _;
 
     use super::super::places::{Caps, Places};
     use super::*;
+    use crate::log::tests::captured;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_given_up_with_a_warning() {
+        let (log, _guard) = captured();
         let (stream, _deaf) = UnixStream::pair().unwrap();
         let peer = Peer::of(&stream).unwrap();
         let places = Arc::new(Places::new(Caps::new(1, None)));
         let place = places.take(&peer).unwrap();
-        let mut client = Client::new(stream, peer, place);
+        let mut client = Client::new(stream, peer, place, Arc::new(Warnings::new("ours")));
+        let peer = client.peer.to_string();
         let error = client.write_all(&vec![0; 16 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let log = log.text();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains(&peer) && log.contains("read nothing"), "{log}");
     }
 }

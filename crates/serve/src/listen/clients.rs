@@ -18,8 +18,8 @@ use tokio_stream::Stream;
 use super::Connections;
 use super::client::Client;
 use super::peer::Peer;
-use super::places::{Full, Places, Room};
-use super::reminder::Reminder;
+use super::places::{Places, Room};
+use super::warnings::Warnings;
 
 /// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -41,8 +41,7 @@ pub(crate) struct Clients {
     order: VecDeque<AbortHandle>,
     /// A client that has begun, and waits for a place.
     begun: Option<(UnixStream, Peer)>,
-    told_of_silence: Reminder,
-    told_of_full: Reminder,
+    warnings: Arc<Warnings>,
 }
 
 /// A connection, and how the wait for its preface has ended.
@@ -50,14 +49,14 @@ type Begun = (UnixStream, Peer, io::Result<()>);
 
 impl Clients {
     pub(crate) fn new(connections: Connections<UnixListener>, places: Arc<Places>) -> Self {
+        let warnings = Arc::new(Warnings::new(connections.name()));
         Self {
             connections,
             places,
             silent: JoinSet::new(),
             order: VecDeque::new(),
             begun: None,
-            told_of_silence: Reminder::default(),
-            told_of_full: Reminder::default(),
+            warnings,
         }
     }
 
@@ -83,7 +82,7 @@ impl Clients {
             && let Some(oldest) = self.order.pop_front()
         {
             oldest.abort();
-            self.tell_of_silence(&peer, "there are too many of them");
+            self.warnings.silent(&peer, "there are too many of them");
         }
         let task = self.silent.spawn(async move {
             let begun = timeout(PREFACE_TIMEOUT, preface(&stream)).await;
@@ -98,7 +97,7 @@ impl Clients {
             Ok(()) => self.begun = Some((stream, peer)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let why = format!("it had not for {} s", PREFACE_TIMEOUT.as_secs());
-                self.tell_of_silence(&peer, &why);
+                self.warnings.silent(&peer, &why);
             }
             // It has hung up.
             Err(_) => {}
@@ -112,37 +111,22 @@ impl Clients {
             return Poll::Ready(None);
         };
         let full = match self.places.take(&peer) {
-            Ok(place) => return Poll::Ready(Some(Client::new(stream, peer, place))),
+            Ok(place) => {
+                let warnings = Arc::clone(&self.warnings);
+                return Poll::Ready(Some(Client::new(stream, peer, place, warnings)));
+            }
             Err(full) => full,
         };
         match self.places.make_room(&peer, context) {
             Room::None => {
-                self.tell_of_full(&peer, full);
+                self.warnings.full(&peer, full);
                 return Poll::Ready(None);
             }
-            Room::Closing(idle) => self.tell_of_full(&idle, full),
+            Room::Closing(idle) => self.warnings.full(&idle, full),
             Room::Awaited => {}
         }
         self.begun = Some((stream, peer));
         Poll::Pending
-    }
-
-    fn tell_of_silence(&mut self, peer: &Peer, why: &str) {
-        if self.told_of_silence.is_due() {
-            tracing::warn!(
-                "{}: connections are closed on which no client begins HTTP/2, for {why}; the latest is of {peer}",
-                self.connections.name()
-            );
-        }
-    }
-
-    fn tell_of_full(&mut self, peer: &Peer, full: Full) {
-        if self.told_of_full.is_due() {
-            tracing::warn!(
-                "{}: a connection of {peer} was closed, and had no call under way: {full}; hint: ss -xp shows whose they are",
-                self.connections.name()
-            );
-        }
     }
 }
 

@@ -68,7 +68,7 @@ impl<L> Connections<L> {
         self.of
     }
 
-    fn tell(&mut self, error: &io::Error) {
+    fn tell(&self, error: &io::Error) {
         if !self.told.is_due() {
             return;
         }
