@@ -36,6 +36,7 @@ static DAEMON: Daemon = Daemon {
         "ControllerGetVolumeHealth",
         "ControllerListVolumeHealth",
     ],
+    streams: &[],
     descriptors: crust_proto::csi::DESCRIPTORS,
     busy: "try again later, or raise --max-calls",
     sockets: KnownSockets {

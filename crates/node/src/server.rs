@@ -33,6 +33,7 @@ static DAEMON: Daemon = Daemon {
     name: crate::NAME,
     methods: "crustlet.",
     quiet: &["List", "Events"],
+    streams: &["Events", "Logs"],
     descriptors: crust_proto::crustlet::DESCRIPTORS,
     busy: "try again later",
     sockets: KnownSockets {

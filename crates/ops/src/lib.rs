@@ -36,6 +36,7 @@ static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",
     quiet: &["RuntimeGetVolumeStats"],
+    streams: &[],
     descriptors: crust_proto::DESCRIPTORS,
     busy: "try again later, or raise max_calls",
     sockets: KnownSockets {

@@ -1,6 +1,7 @@
 //! A layer around all services that checks the caller, limits the number of calls, and counts and logs each.
 
 mod patience;
+mod stream;
 mod unseen;
 
 use std::fmt::Debug;
@@ -17,7 +18,7 @@ use tower::{Layer, Service};
 use tracing::{Instrument, Level};
 
 use crate::daemon::Daemon;
-use crate::listen::{CallUnderWay, Caller};
+use crate::listen::Caller;
 use unseen::Unseen;
 
 /// Is told of every call, to count them. `()` does nothing.
@@ -136,8 +137,8 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let is_ours = method.starts_with(daemon.methods);
-        // Streams of the others may go on for ever, as `Watch` does: they keep no connection's place.
-        let connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
+        // gRPC's own methods, such as health's `Watch`, may go on for ever: they keep no connection open.
+        let on_connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
         let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
         // Reflection is the one service whose requests are streams, which go on as long as its answers do.
         let request = if method.starts_with("grpc.reflection.") {
@@ -147,13 +148,13 @@ where
         };
         let answered = async move {
             let name = method.rsplit('/').next().unwrap_or_default();
+            let is_stream = daemon.streams.contains(&name);
             let under_way = UnderWay {
                 observer,
                 is_quiet: daemon.quiet.contains(&name),
                 method: Some(method),
                 began: Instant::now(),
                 _place: place,
-                _connection: connection,
             };
             let answer = inner.call(request);
             let answer = match limit {
@@ -168,7 +169,12 @@ where
                 let status = Status::from_header_map(response.headers());
                 under_way.ended(&status.unwrap_or_else(|| Status::ok("")));
             }
-            answer
+            // Another answer is one message, and its call ends here: a client that never takes the message (RFC 9113,
+            // section 5.2) would keep its connection open for good.
+            match on_connection {
+                Some(call) if is_stream => answer.map(|answer| stream::with(call, answer)),
+                _ => answer,
+            }
         };
         Box::pin(answered.instrument(span))
     }
@@ -192,7 +198,6 @@ struct UnderWay {
     method: Option<String>,
     began: Instant,
     _place: Option<OwnedSemaphorePermit>,
-    _connection: Option<CallUnderWay>,
 }
 
 impl UnderWay {
@@ -231,12 +236,18 @@ pub fn about(volume: &dyn Debug) {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
     use std::sync::Mutex;
+    use std::task::Waker;
 
+    use http_body_util::StreamBody;
+    use hyper::body::{Bytes, Frame};
     use tonic::service::Routes;
 
     use super::*;
     use crate::daemon::tests::DAEMON;
+    use crate::listen::{Caps, Peer, Places, Room};
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<String>>);
@@ -279,6 +290,56 @@ mod tests {
         }
     }
 
+    /// Answers every call with a body that never ends.
+    #[derive(Debug, Clone)]
+    struct Endless;
+
+    impl Service<Request<Body>> for Endless {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            let frames = tokio_stream::pending::<Result<Frame<Bytes>, Status>>();
+            ready(Ok(Response::new(Body::new(StreamBody::new(frames)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_not_idle_while_a_stream_of_the_daemons_is_open() {
+        let context = &Context::from_waker(Waker::noop());
+        for (method, is_kept) in [
+            ("/ours.Node/Watch", true),
+            ("/ours.Node/Get", false),
+            ("/grpc.health.v1.Health/Watch", false),
+        ] {
+            let peer = Peer {
+                uid: 0,
+                pid: None,
+                command: None,
+            };
+            let places = Arc::new(Places::new(Caps::new(1, None)));
+            let place = places.take(&peer).unwrap();
+            let mut request = Request::builder().uri(method).body(Body::empty()).unwrap();
+            request.extensions_mut().insert(Caller {
+                peer: peer.clone(),
+                connection: place.connection().clone(),
+            });
+            let calls = Calls::new(&DAEMON, Arc::new(()), 1);
+            let answer = calls.layer(Endless).call(request).await.unwrap();
+            if is_kept {
+                assert_eq!(places.make_room(&peer, context), Room::None, "{method}");
+                drop(answer);
+            }
+            let room = places.make_room(&peer, context);
+            assert_eq!(room, Room::Closing(peer), "{method}");
+        }
+    }
+
     #[tokio::test]
     async fn a_call_that_nobody_waits_for_is_counted_as_cancelled() {
         let heard = Arc::new(Heard::default());
@@ -288,7 +349,6 @@ mod tests {
             method: Some("ours.Node/Get".to_owned()),
             began: Instant::now(),
             _place: None,
-            _connection: None,
         });
         assert_eq!(*heard.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
     }

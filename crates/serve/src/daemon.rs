@@ -10,6 +10,9 @@ pub struct Daemon {
     /// Those of them that are called over and over, and change nothing: `List`. They are logged as the others are
     /// only where they fail for another reason than the state of what they ask about (`FAILED_PRECONDITION`).
     pub quiet: &'static [&'static str],
+    /// Methods of its own whose answers are streams: `Events`. A connection is not closed for another one while such a
+    /// stream is open on it.
+    pub streams: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
     /// What to do where too many calls are under way: "try again later, or raise `max_calls`".
@@ -38,6 +41,7 @@ pub(crate) mod tests {
         name: "a_daemon",
         methods: "ours.",
         quiet: &[],
+        streams: &["Watch"],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
         busy: "try again later, or raise --max-calls",
         sockets: KnownSockets {

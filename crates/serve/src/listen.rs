@@ -28,6 +28,10 @@ pub(crate) use clients::Clients;
 #[cfg(test)]
 pub(crate) use clients::PREFACE;
 pub use connections::{Accept, Connections};
+#[cfg(test)]
+pub(crate) use peer::Peer;
+#[cfg(test)]
+pub(crate) use places::Room;
 pub(crate) use places::{CallUnderWay, Caps, Places};
 
 /// Connections that wait to be taken.
