@@ -28,12 +28,14 @@ mod run;
 mod table;
 mod wanted;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use crust_state::sentence;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::settings::{SOCKET, Settings, socket};
 use args::Asked;
@@ -64,10 +66,7 @@ pub(crate) enum Command {
 
 /// Asks the agent that listens there.
 pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let ended = match runtime {
+    let ended = match runtime() {
         Ok(runtime) => runtime.block_on(answer(asked, socket)),
         Err(error) => Err(error.into()),
     };
@@ -79,6 +78,15 @@ pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns a runtime with a thread for the connection. A command waits for whoever reads its output, a pager or a
+/// terminal (Ctrl-S), on the main thread; the agent closes connections whose clients don't answer HTTP/2's pings.
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
 }
 
 /// Who has read enough of it misses nothing.
@@ -103,4 +111,60 @@ async fn answer(asked: Asked, socket: &Path) -> Result<ExitCode> {
         Asked::Delete(asked) => delete::delete(&asked, &client).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Longer than an acknowledgement takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Types and flags of HTTP/2 frames (RFC 9113, section 6).
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const ACKNOWLEDGES: u8 = 1;
+
+    /// Serves one connection as far as a PING, which is sent when `due` says so, and its acknowledgement.
+    fn ping(listener: &UnixListener, due: &mpsc::Receiver<()>) -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])?;
+        // The preface (RFC 9113, section 3.4).
+        stream.read_exact(&mut [0; 24])?;
+        due.recv().map_err(io::Error::other)?;
+        stream.write_all(&[0, 0, 8, PING, 0, 0, 0, 0, 0])?;
+        stream.write_all(b"anything")?;
+        loop {
+            let mut header = [0; 9];
+            stream.read_exact(&mut header)?;
+            let length = usize::from(header[1]) << 8 | usize::from(header[2]);
+            stream.read_exact(&mut vec![0; length])?;
+            if header[3] == PING && header[4] == ACKNOWLEDGES {
+                return Ok(());
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_that_waits_for_its_reader_answers_the_agents_pings() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (send, due) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(ping(&listener, &due)));
+        runtime().unwrap().block_on(async {
+            let _client = Client::connect(&socket).await.unwrap();
+            send.send(()).unwrap();
+            // Blocks the thread, as a write to a full pipe does.
+            let pinged = told.recv_timeout(PATIENCE);
+            pinged.expect("the PING is acknowledged").unwrap();
+        });
+    }
 }
