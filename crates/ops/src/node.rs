@@ -272,7 +272,6 @@ impl Node {
     }
 }
 
-/// Returns the directories that were opened before, unless they have moved.
 /// Whether a sandbox, or a container of its pod, uses a volume. The draft knows sandboxes alone; its
 /// containers stand for one that has ended.
 fn is_used_by(context: &Context<'_>, target: &TargetPath, sandbox: &str) -> Result<bool, Refusal> {
@@ -282,6 +281,7 @@ fn is_used_by(context: &Context<'_>, target: &TargetPath, sandbox: &str) -> Resu
     Ok(users.any(|user| user.sandbox == sandbox))
 }
 
+/// Returns the directories that were opened before, unless they have moved.
 fn held(places: &Mutex<Option<Arc<Places>>>) -> Option<Arc<Places>> {
     let known = lock(places).clone();
     known.filter(|places| places.are_still_there())
