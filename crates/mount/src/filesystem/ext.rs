@@ -1,11 +1,14 @@
-//! Keeps the superblock of an ext2, ext3 or ext4 from reaching beyond the volume: from panicking the
-//! node, and from opening another device (Documentation/filesystems/ext4/super.rst). A tenant that can
-//! write to the device can write these fields.
+//! Keeps the superblock of an ext2, ext3 or ext4 from reaching beyond the volume
+//! (Documentation/filesystems/ext4/super.rst): from panicking the node, and from opening another device.
+//! A tenant that can write to the device can write these fields.
 //!
-//! The other file systems have no such switch on disk (Linux 6.18): `errors=panic` of f2fs, nilfs2,
-//! gfs2, ocfs2, jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are
-//! mount options alone, and what of xfs panics is a sysctl. A log or a realtime section of an xfs on
-//! another device is named by a mount option alone.
+//! No other file system can ask for a panic on disk (Linux 6.18): `errors=panic` of f2fs, nilfs2, gfs2,
+//! ocfs2, jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are mount options
+//! alone, and what of xfs panics is a sysctl.
+//!
+//! Others can name further devices on disk: f2fs, erofs, jfs and reiserfs, which aren't looked for
+//! (docs/limitations.md), and btrfs, of which only those on one device are mounted. A log or a realtime
+//! section of an xfs on another device is named by a mount option alone, which is refused.
 
 use std::collections::BTreeSet;
 
@@ -25,10 +28,10 @@ const DEFAULT: u64 = 1024;
 /// Returns the options to mount with, so that the superblock can't make the kernel panic. Fails if the
 /// superblock names another device.
 ///
-/// `errors=remount-ro` is added only if the kernel would otherwise panic: any other setting in the
-/// superblock (mke2fs's default is `continue`) is left to the volume. The option isn't among those that
-/// are recorded and compared, so that a second pod still matches, and so does a volume mounted by an
-/// earlier version. It has no effect on a file system that is mounted already.
+/// `errors=remount-ro` is added only if a kernel could panic otherwise. Any other setting in the superblock
+/// (mke2fs's default is `continue`) is left to the volume: it is mounted as mount(8) would. The option isn't
+/// among those that are recorded and compared, so that a second pod still matches, and so does a volume
+/// mounted by an earlier version. It has no effect on a file system that is mounted already.
 pub(super) fn disarm(
     request: &Request<'_>,
     mut options: MountOptions,
@@ -42,7 +45,7 @@ pub(super) fn disarm(
         return Err(MountError::ForeignJournal { device, says });
     }
     let says = |option: &FsOption| option.key() == "errors";
-    if superblocks.iter().any(Superblock::panics) && !options.fs_options.iter().any(says) {
+    if superblocks.iter().any(Superblock::may_panic) && !options.fs_options.iter().any(says) {
         let device = request.device.path().display();
         tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
         options.fs_options.push(FsOption::Value {
@@ -101,18 +104,18 @@ impl Superblock {
         self.0[0x38..0x3a] == [0x53, 0xef]
     }
 
-    /// Whether `s_errors` is `EXT4_ERRORS_PANIC`, or the default mount options that tune2fs(8) stored
-    /// say so.
-    fn panics(&self) -> bool {
+    /// Returns true if some kernel would panic on an error: `s_errors` is `EXT4_ERRORS_PANIC`, or a word
+    /// of the stored mount options is `errors=panic`.
+    ///
+    /// Whether the kernel uses the stored options depends on all of their words: since Linux 5.17 one
+    /// that it can't parse makes it ignore the whole field, before that each word counts for itself
+    /// (`ext4_parse_param`, fs/ext4/super.c). So no word takes back what the other field or another
+    /// word asks for. The most that this costs is a remount where the kernel would have gone on.
+    fn may_panic(&self) -> bool {
         const PANIC: u32 = 3;
         let errors = self.number(0x3c) & 0xffff;
-        // The last one counts.
-        let left = self.options();
-        let last = left.rsplit(|byte| *byte == b',');
-        let last = last
-            .into_iter()
-            .find(|option| option.starts_with(b"errors="));
-        last.map_or(errors == PANIC, |option| option == b"errors=panic")
+        let mut options = self.options().split(|byte| *byte == b',');
+        errors == PANIC || options.any(|option| option == b"errors=panic")
     }
 
     /// Returns the name of the field that puts the journal on another device.
@@ -155,25 +158,32 @@ mod tests {
     }
 
     #[test]
-    fn a_superblock_panics_by_its_field_or_by_the_options_that_were_left_in_it() {
-        for (errors, options, panics) in [
+    fn a_superblock_may_panic_if_either_of_its_two_fields_says_so() {
+        for (errors, options, may_panic) in [
             (0, "", false),
             (1, "", false),
             (2, "", false),
             (3, "", true),
             (1, "errors=panic", true),
             (1, "acl,errors=panic,noatime", true),
-            (3, "errors=continue", false),
-            (1, "errors=panic,errors=remount-ro", false),
             (1, "errors=remount-ro,errors=panic", true),
             (1, "noerrors=panic", false),
+            (1, "errors=continue,bogus", false),
+            // Kernels that use the field differ from those that ignore it.
+            (3, "errors=continue", true),
+            (3, "errors=continue,bogus", true),
+            (3, "errors=remount-ro,journal_dev", true),
+            (3, "ERRORS=continue", true),
+            // Kernels that read word by word differ from those that ignore a field with a bad word.
+            (1, "errors=panic,errors=remount-ro", true),
+            (1, "errors=panic,errors=foo", true),
         ] {
-            let found = superblock(errors, 0, options).panics();
-            assert_eq!(found, panics, "{errors} {options:?}");
+            let found = superblock(errors, 0, options).may_panic();
+            assert_eq!(found, may_panic, "{errors} {options:?}");
         }
         // All of the field, without a NUL.
         let long = format!("{},errors=panic", "x".repeat(51));
-        assert!(long.len() == 64 && superblock(1, 0, &long).panics());
+        assert!(long.len() == 64 && superblock(1, 0, &long).may_panic());
     }
 
     #[test]
