@@ -61,7 +61,7 @@ pub(crate) enum MountsError {
         is_callers: bool,
     },
     /// fsGroup.
-    #[error("fsGroup: {0}")]
+    #[error(transparent)]
     FsGroup(#[from] FsGroupError),
     /// The mount table.
     #[error(transparent)]

@@ -30,6 +30,16 @@ pub enum FsGroupError {
         /// Why.
         errno: Errno,
     },
+    /// `/proc` isn't a procfs, or can't be opened. The volume has nothing to do with it.
+    #[error(
+        "fsGroup: {PROC_DESCRIPTORS}: {}; hint: mount a procfs on /proc where runcrust runs: \
+         before Linux 6.6 (fchmodat2(2)) a file's mode is changed through it",
+        procfs_problem(*errno)
+    )]
+    NoProcfs {
+        /// The error of the call; `None` if another file system is there.
+        errno: Option<Errno>,
+    },
     /// Each look found something else there, in each of several passes.
     #[error(
         "fsGroup: {}: is moved or replaced faster than it can be changed; \
@@ -66,6 +76,14 @@ pub enum FsGroupError {
         /// How far it got.
         counts: Counts,
     },
+}
+
+/// The descriptors of the calling thread.
+pub(super) const PROC_DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+fn procfs_problem(errno: Option<Errno>) -> String {
+    let problem = errno.map(|errno| Name(errno).to_string());
+    problem.unwrap_or_else(|| "not on a procfs".to_owned())
 }
 
 fn hint(errno: Errno) -> &'static str {

@@ -11,7 +11,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
+use super::FsGroupError;
 use super::change::{self, Change, Standing};
+use super::error::PROC_DESCRIPTORS;
 use crate::sys::handles;
 
 /// How the mode of what an `O_PATH` descriptor refers to is changed.
@@ -113,25 +115,25 @@ impl From<&Statx> for Look {
 }
 
 impl Modes {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, FsGroupError> {
         if handles::has_set_mode() {
-            Ok(Self::Direct)
-        } else {
-            Self::links()
+            return Ok(Self::Direct);
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, PROC_DESCRIPTORS, flags, Mode::empty());
+        Self::links(directory.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?)
     }
 
-    /// Checked to be a procfs: a path below something else would be a chmod of anything. It is the
-    /// calling thread's, and good for all that share its descriptors as long as it lives.
-    fn links() -> Result<Self, Failure> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, c"/proc/thread-self/fd", flags, Mode::empty())
-            .map_err(|errno| ("open /proc/thread-self/fd", errno))?;
-        let stat = fstatfs(&directory).map_err(|errno| ("fstatfs /proc", errno))?;
+    /// Takes [`PROC_DESCRIPTORS`], which is the calling thread's, and good for all that share its
+    /// descriptors as long as it lives. Fails if it isn't on a procfs: a path below something else would
+    /// be a chmod of anything.
+    fn links(directory: OwnedFd) -> Result<Self, FsGroupError> {
+        let stat = fstatfs(&directory);
+        let stat = stat.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?;
         if stat.f_type == PROC_SUPER_MAGIC {
             Ok(Self::Links(directory))
         } else {
-            Err(("open /proc/thread-self/fd: no procfs", Errno::NODEV))
+            Err(FsGroupError::NoProcfs { errno: None })
         }
     }
 
@@ -175,5 +177,30 @@ impl Modes {
                     .map_err(|errno| ("fchmodat", errno))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn another_file_system_on_proc_is_no_failure_of_the_volume() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let directory = File::open(directory.path()).expect("it opens");
+        let error = Modes::links(directory.into()).expect_err("it is refused");
+        assert!(
+            matches!(error, FsGroupError::NoProcfs { errno: None }),
+            "{error}"
+        );
+        let sentence = error.to_string();
+        assert!(sentence.contains("mount a procfs on /proc"), "{sentence}");
+        for wrong in ["shut down", "repair", "e2fsck"] {
+            assert!(!sentence.contains(wrong), "{sentence}");
+        }
+        let own = File::open(PROC_DESCRIPTORS).expect("it opens");
+        assert!(matches!(Modes::links(own.into()), Ok(Modes::Links(_))));
     }
 }

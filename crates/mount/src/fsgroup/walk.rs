@@ -56,7 +56,7 @@ impl Walk {
             path: PathBuf::new(),
             errno,
         };
-        let modes = Modes::new().map_err(failed)?;
+        let modes = Modes::new()?;
         // The caller's may be O_PATH, and listing moves a shared offset.
         let root = touch::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
         let look = touch::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
