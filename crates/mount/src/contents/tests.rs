@@ -34,6 +34,20 @@ fn every_signature_of_the_table_is_found_at_each_of_its_places() {
     }
 }
 
+#[test]
+fn no_hint_of_the_table_suggests_to_make_a_file_system() {
+    for known in KNOWN {
+        for program in ["mkfs", "mke2fs"] {
+            assert!(
+                !known.hint.contains(program),
+                "{}: {}",
+                known.name,
+                known.hint
+            );
+        }
+    }
+}
+
 /// What the programs themselves write.
 #[test]
 fn what_other_programs_make_is_known_by_name() {

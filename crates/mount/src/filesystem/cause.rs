@@ -1,4 +1,5 @@
-//! What an error of the mount API means. The manual pages say little: found by trying. Pure.
+//! Translates an error of the mount API into its cause. The manual pages say little: found by trying.
+//! Pure.
 
 mod hint;
 
@@ -27,7 +28,8 @@ pub enum Cause {
         option: String,
     },
     /// EINVAL, and the device is empty at all places where a file system has its first blocks or a
-    /// backup of its superblock. The only cause whose hint may mention mkfs(8).
+    /// backup of its superblock. What lies between wasn't read, so that no hint, of whatever cause, may
+    /// suggest mkfs(8).
     #[error("the device holds no file system: there are only zeroes wherever one is looked for")]
     NoFileSystem {
         /// The type asked for.

@@ -1,4 +1,4 @@
-//! What to do about it.
+//! The next step for each cause.
 
 use super::Cause;
 
@@ -81,9 +81,9 @@ impl Cause {
             Self::NotWritable => "see the kernel's log (dmesg) for what it had to write; a \
                  read-write mount may be able to"
                 .to_owned(),
-            Self::SmallSectors { logical, .. } => format!(
-                "it was made on a device with smaller blocks: move it back to one, or copy its files \
-                 to a file system made for {logical} (mkfs.xfs -s size=, mkfs.ext4 -b, mkfs.btrfs -s)"
+            Self::SmallSectors { sector, .. } => format!(
+                "don't format it, for it holds the volume's files: move the file system back to a device \
+                 with logical blocks of at most {sector} bytes, and copy the files from there to a new volume"
             ),
             Self::LargeBlocks { .. } => "mount it on a node whose kernel has larger pages or is \
                  newer, or copy its files to a file system with smaller blocks"

@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use super::*;
 use crate::options::FsOption;
 use crate::probe::Uuid;
@@ -326,18 +328,82 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
     }
 }
 
+/// Returns one of each cause, in the order of the declaration. The match has no wildcard, so that a new
+/// cause has to be put into the chain.
+fn each_cause() -> impl Iterator<Item = Cause> {
+    let fstype = ext4;
+    let first = Cause::UnknownFileSystem { fstype: fstype() };
+    std::iter::successors(Some(first), move |cause| {
+        Some(match cause {
+            Cause::UnknownFileSystem { .. } => Cause::BadOption {
+                fstype: fstype(),
+                option: "dax".to_owned(),
+            },
+            Cause::BadOption { .. } => Cause::NoFileSystem { fstype: fstype() },
+            Cause::NoFileSystem { .. } => Cause::SomethingElse {
+                fstype: fstype(),
+                found: squashfs(),
+            },
+            Cause::SomethingElse { .. } => Cause::UnknownData { at: 0 },
+            Cause::UnknownData { .. } => Cause::OtherFileSystem {
+                fstype: fstype(),
+                found: Kind::Xfs,
+            },
+            Cause::OtherFileSystem { .. } => Cause::Unacceptable {
+                fstype: fstype(),
+                options: vec!["dax".to_owned()],
+            },
+            Cause::Unacceptable { .. } => Cause::Truncated { size: 2, room: 1 },
+            Cause::Truncated { .. } => Cause::NoSubvolume {
+                option: "subvol=a".to_owned(),
+            },
+            Cause::NoSubvolume { .. } => Cause::Remembered,
+            Cause::Remembered => Cause::InUse,
+            Cause::InUse => Cause::AlreadyMounted,
+            Cause::AlreadyMounted => Cause::ReadOnlyMismatch { read_only: true },
+            Cause::ReadOnlyMismatch { .. } => Cause::NoDevice,
+            Cause::NoDevice => Cause::NotBlockDevice,
+            Cause::NotBlockDevice => Cause::BadChecksum,
+            Cause::BadChecksum => Cause::Corrupt,
+            Cause::Corrupt => Cause::ReadOnlyDevice,
+            Cause::ReadOnlyDevice => Cause::JournalOnReadOnlyDevice,
+            Cause::JournalOnReadOnlyDevice => Cause::FastCommitsInReadOnlyMount,
+            Cause::FastCommitsInReadOnlyMount => Cause::Seed,
+            Cause::Seed => Cause::NotWritable,
+            Cause::NotWritable => Cause::SmallSectors {
+                sector: 512,
+                logical: 4096,
+            },
+            Cause::SmallSectors { .. } => Cause::LargeBlocks {
+                fstype: fstype(),
+                block: 65_536,
+                page: 4096,
+            },
+            Cause::LargeBlocks { .. } => Cause::ShutDown,
+            Cause::ShutDown => Cause::InputOutput,
+            Cause::InputOutput => Cause::NotPermitted,
+            Cause::NotPermitted => Cause::Other,
+            Cause::Other => return None,
+        })
+    })
+}
+
+fn squashfs() -> &'static Known {
+    let mut image = tempfile::tempfile().expect("a file");
+    image.write_all(b"hsqs").expect("it is written");
+    match crate::contents::look(&image, 4) {
+        Ok(Contents::Known(known)) => known,
+        other => panic!("it is a squashfs: {other:?}"),
+    }
+}
+
 /// Whoever formats a device that isn't empty has destroyed what was there.
 #[test]
 fn no_hint_suggests_to_make_a_file_system() {
-    let fstype = ext4;
-    for cause in [
-        Cause::NoFileSystem { fstype: fstype() },
-        Cause::UnknownData { at: 0 },
-        Cause::OtherFileSystem {
-            fstype: fstype(),
-            found: Kind::Xfs,
-        },
-    ] {
-        assert!(!cause.hint().contains("mkfs"), "{cause}");
+    for cause in each_cause() {
+        let hint = cause.hint();
+        for program in ["mkfs", "mke2fs"] {
+            assert!(!hint.contains(program), "{cause:?}: {hint}");
+        }
     }
 }
