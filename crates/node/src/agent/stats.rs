@@ -80,10 +80,12 @@ impl Measuring {
         self.under_way.remove(&driver);
         for VolumeStats { pod, claim, stats } in &told {
             let key = (pod.clone(), claim.clone());
-            match stats.abnormal() {
-                Some(message) => self.reported.insert(key, message.to_owned()),
-                None => self.reported.remove(&key),
-            };
+            match (&stats.condition, stats.abnormal()) {
+                (_, Some(message)) => drop(self.reported.insert(key, message.to_owned())),
+                (Some(_), None) => drop(self.reported.remove(&key)),
+                // The driver didn't answer: what was reported may still be true.
+                (None, None) => {}
+            }
         }
         self.told.insert(driver, told);
         self.show(context);

@@ -41,7 +41,8 @@ impl Snapshot {
         let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
         for VolumeStats { claim, stats, .. } in told {
             let known = claims.entry(claim).or_insert_with(|| stats.clone());
-            if is_abnormal(&stats) == Some(true) {
+            // The worse of the two counts, and one that is known.
+            if is_abnormal(&stats) > is_abnormal(known) {
                 known.condition = stats.condition;
             }
         }

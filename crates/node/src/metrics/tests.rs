@@ -116,6 +116,10 @@ fn what_is_known_of_a_volume_is_told_once_and_as_long_as_it_is_there() {
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
     assert_eq!(count(&a), 5, "each once: {text}");
     assert_eq!(count(&b), 3, "no inodes and no condition: {text}");
+    // A claim of several pods: of one the condition isn't known.
+    metrics.set_volume_stats(vec![told("a", 40, None), told("a", 40, Some(false))]);
+    let well = format!("kubelet_volume_stats_health_status_abnormal{a} 0");
+    assert_told(&metrics.text(), &[&well]);
     metrics.set_volume_stats(vec![told("b", 51, None)]);
     let text = metrics.text();
     assert!(!text.contains(&a), "{text}");

@@ -1,4 +1,4 @@
-//! How full a published volume is, by whoever has it mounted.
+//! Usage and health of a published volume, from its driver or from the runtime that has it mounted.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest};
@@ -8,7 +8,8 @@ use crate::csi::Lacks;
 use crate::volumes::actual::Mounter;
 use crate::volumes::stats::{Condition, Stats};
 
-/// `NodeGetVolumeStats`; `None` where the driver tells none.
+/// Returns the answer of `NodeGetVolumeStats`, or `None` if the driver doesn't have that call. The condition is
+/// that of `NodeGetVolumeHealth` if the driver reports it there; `None` if that call fails.
 pub(crate) async fn stats(
     context: &Context,
     publication: &Publication,
@@ -49,8 +50,14 @@ pub(crate) async fn stats(
             volume_publish_path: context.layout.target(pod, directory).display().to_string(),
             staging_target_path: context.layout.staging(id).display().to_string(),
         };
-        let health = driver.call(request).await?.volume_health;
-        stats.condition = health.map(Condition::from);
+        match driver.call(request).await {
+            Ok(answer) => stats.condition = answer.volume_health.map(Condition::from),
+            // The usage is known all the same.
+            Err(error) => {
+                let error = crust_state::sentence(&error);
+                tracing::warn!("health of {id} in pod {pod}: {error}");
+            }
+        }
     }
     Ok(Some(stats))
 }
