@@ -207,9 +207,13 @@ impl Driver {
         let id = request.volume_id.as_str();
         required("volume_id", id)?;
         let record = self.record(id)?;
-        let health = self.image_health(id, &record)?.of_volume(id);
+        let health = self.image_health(id, &record)?;
+        if !health.is_well() {
+            // A volume that is being deleted loses its image first.
+            self.record(id)?;
+        }
         Ok(ControllerGetVolumeHealthResponse {
-            volume_health: Some(health),
+            volume_health: Some(health.of_volume(id)),
         })
     }
 
@@ -229,7 +233,7 @@ impl Driver {
             };
             let health = self.image_health(&id, &record)?;
             // A volume that is being deleted loses its image first.
-            if health.is_well() || self.known(&id)?.is_none() {
+            if health.is_well() || matches!(self.known(&id), Ok(None)) {
                 continue;
             }
             if most != 0 && response.entries.len() == most {

@@ -181,18 +181,25 @@ impl Driver {
             .map_err(Refusal::node(id))
     }
 
-    /// An image that is smaller than its volume was cut. One that is larger has begun to grow.
+    /// Refuses a volume whose image was [cut](Self::cut).
     pub(crate) fn check_whole(&self, id: &str, record: &Record) -> Result<(), Refusal> {
         let size = self.images.size(id)?;
-        if size >= record.capacity {
-            return Ok(());
+        match self.cut(id, record, size) {
+            Some(what) => Err(Refusal::state(id, what)),
+            None => Ok(()),
         }
-        let what = format!(
-            "{} has {size} bytes, and had {}: it was cut; hint: bring it back from a backup",
-            self.images.path(id).display(),
-            record.capacity
-        );
-        Err(Refusal::state(id, what))
+    }
+
+    /// Describes an image of `size` bytes that is smaller than its volume, and so was cut. One that is larger has
+    /// begun to grow.
+    pub(crate) fn cut(&self, id: &str, record: &Record, size: u64) -> Option<String> {
+        (size < record.capacity).then(|| {
+            format!(
+                "{} has {size} bytes, and had {}: it was cut; hint: bring it back from a backup",
+                self.images.path(id).display(),
+                record.capacity
+            )
+        })
     }
 
     /// Reserves a target path: no other call publishes or unpublishes there while this is held.

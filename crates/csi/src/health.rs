@@ -81,25 +81,18 @@ impl From<Problem> for Health {
 }
 
 impl Driver {
-    /// Looks for problems of a volume's image.
+    /// Looks for problems of a volume's image. Fails only for what concerns all images: their directory was
+    /// replaced, which `NodeGetStorageHealth` reports.
     pub(crate) fn image_health(&self, id: &str, record: &Record) -> Result<Health, Refusal> {
         let problem = match self.images.size(id) {
-            Err(error @ ImageError::Missing(_)) => Problem {
-                status: VolumeHealthErrorType::Inaccessible,
-                reason: "ImageMissing",
-                message: sentence(&error),
-            },
-            Err(error) => return Err(error.into()),
-            Ok(_) => match self.check_whole(id, record) {
-                Ok(()) => return Ok(Health::default()),
-                Err(cut) => Problem {
-                    status: VolumeHealthErrorType::DataLoss,
-                    reason: "ImageCut",
-                    message: sentence(&cut),
-                },
-            },
+            Ok(size) => self.cut(id, record, size).map(|cut| Problem {
+                status: VolumeHealthErrorType::DataLoss,
+                reason: "ImageCut",
+                message: sentence(&Refusal::state(id, cut)),
+            }),
+            Err(error) => Some(image_problem(error)?),
         };
-        Ok(problem.into())
+        Ok(problem.map(Health::from).unwrap_or_default())
     }
 
     /// Looks for problems of the data directory, which all volumes share.
@@ -150,8 +143,25 @@ impl Driver {
     }
 }
 
+/// Converts the error of one image to the volume's problem. An error of the directory is returned as it is.
+fn image_problem(error: ImageError) -> Result<Problem, ImageError> {
+    let reason = match error {
+        ImageError::Missing(_) => "ImageMissing",
+        ImageError::Call { .. } => "ImageUnreadable",
+        ImageError::Elsewhere(_) | ImageError::Stray(_) => return Err(error),
+    };
+    Ok(Problem {
+        status: VolumeHealthErrorType::Inaccessible,
+        reason,
+        message: sentence(&error),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
     use super::*;
 
     fn problem(status: VolumeHealthErrorType, reason: &'static str, message: &str) -> Problem {
@@ -159,6 +169,26 @@ mod tests {
             status,
             reason,
             message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_looked_at_is_its_volumes_problem_alone() {
+        let path = || PathBuf::from("/data/images/v.img");
+        let unreadable = ImageError::Call {
+            call: "lstat",
+            path: path(),
+            source: io::Error::from_raw_os_error(5),
+        };
+        for (error, reason) in [
+            (ImageError::Missing(path()), Some("ImageMissing")),
+            (unreadable, Some("ImageUnreadable")),
+            (ImageError::Elsewhere(path()), None),
+        ] {
+            let problem = image_problem(error).ok();
+            assert_eq!(problem.as_ref().map(|it| it.reason), reason);
+            let inaccessible = |it: &Problem| it.status == VolumeHealthErrorType::Inaccessible;
+            assert!(problem.as_ref().is_none_or(inaccessible), "{problem:?}");
         }
     }
 

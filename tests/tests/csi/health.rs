@@ -1,15 +1,20 @@
 //! CSI 1.13's calls for health, which tell of the same as `volume_condition`.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use crust_proto::csi::v1::volume_health::VolumeHealthEntry;
 use crust_proto::csi::v1::{
     ControllerGetVolumeHealthRequest, ControllerListVolumeHealthRequest,
     NodeGetStorageHealthRequest, StorageHealthErrorType, VolumeHealth, VolumeHealthErrorType,
 };
-use runcrust_tests::csi::{CsiVolume, block, filesystem};
+use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::loopdev;
-use runcrust_tests::mounts::take_off;
+use runcrust_tests::mounts::{mount, take_off};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::volume::mkfs;
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, wait_until};
 use tonic::Code;
 
 use crate::scene::{Scene, write};
@@ -175,6 +180,107 @@ fn each_problem_is_told_by_both_interfaces() {
     );
     condition(&astray, &place);
     loopdev::detach(&device);
+}
+
+/// A file system that nobody can write to until this is dropped.
+struct Frozen<'p>(&'p Path);
+
+impl<'p> Frozen<'p> {
+    fn new(at: &'p Path) -> Self {
+        let frozen = Self(at);
+        let _ = frozen.turn("--freeze").success();
+        frozen
+    }
+
+    fn turn(&self, how: &str) -> Run {
+        Run::of(Command::new("fsfreeze").arg(how).arg(self.0))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let _ = self.turn("--unfreeze");
+    }
+}
+
+/// A publish is on record before its walk for fsGroup, which may take minutes, and its mount comes after that.
+#[test]
+fn a_volume_that_is_being_published_has_no_problem() {
+    let scene = Scene::new();
+    let mut volume = scene.staged("pv", filesystem("ext4"));
+    let first = scene.publish(&volume, "one");
+    mount_of(&mut volume.capability).volume_mount_group = "4001".to_owned();
+    let second = scene.target("two", "pv");
+    let frozen = Frozen::new(&first);
+    std::thread::scope(|scope| {
+        // The walk ends when this does, also by a panic.
+        let frozen = frozen;
+        let published = scope.spawn(|| scene.call(volume.publish(&second)));
+        let record = format!("volumes/{}.json", volume.id);
+        wait_until("the publish to be on record", PATIENCE, || {
+            let record = fs::read_to_string(scene.data().join(&record)).expect("a record");
+            record.contains(second.to_str().expect("UTF-8"))
+        });
+        assert_eq!(scene.node_problems(&volume, &second), []);
+        assert!(!published.is_finished());
+        drop(frozen);
+        let published = published.join().expect("a thread");
+        published.expect("NodePublishVolume");
+    });
+    assert_eq!(scene.node_problems(&volume, &second), []);
+    scene.put_away(&volume, &[&first, &second]);
+}
+
+/// A damaged inode of the images' disk is a problem of one volume. All others are told of nevertheless.
+#[test]
+fn an_image_that_cannot_be_looked_at_is_the_problem_of_one_volume() {
+    let node = Node::guarded(Delegate::Runc, "");
+    let path = node.dir().join("disk");
+    let disk = fs::File::create_new(&path).expect("a disk");
+    disk.set_len(1 << 30).expect("its size");
+    mkfs("ext4", &path, &[]);
+    let disk = LoopDevice::on(&path);
+    let mountpoint = node.dir().subdir("disk-of-images");
+    mount(disk.path(), &mountpoint, "ext4");
+    let data = mountpoint.join("csi");
+    let there = ["--data-dir", data.to_str().expect("UTF-8")];
+    let csi = Csi::with(&node, &there);
+    let volumes = ["damaged", "missing", "well"].map(|name| csi.volume(name, filesystem("ext4")));
+    let [damaged, missing, _] = &volumes;
+    csi.kill();
+    let image = |volume: &CsiVolume| format!("csi/images/{}.img", volume.id);
+    fs::remove_file(mountpoint.join(image(missing))).expect("its image");
+    take_off(&mountpoint);
+    let request = format!("clri /{}", image(damaged));
+    let mut debugfs = Command::new("debugfs");
+    let _ = Run::of(debugfs.args(["-w", "-R", &request]).arg(disk.path())).success();
+    mount(disk.path(), &mountpoint, "ext4");
+    csi.spawn(csi.command(&there));
+
+    let listed = csi.call(ControllerListVolumeHealthRequest::default());
+    let listed = listed
+        .expect("ControllerListVolumeHealth")
+        .entries
+        .into_iter();
+    let mut told: Vec<_> = listed
+        .map(|it| (it.volume_id, it.health_statuses[0].reason.clone()))
+        .collect();
+    told.sort();
+    let mut expected = [(damaged, "ImageUnreadable"), (missing, "ImageMissing")]
+        .map(|(volume, reason)| (volume.id.clone(), reason.to_owned()));
+    expected.sort();
+    assert_eq!(told, expected);
+    let place = csi.target("pod", "pv");
+    let health = csi
+        .call(damaged.health(&place))
+        .expect("NodeGetVolumeHealth");
+    let inaccessible = VolumeHealthErrorType::Inaccessible;
+    assert_eq!(
+        problems(health.volume_health, damaged),
+        [(inaccessible, "ImageUnreadable".to_owned())]
+    );
+    csi.kill();
+    take_off(&mountpoint);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 use tonic::Code;
 
+use super::stats::Look;
 use crate::driver::{Driver, key, required, volume_path};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
@@ -41,10 +42,23 @@ impl Driver {
     }
 
     fn health_at(&self, id: &str, record: &Record, place: &TargetPath) -> Result<Health, Refusal> {
-        let by = record.published.get(&key(place)).map(|it| it.by);
         match self.look(id, record, place, false) {
-            Ok(look) => Ok(look.health),
-            // A record that is written before the mount, or one of before a boot; or somebody has unmounted it.
+            Err(Refusal::NotThere { .. }) => self.health_of_the_missing(id, place),
+            looked => health_seen(looked),
+        }
+    }
+
+    /// Looks again where nothing is mounted, while no call publishes or unpublishes there: both keep the
+    /// record while nothing is mounted yet, or any more. If one is under way, nothing is wrong. Such a call
+    /// is told to try again if it comes during the look.
+    fn health_of_the_missing(&self, id: &str, place: &TargetPath) -> Result<Health, Refusal> {
+        let Ok(_turn) = self.turn_at(id, place) else {
+            return Ok(Health::default());
+        };
+        let record = self.record(id)?;
+        let by = record.published.get(&key(place)).map(|it| it.by);
+        match self.look(id, &record, place, false) {
+            // The mount is gone since a boot, or somebody has unmounted it.
             Err(Refusal::NotThere { .. }) if by == Some(By::Driver) => Ok(Problem {
                 status: VolumeHealthErrorType::Inaccessible,
                 reason: "NotMounted",
@@ -54,12 +68,20 @@ impl Driver {
                 ),
             }
             .into()),
-            Err(Refusal::NotThere { .. }) => Ok(Health::default()),
-            // No container has it yet.
-            Err(Refusal::Ops { failure, .. }) if failure.code() == Code::FailedPrecondition => {
-                Ok(Health::default())
-            }
-            Err(other) => Err(other),
+            looked => health_seen(looked),
         }
+    }
+}
+
+/// Returns the problems that a look has found; none where nothing is to be seen yet.
+fn health_seen(looked: Result<Look, Refusal>) -> Result<Health, Refusal> {
+    match looked {
+        Ok(look) => Ok(look.health),
+        Err(Refusal::NotThere { .. }) => Ok(Health::default()),
+        // No container has it yet.
+        Err(Refusal::Ops { failure, .. }) if failure.code() == Code::FailedPrecondition => {
+            Ok(Health::default())
+        }
+        Err(other) => Err(other),
     }
 }

@@ -110,9 +110,11 @@ impl Driver {
         Ok(look)
     }
 
-    /// A volume's loop device. Where its image was unlinked, it is the device that is mounted at the place.
+    /// Returns a volume's loop device. If its image was unlinked, or can't be looked at, it is the device that is
+    /// mounted at the place.
     fn device_shown(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
-        if !matches!(self.images.size(id), Err(ImageError::Missing(_))) {
+        let image = self.images.size(id);
+        if !matches!(image, Err(ImageError::Missing(_) | ImageError::Call { .. })) {
             return self.device(id);
         }
         for device in self.devices(id)? {
