@@ -153,6 +153,11 @@ on_each_delegate! {
             with(&["rw", "defaults", "_netdev", "", "noatime", "commit=9", "commit=7"]),
             with(&["noatime", "commit=7", "nouuid"]),
             by_link,
+            // By a driver that has SINGLE_NODE_MULTI_WRITER by now, of a ReadWriteOncePod claim.
+            RuntimeStageVolumeRequest {
+                access_mode: "SINGLE_NODE_SINGLE_WRITER".into(),
+                ..request.clone()
+            },
         ] {
             ops.stage(same.clone()).unwrap_or_else(|error| panic!("{same:?}: {error}"));
             assert_eq!(identities(&entry), before, "{same:?}");

@@ -14,17 +14,31 @@ use crate::device::Device;
 /// the same volume. Two paths are compared by the devices that they lead to now.
 #[must_use]
 pub fn differences(config: &Config, staged: &MountInfo, asked: &MountInfo) -> Vec<String> {
-    of(config, staged, None, asked, &number)
+    of(config, staged, Users::None, asked, &number)
 }
 
-/// The same of a volume that live users have from a device, whatever the staged path leads to now.
+/// Returns the differences to the stage of a volume that is in use. `device` is the device that its users
+/// have, whatever the staged path leads to now; `None` if that isn't known.
+///
+/// An access mode that doesn't tell ReadWriteOncePod from ReadWriteOnce is no difference to one that does:
+/// see [`may_be_renamed`].
 pub(super) fn differences_in_use(
     config: &Config,
     staged: &MountInfo,
-    device: DeviceNumber,
+    device: Option<DeviceNumber>,
     asked: &MountInfo,
 ) -> Vec<String> {
-    of(config, staged, Some(device), asked, &number)
+    of(config, staged, Users::Live { device }, asked, &number)
+}
+
+/// The users of the volume that is staged.
+#[derive(Debug, Clone, Copy)]
+enum Users {
+    None,
+    /// There may be some, with this device.
+    Live {
+        device: Option<DeviceNumber>,
+    },
 }
 
 /// The device that a path leads to now.
@@ -36,7 +50,7 @@ fn number(path: &Path) -> Option<DeviceNumber> {
 fn of(
     config: &Config,
     staged: &MountInfo,
-    in_use: Option<DeviceNumber>,
+    users: Users,
     asked: &MountInfo,
     number: &dyn Fn(&Path) -> Option<DeviceNumber>,
 ) -> Vec<String> {
@@ -54,6 +68,10 @@ fn of(
         differ("volume type", &name(staged), &name(asked));
     }
     if staged.device != asked.device {
+        let in_use = match users {
+            Users::None => None,
+            Users::Live { device } => device,
+        };
         let before = in_use.or_else(|| number(&staged.device));
         let now = number(&asked.device);
         if before.is_none() || before != now {
@@ -99,7 +117,8 @@ fn of(
         let (before, now) = (staged.fs_group_change_policy, asked.fs_group_change_policy);
         differ("fsGroupChangePolicy", &before, &now);
     }
-    if before.access != now.access {
+    let is_renamed = matches!(users, Users::Live { .. }) && may_be_renamed(staged, asked);
+    if before.access != now.access && !is_renamed {
         let (before, now) = (staged.access_mode, asked.access_mode);
         differ("access mode", &mode(before), &mode(now));
     }
@@ -107,6 +126,20 @@ fn of(
         differ("deviceNode", &staged.device_node, &asked.device_node);
     }
     found
+}
+
+/// Returns true if two stages with different access may be of the same claim, one of them by an older name.
+///
+/// kubelet says `SINGLE_NODE_WRITER` both for ReadWriteOnce and for ReadWriteOncePod as long as the driver
+/// lacks SINGLE_NODE_MULTI_WRITER (KEP-2485), and a driver may not hand any mode on. When the driver is
+/// upgraded, or downgraded, under a running pod, kubelet publishes the volume again after its own restart
+/// with the other name. Nothing is changed then, and exclusive use is kept both ways: after an upgrade
+/// each further pod says `SINGLE_NODE_SINGLE_WRITER` itself, and after a downgrade the record in use still
+/// does.
+fn may_be_renamed(staged: &MountInfo, asked: &MountInfo) -> bool {
+    let is_older =
+        |info: &MountInfo| matches!(info.access_mode, None | Some(AccessMode::SingleNodeWriter));
+    is_older(staged) || is_older(asked)
 }
 
 fn shown(group: Option<u32>) -> String {
@@ -165,23 +198,22 @@ mod tests {
     }
 
     /// `/dev/a` and `/dev/link` are one device, `/dev/b` is another, and there are no others.
-    fn compared(staged: &MountInfo, in_use: Option<&str>, asked: &MountInfo) -> Vec<String> {
+    fn compared(staged: &MountInfo, users: Users, asked: &MountInfo) -> Vec<String> {
         let config = Config {
             default_options: vec!["nodev".to_owned()],
             ..Config::default()
         };
-        let in_use = in_use.map(|number| number.parse().unwrap());
-        of(
-            &config,
-            staged,
-            in_use,
-            asked,
-            &|path| match path.to_str() {
-                Some("/dev/a" | "/dev/link") => "7:1".parse().ok(),
-                Some("/dev/b") => "7:2".parse().ok(),
-                _ => None,
-            },
-        )
+        of(&config, staged, users, asked, &|path| match path.to_str() {
+            Some("/dev/a" | "/dev/link") => "7:1".parse().ok(),
+            Some("/dev/b") => "7:2".parse().ok(),
+            _ => None,
+        })
+    }
+
+    /// The volume is in use, from `/dev/a`.
+    fn used() -> Users {
+        let device = Some("7:1".parse().unwrap());
+        Users::Live { device }
     }
 
     #[test]
@@ -238,13 +270,13 @@ mod tests {
             ),
             (info(|_| {}), info(|info| info.disk_seq = "7".parse().ok())),
         ] {
-            let differences = compared(&staged, None, &asked);
+            let differences = compared(&staged, Users::None, &asked);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
                 "{staged:?} {asked:?}"
             );
-            let differences = compared(&asked, None, &staged);
+            let differences = compared(&asked, Users::None, &staged);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
@@ -327,14 +359,14 @@ mod tests {
                 "volume type: block was staged, network is asked for",
             ),
         ] {
-            assert_eq!(compared(&staged, None, &asked), [expected]);
+            assert_eq!(compared(&staged, Users::None, &asked), [expected]);
         }
         // The file system is another one as well: each is told.
         let asked = info(|info| {
             info.options = vec!["ro".to_owned()];
             info.fstype = "xfs".to_owned();
         });
-        assert_eq!(compared(&with(&[]), None, &asked).len(), 3);
+        assert_eq!(compared(&with(&[]), Users::None, &asked).len(), 3);
     }
 
     #[test]
@@ -348,8 +380,42 @@ mod tests {
             ("/dev/b", "/dev/link", true),
             ("/dev/link", "/dev/b", false),
         ] {
-            let differences = compared(&on(staged), Some("7:1"), &on(asked));
+            let differences = compared(&on(staged), used(), &on(asked));
             assert_eq!(differences.is_empty(), same, "{differences:?}");
+        }
+    }
+
+    /// A driver that gains or loses SINGLE_NODE_MULTI_WRITER under a running pod (KEP-2485).
+    #[test]
+    fn a_volume_in_use_keeps_its_access_mode_under_another_name() {
+        use AccessMode::{
+            MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter,
+        };
+        let unknown = Users::Live { device: None };
+        for (one, other, is_same_in_use) in [
+            (Some(SingleNodeWriter), Some(SingleNodeSingleWriter), true),
+            (None, Some(SingleNodeSingleWriter), true),
+            (
+                Some(SingleNodeMultiWriter),
+                Some(SingleNodeSingleWriter),
+                false,
+            ),
+            (
+                Some(MultiNodeMultiWriter),
+                Some(SingleNodeSingleWriter),
+                false,
+            ),
+        ] {
+            for (staged, asked) in [(one, other), (other, one)] {
+                let mode = |mode| info(|info| info.access_mode = mode);
+                for users in [used(), unknown] {
+                    let found = compared(&mode(staged), users, &mode(asked));
+                    assert_eq!(found.is_empty(), is_same_in_use, "{users:?} {found:?}");
+                }
+                // What isn't in use is replaced by what is asked for.
+                let found = compared(&mode(staged), Users::None, &mode(asked));
+                assert_eq!(found.len(), 1, "{found:?}");
+            }
         }
     }
 }

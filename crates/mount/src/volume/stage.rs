@@ -195,11 +195,11 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     let record = match live_record(there) {
         Ok(Some(record)) => record,
         Ok(None) => return Ok(false),
-        // Who uses it can't be told.
-        Err(_) if differences(config, staged, asked).is_empty() => return Ok(true),
+        // Its users aren't known, and may be live.
+        Err(_) if differences_in_use(config, staged, None, asked).is_empty() => return Ok(true),
         Err(cause) => return Err(cause),
     };
-    let differences = differences_in_use(config, staged, record.device, asked);
+    let differences = differences_in_use(config, staged, Some(record.device), asked);
     match record.users.first() {
         Some(user) if !differences.is_empty() => {
             let (user, noun) = (user.to_string(), user.owner_noun());
