@@ -134,9 +134,12 @@ pub enum Outcome {
         /// Since it began.
         elapsed: Duration,
     },
-    /// Nothing was changed, because the root isn't writable: the mount is read-only, or the file system
-    /// is by its nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs snapshot).
-    /// kubelet skips read-only mounts too.
+    /// Nothing was changed, because the root answers EROFS. kubelet skips read-only mounts too. Either
+    /// - the mount is read-only, or
+    /// - the file system is by its nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs
+    ///   snapshot), or
+    /// - the file system has become read-only after an error, which another pod's use has caused. The
+    ///   caller can tell, since it knows what it has mounted.
     ReadOnly,
     /// Every entry was looked at.
     Applied(Progress),
@@ -267,7 +270,10 @@ const PASSES: usize = 8;
 ///
 /// A pass misses entries that are moved from an unvisited to a visited directory. In a `live` tree the
 /// walk is repeated if the last pass changed an entry older than the walk, or found a listed directory
-/// gone. Entries that are moved ahead of every pass are missed. kubelet makes a single pass.
+/// gone. A listed file that is gone is no reason: temporary files come and go in any tree in use, and the
+/// walk of a busy one would always take all passes, where a directory is rare and hides all that is below
+/// it. So an old file is missed that is moved ahead of every pass, or of a single pass that finds all else
+/// right. kubelet makes a single pass.
 fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
     let mut passes = 0;
     loop {

@@ -147,6 +147,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             match touch::open_directory(&parent.descriptor, &name) {
                 Ok(directory) => return self.enter(parent, name, directory),
                 Err(Errno::NOENT) => {
+                    // Unlike a file, which is nothing but itself: see `super::walked`.
                     self.walk.miss();
                     return Ok(());
                 }

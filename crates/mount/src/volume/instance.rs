@@ -6,6 +6,7 @@ use std::time::Duration;
 use crust_state::Volume;
 use crust_state::ownership::Admission;
 use crust_state::record::VolumeRecord;
+use rustix::fs::StatVfsMountFlags;
 use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
@@ -16,6 +17,7 @@ use super::resize;
 use crate::device::Device;
 use crate::filesystem::{self, Request};
 use crate::fsgroup::{self, Order, Outcome};
+use crate::probe;
 use crate::sys;
 
 /// What an instance is made of, and for whom.
@@ -64,6 +66,9 @@ pub(super) fn make(
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
         match outcome {
+            Outcome::ReadOnly if has_become_read_only(plan, &mount) => {
+                tracing::warn!(volume = name, group, %outcome, "fsGroup isn't applied: the file system has become read-only, as after an error; see the kernel's log (dmesg)");
+            }
             Outcome::ReadOnly => {
                 tracing::info!(volume = name, group, %outcome, "fsGroup isn't applied");
             }
@@ -78,6 +83,15 @@ pub(super) fn make(
         })?;
     }
     Ok(mount)
+}
+
+/// Whether the kernel made a file system read-only that was asked for read-write and can be written to.
+/// A read-only subvolume of a btrfs doesn't make the file system so.
+fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
+    let flags = rustix::fs::fstatvfs(mount).map(|stat| stat.f_flag);
+    flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
+        && !plan.options.read_only
+        && !probe::is_read_only_by_nature(&plan.device, &plan.superblock.fstype)
 }
 
 /// A device stays busy a moment longer than the last process that had it mounted: for what is to be
