@@ -265,8 +265,8 @@ fn run(
 /// Maximum number of passes over a tree that others change meanwhile.
 const PASSES: usize = 8;
 
-/// Everything below the root, by as many workers as there is work for, and then the root. All of them have
-/// ended when this returns.
+/// Changes everything below the root, by as many workers as the work needs, and then the root. All workers
+/// have ended when this returns.
 ///
 /// A pass misses entries that are moved from an unvisited to a visited directory. In a `live` tree the
 /// walk is repeated if the last pass changed an entry older than the walk, or found a listed directory

@@ -124,8 +124,8 @@ impl Modes {
         Self::links(directory.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?)
     }
 
-    /// Takes [`PROC_DESCRIPTORS`], which is the calling thread's, and good for all that share its
-    /// descriptors as long as it lives. Fails if it isn't on a procfs: a path below something else would
+    /// Takes the open directory [`PROC_DESCRIPTORS`]. It can be used by all threads that share descriptors
+    /// with the calling thread, until that ends. Fails if it isn't on a procfs: a path below something else would
     /// be a chmod of anything.
     fn links(directory: OwnedFd) -> Result<Self, FsGroupError> {
         let stat = fstatfs(&directory);
