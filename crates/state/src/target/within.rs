@@ -2,14 +2,15 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::Look;
+use super::{Look, TargetPath};
 
 impl Look<'_> {
     /// Whether the path is that of a CSI volume of a kubelet with one of these root directories
     /// (`<root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount`), or lies below one of `match_roots`.
     ///
     /// A volume is also staged under what its path's symbolic links lead to. So links are accepted in the
-    /// root directories alone, and not in what follows them.
+    /// configured directories' own paths alone: the rest of the path has to stand unchanged below what its
+    /// directory leads to.
     #[must_use]
     pub fn is_within(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
         if self.is_plainly_within(kubelet_dirs, match_roots) {
@@ -18,23 +19,25 @@ impl Look<'_> {
         let Ok(resolved) = self.resolved() else {
             return false;
         };
-        if resolved == *self.path {
-            // A configured directory may lead here over a link.
-            let real = |directories: &[PathBuf]| -> Vec<PathBuf> {
-                let real = directories.iter().map(|directory| directory.canonicalize());
-                real.filter_map(Result::ok).collect()
+        let path = self.path.as_path();
+        rules(kubelet_dirs, match_roots).any(|(directory, is_accepted)| {
+            let Some(real) = real(directory) else {
+                return false;
             };
-            return rest(resolved.as_path(), &real(kubelet_dirs), &real(match_roots)).is_some();
-        }
-        let rest = rest(self.path.as_path(), kubelet_dirs, match_roots);
-        rest.is_some_and(|rest| resolved.as_path().ends_with(rest))
+            let given_or_real = [directory, &real].into_iter();
+            let mut rests = given_or_real.filter_map(|it| path.strip_prefix(it).ok());
+            rests.any(|rest| is_accepted(rest) && real.join(rest) == resolved.as_path())
+        })
     }
 
     /// The same for a path that is known to have no symbolic links, by its text alone. `false` may mean
     /// that more has to be looked up.
     #[must_use]
     pub fn is_plainly_within(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
-        self.plain.is_some() && rest(self.path.as_path(), kubelet_dirs, match_roots).is_some()
+        let below = |directory| self.path.as_path().strip_prefix(directory);
+        let mut rules = rules(kubelet_dirs, match_roots);
+        self.plain.is_some()
+            && rules.any(|(directory, is_accepted)| below(directory).is_ok_and(is_accepted))
     }
 
     /// Whether nothing is at the path. `false` may mean that more has to be looked up.
@@ -45,15 +48,28 @@ impl Look<'_> {
     }
 }
 
-/// Returns what follows the root directory in an acceptable path.
-fn rest<'a>(path: &'a Path, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> Option<&'a Path> {
-    let below = |directory: &PathBuf| path.strip_prefix(directory).ok();
-    let volume = kubelet_dirs
+/// Returns the configured directories, each with a predicate for the rest of an acceptable path below it.
+fn rules<'a>(
+    kubelet_dirs: &'a [PathBuf],
+    match_roots: &'a [PathBuf],
+) -> impl Iterator<Item = (&'a Path, fn(&Path) -> bool)> {
+    let kubelets = kubelet_dirs
         .iter()
-        .filter_map(below)
-        .find(|rest| is_csi_volume(rest));
-    let mut others = match_roots.iter().filter_map(below);
-    volume.or_else(|| others.find(|rest| !rest.as_os_str().is_empty()))
+        .map(|it| (it.as_path(), is_csi_volume as _));
+    kubelets.chain(match_roots.iter().map(|it| (it.as_path(), is_below as _)))
+}
+
+/// Returns where a configured directory's symbolic links lead. What doesn't exist of it is kept.
+fn real(directory: &Path) -> Option<PathBuf> {
+    let given = TargetPath::new(directory).ok();
+    let resolved = given.and_then(|given| given.resolved().ok());
+    let resolved = resolved.map(|resolved| resolved.as_path().to_owned());
+    // A target path is neither `/` nor has a `..`, as a configured directory may.
+    resolved.or_else(|| directory.canonicalize().ok())
+}
+
+fn is_below(rest: &Path) -> bool {
+    !rest.as_os_str().is_empty()
 }
 
 /// Whether a path below a kubelet's root directory is a CSI volume's.
@@ -134,7 +150,6 @@ mod tests {
         fs::create_dir(csi.join("out")).unwrap();
         symlink(data.join("etc"), csi.join("out/mount")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();
-        symlink(data.join("etc"), data.join("link")).unwrap();
         let volume = |kubelet: &str, pv: &str| {
             root.join(kubelet)
                 .join(format!("pods/u/volumes/kubernetes.io~csi/{pv}/mount"))
@@ -157,12 +172,63 @@ mod tests {
             let is_within = target.look().is_within(&kubelets, &[]);
             assert_eq!(is_within, expected, "{kubelet}: {path:?}");
         }
-        let target = TargetPath::new(data.join("link")).unwrap();
+    }
+
+    /// A link that keeps the name of what it leads to is as much a link as any other.
+    #[test]
+    fn a_link_below_a_directory_leads_out_of_it_whatever_its_name() {
+        let guard = tempfile::tempdir().unwrap();
+        let at = |name: &str| guard.path().canonicalize().unwrap().join(name);
+        let [inside, outside] = ["m/inside", "elsewhere/mnt/sub"].map(at);
+        for directory in [&inside, &outside, &at("elsewhere").join(VOLUME)] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        for (link, to) in [
+            ("m/mnt", "elsewhere/mnt"),
+            ("m/other", "elsewhere/mnt"),
+            ("m/again", "m/inside"),
+            ("m/pods", "elsewhere/pods"),
+            ("linked", "m"),
+            ("to-be-made", "m/not-yet"),
+        ] {
+            symlink(at(to), at(link)).unwrap();
+        }
+        let volume = format!("m/{VOLUME}");
+        let linked_volume = format!("linked/{VOLUME}");
+        for (directory, path, expected) in [
+            ("m", "m/inside", true),
+            ("m", "m/not-yet/a", true),
+            ("m", "m/mnt", false),
+            ("m", "m/mnt/sub", false),
+            ("m", "m/mnt/not-yet", false),
+            ("m", "m/other", false),
+            ("m", "m/again", false),
+            ("m", &volume, false),
+            ("linked", "linked/inside", true),
+            ("linked", "m/inside", true),
+            ("linked", "linked/mnt", false),
+            ("linked", "m/mnt", false),
+            ("linked", "m", false),
+            ("linked", &linked_volume, false),
+            // A directory that itself is such a link.
+            ("m/mnt", "m/mnt/sub", true),
+            ("m/mnt", "elsewhere/mnt/sub", true),
+            ("linked/mnt", "m/mnt/sub", false),
+            // What is missing is where its links will have led.
+            ("linked/not-yet", "linked/not-yet/a", true),
+            ("to-be-made", "to-be-made/a", false),
+        ] {
+            let target = TargetPath::new(at(path)).unwrap();
+            let is_below_root = target.look().is_within(&[], &[at(directory)]);
+            assert_eq!(is_below_root, expected, "{directory}: {path}");
+            let is_volume = target.look().is_within(&[at(directory)], &[]);
+            assert!(!is_volume, "{directory}: {path}");
+        }
+        let target = TargetPath::new(at("m/mnt/sub")).unwrap();
+        let roots = [at("m"), at("m/mnt")];
         assert!(
-            !target.look().is_within(&[], std::slice::from_ref(&data)),
-            "it leads to another name"
+            target.look().is_within(&[], &roots),
+            "one of them is enough"
         );
-        let target = TargetPath::new(data.join("etc")).unwrap();
-        assert!(target.look().is_within(&[], &[root.join("kubelet")]));
     }
 }
