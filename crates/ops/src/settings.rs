@@ -20,7 +20,8 @@ const RANGES: [(&str, i64, i64); 10] = [
     ("max_streams", 1, 10_000),
     ("max_calls", 1, 10_000),
     ("max_connections", 1, 100_000),
-    ("max_staged", 1, 1_000_000),
+    // A count is a listing of at most 100,000 entries, of which a volume behind a symbolic link has two.
+    ("max_staged", 1, 50_000),
     ("max_staged_bytes", 65_536, 1024 * 1024 * 1024),
     ("reconcile_interval", 0, 86_400),
 ];

@@ -33,7 +33,8 @@ struct State {
 
 impl Tally {
     /// Takes room for what a stage adds. Fails with [`Denied::Unknown`] where `crust` would have to be
-    /// counted for that and isn't given.
+    /// counted for that and isn't given, and with [`Denied::Uncounted`] where it can't be counted: no limit
+    /// would hold otherwise.
     pub(crate) fn take(
         &self,
         caps: Caps,
@@ -47,14 +48,7 @@ impl Tally {
             return Ok(());
         }
         let crust = crust.ok_or(Denied::Unknown)?;
-        match crust.amount() {
-            Ok(amount) => self.counted(amount),
-            // The stage goes on, and fails by itself where the directory can't be used.
-            Err(error) => {
-                tracing::warn!("what is staged can't be counted: {error}");
-                return Ok(());
-            }
-        }
+        self.counted(crust.amount().map_err(Denied::Uncounted)?);
         self.try_take(caps, growth).unwrap_or(Ok(()))
     }
 
@@ -103,7 +97,7 @@ impl Caps {
         if growth.entries > 0 && with.entries > self.volumes {
             return Err(full(
                 "volumes",
-                with.entries - 1,
+                with.entries - growth.entries,
                 self.volumes,
                 "max_staged",
             ));
@@ -123,6 +117,8 @@ impl Caps {
 
 #[cfg(test)]
 mod tests {
+    use crust_state::Config;
+
     use super::*;
 
     const CAPS: Caps = Caps {
@@ -161,6 +157,23 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_counted_takes_no_room() {
+        let temporary = tempfile::tempdir().unwrap();
+        let config = Config {
+            crust_root: temporary.path().join("crust"),
+            ..Config::default()
+        };
+        let crust = CrustDirectory::new(&config);
+        let tally = Tally::default();
+        let take = || tally.take(CAPS, amount(1, 1), Some(&crust));
+        std::fs::write(&config.crust_root, "no directory").unwrap();
+        let refused = take();
+        assert!(matches!(refused, Err(Denied::Uncounted(_))), "{refused:?}");
+        std::fs::remove_file(&config.crust_root).unwrap();
+        take().unwrap();
+    }
+
+    #[test]
     fn each_cap_is_named_with_what_is_there() {
         let (entry, bytes) = (amount(1, 0), amount(0, 1));
         for (growth, with, expected) in [
@@ -171,6 +184,12 @@ mod tests {
                 entry,
                 amount(4, 1),
                 Some("3 volumes are staged, and `max_staged` allows 3"),
+            ),
+            // With its second entry.
+            (
+                amount(2, 1),
+                amount(4, 1),
+                Some("2 volumes are staged, and `max_staged` allows 3"),
             ),
             (
                 bytes,

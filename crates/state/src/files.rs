@@ -28,7 +28,7 @@ pub const MAX_FILE_SIZE: u64 = 64 * 1024;
 /// author writes.
 pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 
-/// The most names of a directory that are listed: many times what a node has volumes and containers.
+/// Largest number of names that a listing collects: many times the number of a node's volumes and containers.
 const MAX_NAMES: usize = 100_000;
 
 /// Where no link is followed, and none of `/proc`'s that isn't one.
@@ -53,7 +53,16 @@ pub enum FileError {
     /// It would be larger than what is read.
     #[error("{} would be larger than 16 MiB; hint: does a container mount a volume thousands of times?", path.display())]
     TooLarge {
-        /// The file.
+        /// The path of the file.
+        path: PathBuf,
+    },
+    /// A directory has more entries than a listing collects.
+    #[error(
+        "{} has more than 100,000 entries, and no more are listed; hint: there is one for each staged volume, container or \
+         device: find out what makes so many, and unstage the volumes that no pod needs", path.display()
+    )]
+    TooMany {
+        /// The directory's path.
         path: PathBuf,
     },
     /// It is there, but isn't what root would have left there.
@@ -82,13 +91,14 @@ impl FileError {
         matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Of which file or directory.
+    /// Returns the path of the file or directory that the error is about.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
-            Self::Call { path, .. } | Self::TooLarge { path } | Self::Untrusted { path, .. } => {
-                path
-            }
+            Self::Call { path, .. }
+            | Self::TooLarge { path }
+            | Self::TooMany { path }
+            | Self::Untrusted { path, .. } => path,
         }
     }
 }
@@ -433,7 +443,9 @@ impl Directory {
         let mut entries = Vec::new();
         for listed in self.listed()? {
             if entries.len() == MAX_NAMES {
-                return Err(untrusted(&self.path, "has more than 100,000 entries"));
+                return Err(FileError::TooMany {
+                    path: self.path.clone(),
+                });
             }
             let (name, inode) = listed?;
             entries.push(entry(name, inode));
@@ -441,8 +453,11 @@ impl Directory {
         Ok(entries)
     }
 
-    /// One name after the other; those that aren't UTF-8 are nobody's here.
-    fn listed(&self) -> Result<impl Iterator<Item = Result<(String, u64), FileError>>, FileError> {
+    /// Returns the names with their inodes' numbers, one after the other and however many there are. A name that has
+    /// been returned may be removed meanwhile. Names that aren't UTF-8 are left out.
+    pub(crate) fn listed(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<(String, u64), FileError>>, FileError> {
         let listed = |error| failed("getdents64", &self.path, error);
         let entries = fs::Dir::read_from(&self.fd).map_err(listed)?;
         let name = move |entry: Result<fs::DirEntry, Errno>| match entry {

@@ -1,5 +1,6 @@
 //! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -161,15 +162,24 @@ impl StateDirectory {
         lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// Returns the locks of volumes and of devices, with their files.
-    pub fn locks(&self) -> Result<Vec<(LockName, PathBuf)>, FileError> {
+    /// Visits the locks of volumes and of devices with their files, however many there are, until `visit` breaks.
+    /// It may retire those that it was given.
+    pub fn visit_locks(
+        &self,
+        mut visit: impl FnMut(LockName, PathBuf) -> ControlFlow<()>,
+    ) -> Result<(), FileError> {
         let Some(locks) = self.root.open_directory(LOCKS)? else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        let names = locks.names()?.into_iter();
-        let those =
-            names.filter_map(|name| Some((LockName::of_file(&name)?, locks.path().join(name))));
-        Ok(those.collect())
+        for name in locks.listed()? {
+            let (name, _) = name?;
+            if let Some(lock) = LockName::of_file(&name)
+                && visit(lock, locks.path().join(name)).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
@@ -360,9 +370,10 @@ impl StateDirectory {
         Ok(known.has(target))
     }
 
-    /// Whether there is an index of target paths. Without one, nothing is known of what is staged.
+    /// Whether there is an index of target paths, whatever it is worth. Without one, nothing is known of what is staged.
     pub fn has_index(&self) -> Result<bool, StateError> {
-        Ok(self.index()?.is_some())
+        let root = self.root.get()?;
+        Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS))? > 0)
     }
 
     /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
@@ -536,6 +547,29 @@ mod tests {
         assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
         state.remove_owner(device, &two).unwrap();
         assert_eq!(state.owned_devices().unwrap(), []);
+    }
+
+    /// A lock that nobody retired for any reason must not keep the others from being retired.
+    #[test]
+    fn locks_are_visited_however_many_there_are() {
+        const LOCKS: usize = 100_001;
+        let (_guard, state) = state();
+        let root = state.root.create().unwrap();
+        let locks = root.create_directory("locks").unwrap();
+        for number in 0..LOCKS {
+            std::fs::File::create(locks.path().join(format!("7:{number}.lock"))).unwrap();
+        }
+        let error = locks.names().unwrap_err().to_string();
+        assert!(error.contains("more than 100,000 entries"), "{error}");
+        let mut visited = 0;
+        let removed = state.visit_locks(|_, path| {
+            std::fs::remove_file(path).unwrap();
+            visited += 1;
+            ControlFlow::Continue(())
+        });
+        removed.unwrap();
+        assert_eq!(visited, LOCKS);
+        assert_eq!(locks.names().unwrap(), <[String; 0]>::default());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod race;
 mod reconcile;
 mod reflection;
 mod storage;
+mod traces;
 mod units;
 
 use std::fs;

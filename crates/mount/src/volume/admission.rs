@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crust_state::crust::{Amount, EntryError};
+use crust_state::files::FileError;
 use crust_state::target::Look;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
@@ -66,6 +67,9 @@ pub enum Denied {
         /// The key of the limit in `crust_ops.toml`.
         setting: &'static str,
     },
+    /// The staged volumes can't be counted, and so nothing says whether a limit is reached.
+    #[error("what is staged can't be counted, so no more is accepted over the socket: {0}")]
+    Uncounted(#[source] FileError),
     /// It can't be told without a call that may wait for a disk.
     #[error("it can't be told at once")]
     Unknown,
@@ -87,8 +91,9 @@ pub fn admit(
         if stage::is_staged_as(context, &there, info)? {
             return Ok(());
         }
-        check(context, &target.look())?;
-        Ok(take_room(context, room, &there, info)?)
+        let look = target.look();
+        check(context, &look)?;
+        Ok(take_room(context, room, &look, &there, info)?)
     };
     admitted().map_err(|cause| VolumeError::new(target, cause))
 }
@@ -97,27 +102,32 @@ pub fn admit(
 pub(super) fn take_room(
     context: &Context<'_>,
     room: Room<'_>,
+    look: &Look<'_>,
     there: &Result<Option<Volume>, EntryError>,
     info: &MountInfo,
 ) -> Result<(), Denied> {
-    let growth = growth(there, info);
+    let growth = growth(look.entries(), there, info);
     if growth == Amount::default() {
         return Ok(());
     }
     room(growth, Some(context.crust))
 }
 
-/// Returns the growth of the crust directory by a stage: an entry if the volume is new, and the difference in size to
-/// the replaced content if the new one is longer.
-fn growth(there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
+/// Returns the growth of the crust directory by a stage: the volume's entries if it is new, and for each the difference
+/// in size to the replaced content if the new one is longer.
+fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
     let replaced = match there {
         Ok(Some(volume)) if !volume.is_katas() => size(volume.info()),
         // Kata's layout isn't counted, and the size of an unreadable entry is unknown.
         _ => 0,
     };
     Amount {
-        entries: u64::from(matches!(there, Ok(None))),
-        bytes: size(info).saturating_sub(replaced),
+        entries: if matches!(there, Ok(None)) {
+            entries
+        } else {
+            0
+        },
+        bytes: entries * size(info).saturating_sub(replaced),
     }
 }
 

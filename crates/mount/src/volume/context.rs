@@ -1,6 +1,6 @@
 //! What every step works with, and a volume under its lock.
 
-use crust_state::lock::{Lock, LockName};
+use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, TargetPath, Volume};
 
 use super::error::{Cause, VolumeError};
@@ -33,15 +33,52 @@ impl Context<'_> {
         let target = self.as_given(target);
         let name = LockName::Volume(target.digest());
         let lock = self.state.lock(name, self.deadline)?;
-        let Some(volume) = self.crust.volume(&target)? else {
-            // It has gone with the volume before.
+        match self.crust.volume(&target) {
+            Ok(Some(volume)) => Ok(Some(Locked {
+                volume,
+                _lock: lock,
+            })),
+            // The lock's file has gone with the volume before.
+            Ok(None) => {
+                self.state.retire(lock, name)?;
+                Ok(None)
+            }
+            Err(error) => {
+                drop(lock);
+                self.forget_unless_staged(&target, || Ok(()));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Removes the lock of a volume that isn't staged, after a step that failed, and does `clean_up` before. Each
+    /// refused call would otherwise leave a file, which takes a page of the memory that `/run` is.
+    ///
+    /// A lock that another process holds is left to that one. An error is logged: the step's own counts.
+    pub(super) fn forget_unless_staged(
+        &self,
+        target: &TargetPath,
+        clean_up: impl FnOnce() -> Result<(), Cause>,
+    ) {
+        let forgotten = || -> Result<(), Cause> {
+            let name = LockName::Volume(target.digest());
+            let lock = match self.state.glance(name) {
+                Ok(Some(lock)) => lock,
+                Ok(None) | Err(LockError::Held { .. }) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let cleaned = match self.crust.has_entry(target) {
+                Ok(true) => return Ok(()),
+                Ok(false) => clean_up(),
+                // Whoever holds a lock may remove it, whatever is staged: the next one makes its own.
+                Err(_) => Ok(()),
+            };
             self.state.retire(lock, name)?;
-            return Ok(None);
+            cleaned
         };
-        Ok(Some(Locked {
-            volume,
-            _lock: lock,
-        }))
+        if let Err(error) = forgotten() {
+            tracing::warn!(volume = %target, "after a failed call, clean up what isn't staged: {error}");
+        }
     }
 
     /// The target path as it was given when the volume was staged, for its resolved form: locks

@@ -7,6 +7,7 @@ use crust_state::{MountInfo, TargetPath};
 use super::context::{Context, Locked};
 use super::ensure::{Host, ensure_mounted};
 use super::error::{Cause, VolumeError};
+use super::index;
 use super::stage::{try_stage, validated};
 use super::users::has_users;
 
@@ -46,7 +47,10 @@ pub fn stage_mounted(
         }
         Ok(staging.keep()?)
     };
-    mounted().map_err(|cause| VolumeError::new(target, cause))
+    mounted().map_err(|cause| {
+        context.forget_unless_staged(target, || index::remove(context, target));
+        VolumeError::new(target, cause)
+    })
 }
 
 /// The error that is told is why; this one is for the log.

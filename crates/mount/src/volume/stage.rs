@@ -40,7 +40,10 @@ pub fn stage(
             .lock(LockName::Volume(target.digest()), context.deadline)?;
         Ok(try_stage(context, target, &info, room)?.keep()?)
     };
-    staged().map_err(|cause| VolumeError::new(target, cause))
+    staged().map_err(|cause| {
+        context.forget_unless_staged(target, || index::remove(context, target));
+        VolumeError::new(target, cause)
+    })
 }
 
 /// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
@@ -80,7 +83,11 @@ pub fn stage_at_once(
         let staging = context.crust.try_stage_seen(&look, &info)?;
         Ok(Some(staging.keep()?))
     };
-    match staged() {
+    let staged = staged();
+    if staged.is_err() {
+        context.forget_unless_staged(target, || Ok(()));
+    }
+    match staged {
         Ok(staged) => staged.map(Ok),
         Err(Cause::Lock(LockError::Held { .. }) | Cause::Denied(Denied::Unknown)) => None,
         Err(cause) => Some(Err(VolumeError::new(target, cause))),
@@ -142,7 +149,7 @@ pub(super) fn try_stage<'a>(
     let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
     if let Some(room) = room.filter(|_| !is_again) {
         admission::check(context, &look)?;
-        admission::take_room(context, room, &there, &info)?;
+        admission::take_room(context, room, &look, &there, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
@@ -242,7 +249,10 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
         }
         Ok(context.state.retire(lock, name)?)
     };
-    unstaged().map_err(|cause| VolumeError::new(target, cause))
+    unstaged().map_err(|cause| {
+        context.forget_unless_staged(target, || Ok(()));
+        VolumeError::new(target, cause)
+    })
 }
 
 fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {

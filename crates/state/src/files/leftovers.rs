@@ -66,11 +66,15 @@ impl Leftover<'_> {
 impl Directory {
     /// Everything in here that has a name of ours, and is of a kind that we make.
     pub fn leftovers(&self, found: &mut Finder<'_>) {
-        let names = match self.names() {
-            Ok(names) => names,
+        let listed = match self.listed() {
+            Ok(listed) => listed,
             Err(error) => return found(Err(error)),
         };
-        for name in names {
+        for name in listed {
+            let name = match name {
+                Ok((name, _)) => name,
+                Err(error) => return found(Err(error)),
+            };
             if let Some(maker) = temporary::maker(&name)
                 && let Some(leftover) = self.leftover(name, &maker).transpose()
             {

@@ -110,6 +110,12 @@ impl Look<'_> {
         }
     }
 
+    /// Returns the number of entries that a volume with this target path has: two if symbolic links lead to it.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.spellings().len() as u64
+    }
+
     /// The path as it was given and, where it differs, with its links resolved.
     pub(crate) fn spellings(&self) -> Vec<TargetPath> {
         let mut paths = vec![self.path.clone()];

@@ -1,6 +1,7 @@
 //! The pass as a whole, on directories of the test's own.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use crust_state::bundle::{BundleRecord, Containers};
@@ -151,9 +152,21 @@ impl Node {
     }
 
     fn locks(&self) -> Vec<PathBuf> {
-        let mut locks = self.with(|context| context.state.locks()).unwrap();
+        let mut locks = self.all_locks();
         locks.retain(|(name, _)| matches!(name, LockName::Volume(_)));
         locks.into_iter().map(|(_, path)| path).collect()
+    }
+
+    fn all_locks(&self) -> Vec<(LockName, PathBuf)> {
+        let mut locks = Vec::new();
+        let visited = self.with(|context| {
+            context.state.visit_locks(|name, path| {
+                locks.push((name, path));
+                ControlFlow::Continue(())
+            })
+        });
+        visited.unwrap();
+        locks
     }
 
     /// What is removed and what is left, by kinds; the dry run before it said the same.
@@ -546,7 +559,7 @@ fn the_lock_of_a_device_that_is_gone_goes_with_it() {
     let present = present.min().expect("a block device");
     let name = |number: &str| LockName::Device(number.parse().unwrap());
     let names = || {
-        let locks = node.with(|context| context.state.locks()).unwrap();
+        let locks = node.all_locks();
         locks.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     node.with(|context| {
@@ -571,6 +584,8 @@ fn what_there_was_no_time_for_is_left() {
     let target = node.stage("a");
     node.give(&target, dead());
     let report = node.with(|context| {
+        let name = LockName::Device("259:9999".parse().unwrap());
+        drop(context.state.lock(name, context.deadline).unwrap());
         let deadline = Deadline::after(Duration::ZERO);
         reconcile(
             &Context {
@@ -581,11 +596,15 @@ fn what_there_was_no_time_for_is_left() {
             Path::new(OTHER),
         )
     });
-    let [Finding { thing, why }] = &report.left[..] else {
+    let [volume, locks] = &report.left[..] else {
         panic!("{report:?}");
     };
-    assert_eq!(thing, &Thing::Volume(target));
-    assert!(why.contains("no time"), "{why}");
+    assert_eq!(volume.thing, Thing::Volume(target));
+    let directory = node.config.state_dir.join("locks");
+    assert_eq!(locks.thing, Thing::Directory(directory));
+    for Finding { why, .. } in [volume, locks] {
+        assert!(why.contains("no time"), "{why}");
+    }
 }
 
 #[test]

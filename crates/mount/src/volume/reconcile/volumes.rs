@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use crust_state::crust::{Found, Shape};
 use crust_state::lock::{Lock, LockError, LockName};
@@ -93,40 +94,45 @@ impl Pass<'_> {
     /// Locks that outlived their volumes, because whoever removed those was killed, and their devices,
     /// which the kernel alone knows to be gone. Whoever holds one may take it away, whatever is staged,
     /// or attached, by then: the next one makes its own.
+    ///
+    /// There may be any number of them. What there is no time for is left to the next pass.
     fn locks(&mut self, staged: &BTreeSet<Digest>) {
-        let locks = match self.context.state.locks() {
-            Ok(locks) => locks,
-            Err(error) => {
-                let thing = Thing::Directory(error.path().to_owned());
-                return self.failed(thing, &error);
+        let state = self.context.state;
+        let visited = state.visit_locks(|name, path| {
+            if self.context.deadline.expired() {
+                let directory = path.parent().unwrap_or(&path).to_owned();
+                let why = "there was no time to look at all locks; hint: run it again";
+                self.leave(Thing::Directory(directory), why.into());
+                return ControlFlow::Break(());
             }
-        };
-        for (name, path) in locks {
-            let why = match needless(name, staged) {
-                Ok(Some(why)) => why,
-                Ok(None) => continue,
-                Err(error) => {
-                    self.leave(Thing::Leftover(path), error.to_string());
-                    continue;
-                }
-            };
-            let lock = match self.take(name) {
-                Ok(Some(lock)) => lock,
-                Ok(None) | Err(LockError::Held { .. }) => continue,
-                Err(error) => {
-                    self.leave(Thing::Leftover(path), error.to_string());
-                    continue;
-                }
-            };
-            self.settle(
-                Thing::Leftover(path),
-                Verdict::Remove(why.into()),
-                |context| {
-                    context.state.retire(lock, name)?;
-                    Ok(true)
-                },
-            );
+            self.lock(name, path, staged);
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = visited {
+            self.failed(Thing::Directory(error.path().to_owned()), &error);
         }
+    }
+
+    /// Removes a lock, unless it may be needed.
+    fn lock(&mut self, name: LockName, path: PathBuf, staged: &BTreeSet<Digest>) {
+        let why = match needless(name, staged) {
+            Ok(Some(why)) => why,
+            Ok(None) => return,
+            Err(error) => return self.leave(Thing::Leftover(path), error.to_string()),
+        };
+        let lock = match self.take(name) {
+            Ok(Some(lock)) => lock,
+            Ok(None) | Err(LockError::Held { .. }) => return,
+            Err(error) => return self.leave(Thing::Leftover(path), error.to_string()),
+        };
+        self.settle(
+            Thing::Leftover(path),
+            Verdict::Remove(why.into()),
+            |context| {
+                context.state.retire(lock, name)?;
+                Ok(true)
+            },
+        );
     }
 
     fn volume(&mut self, found: &Found, around: &Around<'_>) {
@@ -145,7 +151,16 @@ impl Pass<'_> {
         };
         let again = match self.context.crust.again(found) {
             Ok(Some(again)) => again,
-            Ok(None) => return,
+            Ok(None) => {
+                // The volume has gone, and the file of its lock with it: this one is new.
+                if let (Mode::Remove, Some(lock)) = (self.mode, lock) {
+                    let name = LockName::Volume(found.digest);
+                    if let Err(error) = self.context.state.retire(lock, name) {
+                        self.leave(thing(found), error.to_string());
+                    }
+                }
+                return;
+            }
             Err(error) => return self.unreadable(thing(found), error.to_string()),
         };
         // A sandbox may have come since.
