@@ -63,7 +63,9 @@ impl TargetIndex {
 
     /// Whether the target path is indexed, with all its spellings.
     pub(crate) fn has(&self, target: &Look<'_>) -> bool {
-        !self.clone().add(target)
+        let device = target.device();
+        device.map_or(true, |device| self.has_file_system(device))
+            && elsewhere(target).iter().all(|path| self.names(path))
     }
 
     /// Adds a target path; whether that changed anything.
@@ -76,11 +78,17 @@ impl TargetIndex {
             self.file_systems.push(device);
         }
         for path in elsewhere(target) {
-            if !self.elsewhere.iter().any(|known| known == path.as_path()) {
+            if !self.names(&path) {
                 self.elsewhere.push(path.as_path().to_owned());
             }
         }
         before != (self.file_systems.len(), self.elsewhere.len())
+    }
+
+    /// Whether a path is listed, byte by byte: a comparison of components would be most of the cost of a stage.
+    fn names(&self, path: &TargetPath) -> bool {
+        let path = path.as_path().as_os_str();
+        self.elsewhere.iter().any(|known| known.as_os_str() == path)
     }
 
     /// Removes a target path's spellings; whether that changed anything.
@@ -123,7 +131,9 @@ mod tests {
         ] {
             let target = TargetPath::new(lab.join(path)).unwrap();
             let mut index = TargetIndex::default();
+            assert!(!index.has(&target.look()), "{path}");
             assert!(index.add(&target.look()), "{path}");
+            assert!(index.has(&target.look()), "{path}");
             assert!(!index.add(&target.look()), "{path}: nothing new");
             assert!(index.has_file_system(device), "{path}");
             let named: Vec<TargetPath> = named
@@ -134,6 +144,7 @@ mod tests {
             assert_eq!(index.remove(&target.look()), !named.is_empty(), "{path}");
             assert_eq!(index.elsewhere().count(), 0, "{path}");
             assert!(index.has_file_system(device), "{path}: stays");
+            assert_eq!(index.has(&target.look()), named.is_empty(), "{path}");
         }
     }
 }
