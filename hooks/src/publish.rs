@@ -22,17 +22,74 @@ pub(crate) fn run(
     // host stays there.
     let copies = propagated::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(names)?;
-    let checked = volumes
-        .iter()
-        .map(|target| check_host(context, &copies, target, &container.id));
-    let errors: Vec<String> = checked
-        .filter_map(|checked| Some(checked.err()?.to_string()))
-        .collect();
+    let mut errors = Vec::new();
+    for (checked, target) in volumes.iter().enumerate() {
+        if context.deadline.expired() {
+            errors.push(too_slow(volumes, checked, "checked for mounts on the host"));
+            break;
+        }
+        let checked = check_host(context, &copies, target, &container.id);
+        errors.extend(checked.err().map(|error| error.to_string()));
+    }
     if !errors.is_empty() {
         bail!("{}", errors.join("; "));
     }
-    for target in volumes {
+    for (recorded, target) in volumes.iter().enumerate() {
+        if context.deadline.expired() {
+            bail!("{}", too_slow(volumes, recorded, "recorded"));
+        }
         publish(context, target, &container.id, container.pid)?;
     }
     Ok(())
+}
+
+fn too_slow(volumes: &[TargetPath], done: usize, what: &str) -> String {
+    format!(
+        "volume {}: only {done} of the container's {} volumes were {what} when the time for the hook was over; hint: \
+         create the container again once the node is less busy, or give it fewer volumes",
+        volumes[done].volume_name(),
+        volumes.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crust_mount::device::Neighbours;
+    use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+
+    use super::*;
+
+    #[test]
+    fn no_volume_is_looked_at_after_the_time_of_the_hook() {
+        let temporary = tempfile::tempdir().unwrap();
+        let config = Config {
+            crust_root: temporary.path().join("crust"),
+            state_dir: temporary.path().join("run"),
+            ..Config::default()
+        };
+        let container = ContainerState {
+            id: "c".to_owned(),
+            pid: 1,
+        };
+        let volumes = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
+        let published = |deadline| {
+            let context = Context {
+                config: &config,
+                crust: &CrustDirectory::new(&config),
+                state: &StateDirectory::at(&config.state_dir).unwrap(),
+                deadline,
+                neighbours: &Neighbours::default(),
+            };
+            run(&context, &container, &volumes).unwrap_err().to_string()
+        };
+        let error = published(Deadline::after(Duration::ZERO));
+        assert!(
+            error.starts_with("volume /1: only 0 of the container's 2 volumes were checked"),
+            "{error}"
+        );
+        let error = published(Deadline::never());
+        assert!(error.contains("nothing is staged at /1"), "{error}");
+    }
 }

@@ -1,7 +1,7 @@
 //! A container with volumes: announced as their user, given its views of them, and handed over.
 
 use anyhow::{Context as _, Result};
-use crust_mount::mountinfo::Table;
+use crust_mount::device_mounts::DeviceMounts;
 use crust_mount::volume::{self, Context, NewContainer};
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
@@ -73,7 +73,7 @@ impl<'a, 'p> Users<'a, 'p> {
         target: &'p TargetPath,
         mounts: &[&PlannedMount],
         pod_uid: &'u str,
-        before: Option<&'u Table>,
+        before: Option<&'u DeviceMounts>,
     ) -> (NewContainer<'u>, Vec<UserMount>)
     where
         'p: 'u,

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, 
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
+use crate::device_mounts::DeviceMounts;
 use crate::errno::Name;
 use crate::mountinfo::{MountInfoError, Table};
 use crate::subpath::Kind;
@@ -57,7 +58,7 @@ const WHOLE: &str = "volume";
 pub struct Attachments {
     tmpfs: OwnedFd,
     path: PathBuf,
-    before: Table,
+    before: DeviceMounts,
     seen: Instant,
 }
 
@@ -101,17 +102,18 @@ impl Attachments {
         Ok(Self {
             tmpfs,
             path: directory.to_owned(),
-            before,
+            before: DeviceMounts::of(&before).map_err(|error| unread(&error))?,
             seen,
         })
     }
 
-    /// The mounts of the transient namespace before its delegate runs, as they were just before the turn of a
+    /// Returns the mounts of the transient namespace before its delegate runs, as they were just before the turn of a
     /// volume: the one before it may have taken minutes.
-    pub fn before(&mut self) -> Result<&Table, AttachError> {
+    pub fn before(&mut self) -> Result<&DeviceMounts, AttachError> {
         if self.seen.elapsed() >= RECENT {
             self.seen = Instant::now();
-            self.before = Table::own().map_err(|error| unread(&error))?;
+            let before = Table::own().and_then(|table| DeviceMounts::of(&table));
+            self.before = before.map_err(|error| unread(&error))?;
         }
         Ok(&self.before)
     }

@@ -24,6 +24,7 @@
 //! | [`selinux`] | the label that a volume's files have |
 //! | [`within`] | where a path leads in a container that is yet to be made |
 //! | [`propagated`] | mounts of a volume that came out of a container |
+//! | [`device_mounts`] | the mounts of a namespace by their devices |
 //! | [`privileges`] | what root may do and a step of ours needn't |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`overlay`] | the directories that an overlay is made of |
@@ -40,6 +41,7 @@ pub mod bare;
 pub mod capabilities;
 pub mod contents;
 pub mod device;
+pub mod device_mounts;
 pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;

@@ -108,6 +108,15 @@ impl Table {
         Self::read("/proc/thread-self/mountinfo".into())
     }
 
+    /// A table with these contents.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self {
+            path: "mountinfo".into(),
+            bytes: bytes.to_vec(),
+        }
+    }
+
     fn read(path: PathBuf) -> Result<Self, MountInfoError> {
         match bounded::read(&path, MOST_BYTES) {
             Ok(bytes) => Ok(Self { path, bytes }),

@@ -20,17 +20,25 @@ pub(crate) fn mount_id(fd: &OwnedFd) -> Option<u32> {
 
 /// Whether a mount may be of a device's file system, by what its line says at once.
 pub(crate) fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
-    line.device == device || (line.device.major() == 0 && line.fstype == b"btrfs")
+    line.device == device || (line.device.major() == 0 && line.fstype == BTRFS)
 }
 
-/// Whether a mount is of a device's file system. btrfs' numbers, with major 0, belong to no
-/// device; there the kernel shows which device it has as the source.
+/// The file system whose numbers, with major 0, belong to no device. The kernel shows the device as the source.
+pub(crate) const BTRFS: &[u8] = b"btrfs";
+
+/// Whether a mount is of a device's file system.
 pub(crate) fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
+    device_of(mount) == Some(device)
+}
+
+/// Returns the block device that a mount's file system is on, if it is on one.
+pub(crate) fn device_of(mount: &Mount) -> Option<DeviceNumber> {
     if mount.device.major() != 0 {
-        return mount.device == device;
+        return Some(mount.device);
     }
-    mount.fstype == "btrfs"
-        && Device::open(Path::new(&mount.source)).is_ok_and(|source| source.number() == device)
+    let is_btrfs = mount.fstype.as_encoded_bytes() == BTRFS;
+    let source = is_btrfs.then(|| Device::open(Path::new(&mount.source)));
+    source?.ok().map(|source| source.number())
 }
 
 #[cfg(test)]

@@ -14,26 +14,58 @@ use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::device_mounts::{DeviceMount, DeviceMounts};
+use crate::errno::Name;
 use crate::mountinfo::{Mount, MountInfoError, Table};
-use crate::origin::{is_on, may_be_on, mount_id};
+use crate::origin::{is_on, mount_id};
 
-/// Returns the ids of a device's mounts in a table, except those below `lent`, where the delegate finds
-/// the volumes. In a table from before the delegate runs they are somebody else's.
-pub fn seen(table: &Table, device: DeviceNumber, lent: &Path) -> Result<Vec<u32>, MountInfoError> {
-    let (_, others) = mounts_of(table, device, lent)?;
-    Ok(others.iter().map(|mount| mount.id).collect())
+/// Returns the ids of a device's mounts, except those below `lent`, where the delegate finds the volumes.
+/// Before the delegate runs they are somebody else's.
+#[must_use]
+pub fn seen(mounts: &DeviceMounts, device: DeviceNumber, lent: &Path) -> Vec<u32> {
+    let (_, others) = mounts_of(mounts, device, lent);
+    others.iter().map(|mount| mount.id).collect()
 }
 
 /// Copies of a container's volumes on the host, and what became of them.
 #[derive(Debug)]
 pub struct Copies {
-    /// Those that were unmounted.
     unmounted: Vec<Mount>,
-    /// Those that are still there.
-    left: Vec<Mount>,
+    /// Copies that are still there, each with the reason.
+    left: Vec<(Mount, LeftReason)>,
     /// The mounts of this namespace afterwards.
-    table: Table,
+    mounts: DeviceMounts,
     lent: PathBuf,
+}
+
+/// A copy of a container's volume that stays mounted on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftCopy {
+    /// The path that it is mounted at.
+    pub place: PathBuf,
+    /// The reason that it wasn't unmounted for.
+    pub reason: LeftReason,
+}
+
+/// The reason why a copy wasn't unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LeftReason {
+    /// Another mount is on it, which would be unmounted with it.
+    #[error("something else is mounted on it")]
+    Occupied,
+    /// Its mount point's path leads to another mount, or nowhere.
+    #[error(
+        "its path doesn't lead to it: something is mounted over a directory above it, or such a directory was renamed"
+    )]
+    Hidden,
+    /// A system call failed.
+    #[error("{call}: {}", Name(*errno))]
+    Call {
+        /// The call, by the name that strace shows.
+        call: &'static str,
+        /// The error that the kernel returned.
+        errno: Errno,
+    },
 }
 
 /// Error of unmounting the copies.
@@ -61,84 +93,82 @@ pub enum CopiesError {
 /// A copy on which something else is mounted stays: whoever mounted that would lose it.
 pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesError> {
     let lent = lent.to_owned();
-    let mut table = Table::own()?;
-    let mut remaining = copies(&table, &lent)?;
     let mut unmounted = Vec::new();
     // One may lie over another, and one that is unmounted takes its peers along.
-    for _ in 0..remaining.len() {
-        let occupied = occupied(&table.select(|_| true)?, &remaining);
-        let free = remaining.iter().rev();
-        let free = free.filter(|copy| !occupied.contains(&copy.id));
-        let mut gone = Vec::new();
-        for copy in free {
+    loop {
+        let table = Table::own()?;
+        let remaining = copies(&table, &lent)?;
+        let occupied = occupied(&table, &remaining)?;
+        let (mut gone, mut staying) = (Vec::new(), Vec::new());
+        for copy in remaining.iter().rev() {
+            if occupied.contains(&copy.id) {
+                staying.push((copy.clone(), LeftReason::Occupied));
+                continue;
+            }
             if deadline.expired() {
                 return Err(CopiesError::TooSlow {
                     place: copy.mount_point.clone(),
                     left: remaining.len() - gone.len(),
                 });
             }
-            if is_unmounted(copy) {
-                gone.push(copy.clone());
+            match unmount_copy(copy) {
+                Ok(()) => gone.push(copy.clone()),
+                Err(reason) => staying.push((copy.clone(), reason)),
             }
         }
         if gone.is_empty() {
-            break;
+            staying.reverse();
+            let mounts = DeviceMounts::of(&table)?;
+            return Ok(Copies {
+                unmounted,
+                left: staying,
+                mounts,
+                lent,
+            });
         }
         unmounted.extend(gone);
-        table = Table::own()?;
-        remaining = copies(&table, &lent)?;
     }
-    Ok(Copies {
-        unmounted,
-        left: remaining,
-        table,
-        lent,
-    })
 }
 
 impl Copies {
     /// Returns where a device's copies were that are unmounted.
     #[must_use]
     pub fn unmounted(&self, device: DeviceNumber) -> Option<&Path> {
-        place(&self.unmounted, device)
+        let found = self.unmounted.iter().find(|mount| is_on(mount, device));
+        found.map(|mount| &*mount.mount_point)
     }
 
-    /// Returns where a device's copies are that can't be unmounted.
+    /// Returns a copy of a device's that wasn't unmounted.
     #[must_use]
-    pub fn left(&self, device: DeviceNumber) -> Option<&Path> {
-        place(&self.left, device)
+    pub fn left(&self, device: DeviceNumber) -> Option<LeftCopy> {
+        let found = self.left.iter().find(|(mount, _)| is_on(mount, device));
+        found.map(|(mount, reason)| LeftCopy {
+            place: mount.mount_point.clone(),
+            reason: *reason,
+        })
     }
 
     /// Returns where a device is mounted by somebody else, of whose mount nothing is among the ids
     /// `before`; `None` where the delegate isn't given the device as a mount, and so can't have
     /// copied it.
-    pub fn appeared(
-        &self,
-        device: DeviceNumber,
-        before: &[u32],
-    ) -> Result<Option<PathBuf>, MountInfoError> {
-        let (given, others) = mounts_of(&self.table, device, &self.lent)?;
+    #[must_use]
+    pub fn appeared(&self, device: DeviceNumber, before: &[u32]) -> Option<&Path> {
+        let (given, others) = mounts_of(&self.mounts, device, &self.lent);
         let mut new = others.into_iter().filter(|it| !before.contains(&it.id));
-        let new = new.find(|it| !self.left.iter().any(|left| left.id == it.id));
-        Ok(new.filter(|_| !given.is_empty()).map(|it| it.mount_point))
+        let new = new.find(|it| !self.left.iter().any(|(left, _)| left.id == it.id));
+        let new = new.filter(|_| !given.is_empty());
+        new.map(|it| it.mount_point.as_path())
     }
 }
 
-fn place(mounts: &[Mount], device: DeviceNumber) -> Option<&Path> {
-    let found = mounts.iter().find(|mount| is_on(mount, device));
-    found.map(|mount| &*mount.mount_point)
-}
-
 /// A device's mounts below `lent`, and all others.
-fn mounts_of(
-    table: &Table,
+fn mounts_of<'m>(
+    mounts: &'m DeviceMounts,
     device: DeviceNumber,
     lent: &Path,
-) -> Result<(Vec<Mount>, Vec<Mount>), MountInfoError> {
-    let mut mounts = table.select(|line| may_be_on(line, device))?;
-    mounts.retain(|mount| is_on(mount, device));
-    let is_lent = |mount: &Mount| mount.mount_point.starts_with(lent);
-    Ok(mounts.into_iter().partition(is_lent))
+) -> (Vec<&'m DeviceMount>, Vec<&'m DeviceMount>) {
+    let mounts = mounts.on(device).iter();
+    mounts.partition(|mount| mount.mount_point.starts_with(lent))
 }
 
 /// The slaves, outside `lent`, of the mounts that stand in it.
@@ -156,8 +186,15 @@ fn copies(table: &Table, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
 }
 
 /// Returns the ids of the mounts on which anything but a copy is mounted, directly or on what is mounted
-/// there.
-fn occupied(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
+/// there. Most containers have no copies, and then nothing is looked for.
+fn occupied(table: &Table, copies: &[Mount]) -> Result<HashSet<u32>, MountInfoError> {
+    if copies.is_empty() {
+        return Ok(HashSet::new());
+    }
+    Ok(occupied_in(&table.select(|_| true)?, copies))
+}
+
+fn occupied_in(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
     let parents: HashMap<u32, u32> = all.iter().map(|mount| (mount.id, mount.parent)).collect();
     let copies: HashSet<u32> = copies.iter().map(|copy| copy.id).collect();
     let mut occupied = HashSet::new();
@@ -171,24 +208,17 @@ fn occupied(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
     occupied
 }
 
-/// Unmounts a mount; false where it can't be, or isn't found at its place.
-fn is_unmounted(mount: &Mount) -> bool {
-    let unmounted = || -> Result<bool, Errno> {
-        let Some(root) = open(mount)? else {
-            return Ok(false);
-        };
-        // By its descriptor: the directories above it may be a tenant's. Without MNT_DETACH the
-        // descriptor would keep it busy.
-        let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-        unmount(path, UnmountFlags::DETACH)?;
-        Ok(true)
-    };
-    unmounted().unwrap_or_else(|errno| {
-        tracing::warn!(place = %mount.mount_point.display(), "umount2: {errno}");
-        false
-    })
+fn unmount_copy(mount: &Mount) -> Result<(), LeftReason> {
+    let failed = |call| move |errno| LeftReason::Call { call, errno };
+    let root = open(mount).map_err(failed("openat2"))?;
+    let root = root.ok_or(LeftReason::Hidden)?;
+    // By its descriptor: the directories above it may be a tenant's. Without MNT_DETACH the
+    // descriptor would keep it busy.
+    let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+    unmount(path, UnmountFlags::DETACH).map_err(failed("umount2"))
 }
 
+/// Opens a mount's root; `None` where its mount point leads to another one.
 fn open(mount: &Mount) -> Result<Option<OwnedFd>, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let place: &Path = &mount.mount_point;
@@ -229,7 +259,7 @@ mod tests {
         ] {
             let all = mounts(pairs);
             let copies: Vec<Mount> = all.iter().filter(|it| it.id >= 10).cloned().collect();
-            let occupied = occupied(&all, &copies);
+            let occupied = occupied_in(&all, &copies);
             let mut found: Vec<u32> = copies.iter().map(|copy| copy.id).collect();
             found.retain(|id| occupied.contains(id));
             found.sort_unstable();

@@ -11,9 +11,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crust_mount::propagated::{CopiesError, unmount_copies};
+use caps::{CapSet, Capability};
+use crust_mount::propagated::{CopiesError, LeftCopy, LeftReason, unmount_copies};
 use crust_state::Deadline;
-use support::{Mounted, Tree, in_own_mount_namespace, run};
+use rustix::io::Errno;
+use support::{Image, Mounted, Tree, in_own_mount_namespace, run};
 
 /// Number of mounts that are at a path, one over the other.
 fn mounts_at(path: &Path) -> usize {
@@ -61,5 +63,53 @@ fn copies_are_unmounted_until_the_deadline_unless_something_is_on_them() {
         drop(theirs);
         let _ = unmount_copies(lent.root(), Deadline::never()).expect("copies");
         assert_eq!(mounted(), [0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_copy_that_is_left_has_its_reason() {
+    const TEST: &str = "a_copy_that_is_left_has_its_reason";
+    in_own_mount_namespace(TEST, || {
+        let [lent, host] = [(); 2].map(|()| Tree::new());
+        let (image, _lent) = (Image::ext4(&[]), Mounted::tmpfs(lent.root()));
+        let device = image.attach();
+        let volume = lent.directory("volume", 0o755);
+        let _volume = Mounted::device(device.path(), &volume, "ext4", "rw").expect("a mount");
+        run(Command::new("mount").arg("--make-shared").arg(&volume));
+        let above = host.directory("above", 0o755);
+        let copy = above.join("copy");
+        fs::create_dir(&copy).expect("a directory");
+        let remaining = || {
+            let copies = unmount_copies(lent.root(), Deadline::never()).expect("copies");
+            copies.left(device.device().number())
+        };
+        let copied = || {
+            run(Command::new("mount").arg("--bind").args([&volume, &copy]));
+            run(Command::new("mount").arg("--make-slave").arg(&copy));
+        };
+        let assert_left = |found: Option<LeftCopy>, reason| {
+            let place = copy.clone();
+            assert_eq!(found, Some(LeftCopy { place, reason }));
+        };
+
+        copied();
+        let on_it = Mounted::tmpfs(&copy.join("lost+found"));
+        assert_left(remaining(), LeftReason::Occupied);
+        drop(on_it);
+        assert_eq!(remaining(), None);
+
+        copied();
+        let over_it = Mounted::tmpfs(&above);
+        assert_left(remaining(), LeftReason::Hidden);
+        drop(over_it);
+        assert_eq!(remaining(), None);
+
+        copied();
+        caps::drop(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).expect("capset");
+        let refused = remaining();
+        caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).expect("capset");
+        let (call, errno) = ("umount2", Errno::PERM);
+        assert_left(refused, LeftReason::Call { call, errno });
+        assert_eq!(remaining(), None);
     });
 }

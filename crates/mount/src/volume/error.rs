@@ -17,6 +17,7 @@ use crate::filesystem::MountError;
 use crate::fsgroup::FsGroupError;
 use crate::mountinfo::MountInfoError;
 use crate::options::OptionsError;
+use crate::propagated::LeftCopy;
 use crate::resize::ResizeError;
 use crate::sandbox::SandboxError;
 
@@ -195,10 +196,11 @@ pub(super) enum Cause {
     Propagated { place: PathBuf },
     #[error(
         "it is mounted on the host too, at {0}, because its place in the container is on a mount that \
-         is shared with the host, and it can't be unmounted: something else is mounted on it; hint: \
-         unmount {0} by hand, and mount the volume elsewhere", place.display()
+         is shared with the host, and it can't be unmounted: {1}; hint: unmount {0} by hand, and before \
+         that what is mounted on it or hides it, which findmnt shows; mount the volume elsewhere",
+        .copy.place.display(), .copy.reason
     )]
-    LeftOnHost { place: PathBuf },
+    LeftOnHost { copy: LeftCopy },
     #[error(
         "its device was mounted at {} while the container was being created, and not by this \
          container; that mount was left alone; hint: create the container again, as kubelet does by \

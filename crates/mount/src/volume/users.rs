@@ -5,7 +5,7 @@ use crust_state::{DeviceNumber, Process, TargetPath, Volume};
 
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
-use crate::mountinfo::Table;
+use crate::device_mounts::DeviceMounts;
 use crate::propagated::{self, Copies};
 
 /// A container that is about to be created.
@@ -21,7 +21,7 @@ pub struct NewContainer<'a> {
     pub label: Option<&'a str>,
     /// The mounts of the namespace that its delegate runs in, as they were before; `None` where the
     /// delegate isn't given the volume as a mount.
-    pub before: Option<&'a Table>,
+    pub before: Option<&'a DeviceMounts>,
 }
 
 /// Enters a container whose create runs, and whose volume its sandbox has.
@@ -63,7 +63,7 @@ pub(super) fn announced(
     })?;
     let lent = context.config.attach_directory();
     let others = match container.before {
-        Some(before) => propagated::seen(before, record.device, &lent)?,
+        Some(before) => propagated::seen(before, record.device, &lent),
         None => Vec::new(),
     };
     Ok(User {
@@ -119,16 +119,17 @@ pub fn check_host(
         let Some(pending) = record.user(UserKind::Pending, id) else {
             return Ok(());
         };
-        if let Some(place) = copies.left(record.device) {
-            let place = place.to_owned();
-            return Err(Cause::LeftOnHost { place });
+        if let Some(copy) = copies.left(record.device) {
+            return Err(Cause::LeftOnHost { copy });
         }
         if let Some(place) = copies.unmounted(record.device) {
             let place = place.to_owned();
             return Err(Cause::Propagated { place });
         }
-        match copies.appeared(record.device, &pending.others)? {
-            Some(place) => Err(Cause::Appeared { place }),
+        match copies.appeared(record.device, &pending.others) {
+            Some(place) => Err(Cause::Appeared {
+                place: place.to_owned(),
+            }),
             None => Ok(()),
         }
     };
