@@ -46,7 +46,7 @@ fn others(
         &|it| it.volume_supplemental_group = "8".into(),
         &|it| it.volume_supplemental_group_change_policy = None,
         &|it| it.readonly = true,
-        &|it| it.access_mode.clear(),
+        &|it| it.access_mode = "SINGLE_NODE_MULTI_WRITER".into(),
         &|it| it.device_node = true,
     ];
     let requests = changes.iter().map(|change| {
