@@ -1,128 +1,29 @@
-//! Which of a config's mounts are of deferred volumes (KEP-2857, "Overview of Interactions").
+//! Matches the mounts of a config with deferred volumes (KEP-2857, "Overview of Interactions").
 
-mod alias;
+mod elsewhere;
+mod node;
 mod subpath;
+mod tables;
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::mountinfo::MountInfoError;
+use crust_mount::identity::LookupError;
 use crust_mount::overlay;
-use crust_mount::place::{Identity, Place};
+use crust_mount::place::PlaceError;
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
-use crust_state::files::FileError;
-use crust_state::{Config, DeviceNumber, TargetPath};
+use crust_state::{Config, TargetPath};
 
-/// What matching asks of the node.
-pub(crate) trait Node {
-    /// The volume that is staged at a path, by the target path it was staged with.
-    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
-    /// The lengths of those paths, of this one and its parents, that something may be staged at; `None`
-    /// where each is to be asked about.
-    fn staged_on_the_way(&self, _path: &TargetPath) -> Option<Vec<usize>> {
-        None
-    }
-    /// The path with its symbolic links resolved, where that is another one.
-    fn resolved(&self, path: &Path) -> Option<TargetPath>;
-    /// Resolves a source's path.
-    fn way(&self, path: &Path) -> Way {
-        Way {
-            resolved: self.resolved(path),
-            is_usual: false,
-        }
-    }
-    /// The volumes that are staged in a pod's directory of CSI volumes, which is listed.
-    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
-    /// Where in their file systems these paths lead to; `None` for what isn't there or not known.
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError>;
-    /// Returns the places of target paths in their file systems. A path that doesn't exist is taken to be below
-    /// its nearest existing parent.
-    fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        let paths: Vec<&Path> = targets.iter().map(TargetPath::as_path).collect();
-        self.places(&paths)
-    }
-    /// Returns the identity of a target path's directory. This and its place are looked up once for a create.
-    fn target_identity(&self, target: &TargetPath) -> Option<Identity> {
-        self.identity(target.as_path())
-    }
-    /// Target paths that aren't a CSI volume's by their form, so that no parent of a source leads to them.
-    /// Some may not be staged any more.
-    fn targets_elsewhere(&self) -> Vec<TargetPath> {
-        Vec::new()
-    }
-    /// The target paths of all volumes that are staged on the node. Each entry is read for that.
-    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
-        Ok(Vec::new())
-    }
-    /// Returns the identity of what a path leads to, links followed; `None` where nothing is there, and
-    /// where no source can lead to a volume but by its path.
-    fn identity(&self, _path: &Path) -> Option<Identity> {
-        None
-    }
-    /// Whether target paths are on the file system with this `st_dev`.
-    fn holds_targets(&self, _device: DeviceNumber) -> bool {
-        false
-    }
-    /// Whether what is at a path can only be read, by its mount or by its file system.
-    fn is_read_only(&self, _path: &Path) -> bool {
-        false
-    }
-    /// Whether a mount is the one of the root directory, or of a kubelet's.
-    fn is_usual_mount(&self, _id: u64) -> bool {
-        true
-    }
-    /// Whether a path leads to an overlay.
-    fn is_overlay(&self, _path: &Path) -> bool {
-        false
-    }
-    /// The directories of the overlay that a path leads to, and what each has at the path.
-    fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
-        Ok(Vec::new())
-    }
-    /// Whether the time for the create is over: whoever writes a pod may give it thousands of mounts.
-    fn is_overdue(&self) -> bool {
-        false
-    }
-    /// Whether a volume's directory is just that: no mount, and no files below it. One that isn't
-    /// there is.
-    fn is_bare_directory(&self, directory: &Path) -> bool;
-    /// Whether there is something at a path.
-    fn exists(&self, path: &Path) -> bool;
-    /// Where a path leads in the root file system of a container that is yet to be made.
-    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf;
-}
-
-/// The result of resolving a source's path.
-#[derive(Debug)]
-pub(crate) struct Way {
-    /// The path with its symbolic links resolved, where that is another one.
-    pub(crate) resolved: Option<TargetPath>,
-    /// It leads over no mount point, and all target paths are CSI volumes': then it leads to a volume
-    /// by its path or not at all.
-    pub(crate) is_usual: bool,
-}
-
-/// Why it isn't known what is staged for a pod.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PodError {
-    #[error("getdents64 {}: {source}", directory.display())]
-    Listing {
-        directory: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("volume {volume}: {source}")]
-    Staged { volume: String, source: EntryError },
-    #[error(transparent)]
-    Crust(FileError),
-}
+pub(crate) use node::{Node, PodError, Resolved};
+pub(crate) use tables::Tables;
 
 /// A mount of a deferred volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Match {
-    /// The volume.
+    /// The volume's target path, as it was given.
     pub(crate) volume: TargetPath,
-    /// What the mount shows of it; empty for all.
+    /// The directory or file of the volume that the mount shows; empty for the whole volume.
     pub(crate) subpath: PathBuf,
     /// How the source led to it.
     pub(crate) by: By,
@@ -145,7 +46,7 @@ pub(crate) enum By {
     Bind,
 }
 
-/// Why a mount can neither be matched nor passed on.
+/// The reason why a mount can neither be matched nor passed on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MatchError {
     /// Once a directory matches, nothing falls back: the workload would write to the node's disk.
@@ -158,15 +59,25 @@ pub(crate) enum MatchError {
         why: subpath::Why,
     },
     #[error("volume {volume}: {path} {why}")]
-    Alias {
+    Elsewhere {
         volume: String,
         path: String,
-        why: alias::Why,
+        why: elsewhere::Why,
     },
+    /// The volume's target path, or a source that may be the volume's, can't be looked up.
     #[error("volume {volume}: {source}")]
-    Mounts {
-        volume: String,
-        source: MountInfoError,
+    Place { volume: String, source: PlaceError },
+    /// A source can't be looked up, and may be any volume's.
+    #[error(transparent)]
+    Source(#[from] PlaceError),
+    #[error(
+        "{source_path} is {by_kernel} for the kernel, and {cleaned} for a delegate that removes `..` first; \
+         hint: give the source without `..`"
+    )]
+    Readings {
+        source_path: String,
+        by_kernel: String,
+        cleaned: String,
     },
     #[error(transparent)]
     Pod(#[from] PodError),
@@ -176,6 +87,12 @@ pub(crate) enum MatchError {
          unstaged = \"pass\" in runcrust's configuration"
     )]
     Unstaged { volume: String, directory: String },
+}
+
+impl From<LookupError> for MatchError {
+    fn from(source: LookupError) -> Self {
+        Self::Source(source.into())
+    }
 }
 
 impl MatchError {
@@ -189,12 +106,37 @@ impl MatchError {
 
 /// Matches one mount by its source. The exact source may match anywhere; a parent of it only at
 /// or below a CSI volume's own directory, or below one of `match_roots`.
+///
+/// Where a link stands before a `..`, the kernel finds another directory than a delegate that removes `..` from
+/// the text first, as runc does with relative sources (Go's `filepath.Join`). Both are matched, and the mount is
+/// refused if they differ.
 pub(crate) fn match_source(
     source: &Path,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    match_below_overlays(source, alias::MOST_STACKED, config, node)
+    let found = match_below_overlays(source, elsewhere::MOST_STACKED, config, node)?;
+    if !source.components().any(|part| part == Component::ParentDir) {
+        return Ok(found);
+    }
+    let cleaned = clean(source);
+    let other = match_below_overlays(&cleaned, elsewhere::MOST_STACKED, config, node)?;
+    let shows = |found: &Option<Match>| {
+        let found = found.as_ref();
+        found.map(|found| (found.volume.clone(), found.subpath.clone()))
+    };
+    if shows(&found) == shows(&other) {
+        return Ok(found);
+    }
+    let told = |found: Option<Match>| match found {
+        Some(found) => format!("volume {}", found.volume.volume_name()),
+        None => "no volume".to_owned(),
+    };
+    Err(MatchError::Readings {
+        source_path: source.display().to_string(),
+        by_kernel: told(found),
+        cleaned: told(other),
+    })
 }
 
 /// Matches a mount's source, or a layer of an overlay, which may lead through this number of overlays.
@@ -209,34 +151,31 @@ fn match_below_overlays(
     };
     let given = TargetPath::new(&*source).ok();
     // containerd and CRI-O resolve sources, others don't: a link must not lead past the match.
-    let Way { resolved, is_usual } = node.way(&source);
-    let spellings = [
-        given.as_ref(),
-        resolved
-            .as_ref()
-            .filter(|path| given.as_ref() != Some(path)),
-    ];
+    let resolved = node.resolve(&source)?;
+    let other = resolved.path.filter(|path| given.as_ref() != Some(path));
+    let spellings: Vec<&TargetPath> = given.iter().chain(&other).collect();
     let by_links = |found: Match, spelling: &TargetPath| Match {
         resolved: (given.as_ref() != Some(spelling)).then(|| spelling.clone()),
         ..found
     };
-    for spelling in spellings.into_iter().flatten() {
+    for spelling in &spellings {
         if let Some(found) = match_path(spelling, config, node)? {
             return Ok(Some(by_links(found, spelling)));
         }
     }
-    for spelling in spellings.into_iter().flatten() {
+    for spelling in &spellings {
         if let Some(found) = subpath::find(spelling, node)? {
             return Ok(Some(by_links(found, spelling)));
         }
     }
-    let given_first: Vec<&TargetPath> = spellings.into_iter().flatten().collect();
-    let alias = (!is_usual).then(|| alias::find(&given_first, stacked, config, node));
-    if let Some(found) = alias.transpose()?.flatten() {
+    let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
+    if (!resolved.only_by_path || has_csi_form())
+        && let Some(found) = elsewhere::find(&spellings, stacked, config, node)?
+    {
         return Ok(Some(found));
     }
     if config.unstaged == Unstaged::Refuse {
-        for spelling in spellings.into_iter().flatten() {
+        for spelling in &spellings {
             refuse_unstaged(spelling, node)?;
             subpath::refuse_unstaged(spelling, node)?;
         }
@@ -257,8 +196,8 @@ pub(crate) fn refuse_overlay(
     for option in options {
         let layers = overlay::layers(option.as_bytes()).into_iter();
         let layers: Vec<PathBuf> = layers.map(|layer| bundle.join(layer)).collect();
-        let stacked = alias::MOST_STACKED - 1;
-        alias::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
+        let stacked = elsewhere::MOST_STACKED - 1;
+        elsewhere::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
     }
     Ok(())
 }
@@ -273,15 +212,21 @@ fn short(source: &Path) -> Option<Cow<'_, Path>> {
     if is_short(source) {
         return Some(Cow::Borrowed(source));
     }
+    let clean = clean(source);
+    is_short(&clean).then_some(Cow::Owned(clean))
+}
+
+/// Returns a path without its `.` and `..`, by its text alone.
+fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
-    for component in source.components() {
+    for component in path.components() {
         match component {
             Component::ParentDir => _ = clean.pop(),
             Component::CurDir => {}
             other => clean.push(other),
         }
     }
-    is_short(&clean).then_some(Cow::Owned(clean))
+    clean
 }
 
 fn match_path(
@@ -298,7 +243,7 @@ fn match_path(
             .is_some_and(|floor| parent.starts_with(floor))
             || is_below_a_root(parent, config)
     };
-    let known = node.staged_on_the_way(path);
+    let known = node.staged_lengths(path);
     for (candidate, below) in path.ancestors() {
         if candidate != *path && !may_be_a_volume(candidate.as_path()) {
             break;
@@ -348,7 +293,7 @@ fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(), MatchError
     let Some(volume) = path.csi_volume() else {
         return Ok(());
     };
-    if !node.is_bare_directory(volume.directory()) {
+    if !node.is_bare_directory(volume.directory())? {
         return Ok(());
     }
     Err(MatchError::unstaged(

@@ -11,20 +11,21 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crust_mount::bare;
-use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::{Identity, Place, Places};
-use crust_mount::{overlay, selinux, within};
+use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::mountinfo::has_option;
+use crust_mount::place::{Place, PlaceError, Places};
+use crust_mount::{bare, errno, overlay, selinux, within};
 use crust_state::crust::{EntryError, Index};
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
 use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, TargetPath};
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, openat, readlinkat, statvfs};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
-use crate::matching::{Node, PodError, Way};
+use crate::matching::{Node, PodError, Resolved, Tables};
 use crate::plan::{PlanError, Records};
+use links::PathKind;
 use targets::Targets;
 
 /// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
@@ -90,7 +91,7 @@ impl Node for ThisNode<'_> {
         Ok(crust.volume(path)?.map(|volume| volume.target().clone()))
     }
 
-    fn staged_on_the_way(&self, path: &TargetPath) -> Option<Vec<usize>> {
+    fn staged_lengths(&self, path: &TargetPath) -> Option<Vec<usize>> {
         let crust = self.crust?;
         self.names.set(self.names.get() + path.depth());
         if self.names.get() <= MANY {
@@ -100,17 +101,21 @@ impl Node for ThisNode<'_> {
         Some(index.as_ref()?.on_the_way(path))
     }
 
-    fn resolved(&self, path: &Path) -> Option<TargetPath> {
-        self.way(path).resolved
-    }
-
-    fn way(&self, path: &Path) -> Way {
+    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
         // containerd and CRI-O resolve them before.
-        let way = links::way(path, self.targets.are_usual());
-        Way {
-            resolved: (way == links::Way::Other).then(|| resolved(path)).flatten(),
-            is_usual: way == links::Way::OnRootMount,
-        }
+        let kind = PathKind::of(path, self.targets.asks_for_root_mount());
+        let resolved = match kind {
+            PathKind::Other => resolved(path),
+            PathKind::OnRootMount | PathKind::Plain => Ok(None),
+        };
+        Ok(Resolved {
+            // What can't be looked up isn't a volume's where none is staged.
+            path: match resolved {
+                Err(_) if self.crust.is_none() => None,
+                resolved => resolved?,
+            },
+            only_by_path: kind == PathKind::OnRootMount,
+        })
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
@@ -127,59 +132,60 @@ impl Node for ThisNode<'_> {
         self.deadline.expired()
     }
 
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        self.places.of(paths)
+    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+        self.places.of(path)
     }
 
-    fn target_places(&self, targets: &[TargetPath]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        self.targets.places(targets, &self.places)
+    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
+        self.places.of_target(target.as_path())
     }
 
-    fn target_identity(&self, target: &TargetPath) -> Option<Identity> {
-        self.targets.identity_of_target(target)
+    fn tables(&self) -> Option<&Tables> {
+        self.targets.tables()
     }
 
-    fn targets_elsewhere(&self) -> Vec<TargetPath> {
+    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
         self.targets.elsewhere()
     }
 
     fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
-        self.targets.all().map_err(PodError::Crust)
+        self.targets.all()
     }
 
-    fn identity(&self, path: &Path) -> Option<Identity> {
-        self.targets.identity(path)
+    fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
+        Identity::of(path)
     }
 
-    fn holds_targets(&self, device: DeviceNumber) -> bool {
-        self.targets.are_on(device)
+    fn is_indexed(&self, device: DeviceNumber) -> bool {
+        self.targets.is_indexed(device)
     }
 
-    fn is_usual_mount(&self, id: u64) -> bool {
-        self.targets.is_usual_mount(id)
+    fn is_usual_mount(&self, mount: MountId) -> bool {
+        self.targets.is_usual_mount(mount)
     }
 
-    fn is_read_only(&self, path: &Path) -> bool {
-        statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
-    }
-
-    fn is_overlay(&self, path: &Path) -> bool {
-        overlay::is_at(path)
-    }
-
-    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, MountInfoError> {
+    fn is_read_only(&self, path: &Path) -> Result<bool, PlaceError> {
         let found = self.places.mounted(path)?;
-        Ok(found.map_or_else(Vec::new, |(mount, below)| {
-            overlay::layers_of(&mount, &below)
-        }))
+        Ok(found.is_some_and(|(mount, _)| has_option(&mount.options, "ro")))
     }
 
-    fn is_bare_directory(&self, directory: &Path) -> bool {
-        bare::is_bare_directory(directory)
+    fn overlay_layers(&self, path: &Path, mount: MountId) -> Result<Vec<PathBuf>, PlaceError> {
+        // Most are a tmpfs, such as a secret's; before Linux 6.8 only the mount table says so.
+        if overlay::is_overlay(mount) == Some(false) {
+            return Ok(Vec::new());
+        }
+        let Some((mount, Some(below))) = self.places.mounted(path)? else {
+            return Ok(Vec::new());
+        };
+        Ok(overlay::layers_of(&mount, &below))
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
+    fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {
+        match bare::is_bare_directory(directory) {
+            // As for links.
+            Err(_) if self.crust.is_none() => Ok(false),
+            found => found,
+        }
     }
 
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
@@ -209,7 +215,10 @@ impl ThisNode<'_> {
                 continue;
             };
             // Behind a link there are two entries: one of them alone is an error, not nothing.
-            let resolved = path.resolved().ok().filter(|resolved| *resolved != path);
+            let resolved = path.resolved().map_err(|error| errno::of(&error));
+            let resolved = LookupError::unless_missing("realpath", path.as_path(), resolved);
+            let resolved = resolved.map_err(PodError::Lookup)?;
+            let resolved = resolved.filter(|resolved| *resolved != path);
             for spelling in [Some(path), resolved].into_iter().flatten() {
                 let staged = self.staged(&spelling);
                 volumes.extend(staged.map_err(|source| PodError::Staged {
@@ -225,14 +234,18 @@ impl ThisNode<'_> {
 }
 
 /// Returns the path with its links resolved; `None` where that is the path itself.
-fn resolved(path: &Path) -> Option<TargetPath> {
+fn resolved(path: &Path) -> Result<Option<TargetPath>, LookupError> {
     // Opening for the path alone touches no device and waits for none. What doesn't exist
     // can't be bound either: the delegate says so.
-    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let opened = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let Some(found) = LookupError::unless_missing("openat", path, opened)? else {
+        return Ok(None);
+    };
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let real = readlinkat(CWD, link, Vec::with_capacity(256)).ok()?;
-    let real = TargetPath::new(OsStr::from_bytes(real.as_bytes())).ok()?;
-    (real.as_path() != path).then_some(real)
+    let real = readlinkat(CWD, link, Vec::with_capacity(256));
+    let real = real.map_err(|errno| LookupError::new("readlink /proc/self/fd of", path, errno))?;
+    let real = TargetPath::new(OsStr::from_bytes(real.as_bytes())).ok();
+    Ok(real.filter(|real| real.as_path() != path))
 }
 
 impl Records for ThisNode<'_> {

@@ -10,7 +10,7 @@ use crust_state::target::SubpathBind;
 
 use super::{By, Match, MatchError, Node};
 
-/// Why a bind can neither be resolved nor passed on: the workload would write to the node's disk.
+/// The reason why a bind can neither be resolved nor passed on: the workload would write to the node's disk.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Why {
     #[error(
@@ -57,12 +57,13 @@ pub(super) fn find(path: &TargetPath, node: &impl Node) -> Result<Option<Match>,
     if staged.is_empty() {
         return Ok(None);
     }
-    let mut paths = vec![path.as_path()];
-    paths.extend(staged.iter().map(TargetPath::as_path));
-    let places = places(node, &named, &paths)?;
-    let directories = places[1..].iter().map(Option::as_ref);
+    let source = place(node, &named, path.as_path())?;
+    let directories = staged.iter();
+    let directories = directories.map(|target| place(node, target, target.as_path()));
+    let directories: Vec<Option<Place>> = directories.collect::<Result<_, _>>()?;
+    let directories = directories.iter().map(Option::as_ref);
     let staged: Vec<Staged<'_>> = staged.iter().zip(directories).collect();
-    decide(path, &bind, places[0].as_ref(), &staged)
+    decide(path, &bind, source.as_ref(), &staged)
 }
 
 /// A staged volume, and where its directory is.
@@ -127,27 +128,26 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(),
     };
     let target = bind.target();
     let directory = target.as_path();
-    if !node.exists(directory) || !node.is_bare_directory(directory) {
+    if !node.is_bare_directory(directory)? {
         return Ok(());
     }
-    match &places(node, &target, &[path.as_path(), directory])?[..] {
-        [Some(place), Some(directory)] if place.below(directory).is_some() => Err(
-            MatchError::unstaged(&target.volume_name(), target.as_path()),
-        ),
-        _ => Ok(()),
+    // Most binds are of volumes that aren't CSI volumes: without the directory no mount table is read.
+    let Some(directory) = place(node, &target, directory)? else {
+        return Ok(());
+    };
+    let source = place(node, &target, path.as_path())?;
+    if source.is_some_and(|source| source.below(&directory).is_some()) {
+        return Err(MatchError::unstaged(
+            &target.volume_name(),
+            target.as_path(),
+        ));
     }
+    Ok(())
 }
 
-fn places(
-    node: &impl Node,
-    volume: &TargetPath,
-    paths: &[&Path],
-) -> Result<Vec<Option<Place>>, MatchError> {
-    node.places(paths).map_err(|source| MatchError::Mounts {
+fn place(node: &impl Node, volume: &TargetPath, path: &Path) -> Result<Option<Place>, MatchError> {
+    node.place(path).map_err(|source| MatchError::Place {
         volume: volume.volume_name(),
         source,
     })
 }
-
-#[cfg(test)]
-mod tests;

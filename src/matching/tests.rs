@@ -1,4 +1,10 @@
+mod elsewhere;
+mod host;
+mod subpath;
+
 use std::cell::RefCell;
+
+use crust_mount::place::Place;
 
 use super::*;
 
@@ -20,26 +26,27 @@ impl Node for Table<'_> {
         Ok(self.staged.iter().find(here).map(|_| path.clone()))
     }
 
-    fn resolved(&self, path: &Path) -> Option<TargetPath> {
-        let (from, to) = self.link?;
-        let rest = path.strip_prefix(from).ok()?;
-        TargetPath::new(Path::new(to).join(rest)).ok()
+    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+        let resolved = self.link.and_then(|(from, to)| {
+            let rest = path.strip_prefix(from).ok()?;
+            TargetPath::new(Path::new(to).join(rest)).ok()
+        });
+        Ok(Resolved {
+            path: resolved,
+            only_by_path: false,
+        })
     }
 
     fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
         Ok(vec![])
     }
 
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        Ok(vec![None; paths.len()])
+    fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
+        Ok(None)
     }
 
-    fn is_bare_directory(&self, _: &Path) -> bool {
-        self.bare
-    }
-
-    fn exists(&self, _: &Path) -> bool {
-        false
+    fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
+        Ok(self.bare)
     }
 
     fn within(&self, _: &Path, path: &Path) -> std::path::PathBuf {
@@ -107,23 +114,20 @@ fn where_there_is_a_list_only_what_may_be_staged_is_asked_about() {
             self.0.borrow_mut().push(path.length());
             Ok((path.as_path() == Path::new(MOUNT)).then(|| path.clone()))
         }
-        fn staged_on_the_way(&self, _: &TargetPath) -> Option<Vec<usize>> {
+        fn staged_lengths(&self, _: &TargetPath) -> Option<Vec<usize>> {
             Some(vec![5, MOUNT.len(), MOUNT.len() + 4])
         }
-        fn resolved(&self, _: &Path) -> Option<TargetPath> {
-            None
+        fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
+            Ok(Resolved::default())
         }
         fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
             unreachable!("it is no bind of kubelet's")
         }
-        fn places(&self, _: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
+        fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
             unreachable!("it is no bind of kubelet's")
         }
-        fn is_bare_directory(&self, _: &Path) -> bool {
-            false
-        }
-        fn exists(&self, _: &Path) -> bool {
-            false
+        fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
+            Ok(false)
         }
         fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
             unreachable!("no destination is asked for")

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// The kind of an absolute path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PathKind {
     /// It is its own resolved form, and leads over no mount point but the root directory's.
     OnRootMount,
     /// It is its own resolved form: it is there, without a link and without `..`.
@@ -18,23 +18,25 @@ pub(super) enum Way {
     Other,
 }
 
-/// Looks up a path. With `asks_for_mount` that is one call for a path on the root directory's mount and two for any
-/// other, else one. Opening for the path alone asks no server for more than the names.
-pub(super) fn way(path: &Path, asks_for_mount: bool) -> Way {
-    let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
-    if names.any(|name| name == b"..") {
-        return Way::Other;
-    }
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let open = |resolve| beneath::open(CWD, path, OFlags::PATH, resolve);
-    if asks_for_mount {
-        match open(resolve | ResolveFlags::NO_XDEV) {
-            Ok(_) => return Way::OnRootMount,
-            Err(Errno::XDEV) => {}
-            Err(_) => return Way::Other,
+impl PathKind {
+    /// Looks up a path. With `asks_for_mount` that is one call for a path on the root directory's mount and two for
+    /// any other, else one. Opening for the path alone asks no server for more than the names.
+    pub(super) fn of(path: &Path, asks_for_mount: bool) -> Self {
+        let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+        if names.any(|name| name == b"..") {
+            return Self::Other;
         }
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let open = |resolve| beneath::open(CWD, path, OFlags::PATH, resolve);
+        if asks_for_mount {
+            match open(resolve | ResolveFlags::NO_XDEV) {
+                Ok(_) => return Self::OnRootMount,
+                Err(Errno::XDEV) => {}
+                Err(_) => return Self::Other,
+            }
+        }
+        open(resolve).map_or(Self::Other, |_| Self::Plain)
     }
-    open(resolve).map_or(Way::Other, |_| Way::Plain)
 }
 
 #[cfg(test)]
@@ -71,19 +73,19 @@ mod tests {
         ] {
             let path = lab.join(path);
             for asks_for_mount in [false, true] {
-                let is_plain = way(&path, asks_for_mount) != Way::Other;
+                let is_plain = PathKind::of(&path, asks_for_mount) != PathKind::Other;
                 assert_eq!(is_plain, expected, "{}", path.display());
             }
         }
         for (path, expected, on_mount) in [
-            ("/", Way::Plain, Way::OnRootMount),
-            ("/proc", Way::Plain, Way::Plain),
-            ("/proc/sys", Way::Plain, Way::Plain),
-            ("/proc/self/fd", Way::Other, Way::Other),
-            ("/proc/thread-self/fd/0", Way::Other, Way::Other),
+            ("/", PathKind::Plain, PathKind::OnRootMount),
+            ("/proc", PathKind::Plain, PathKind::Plain),
+            ("/proc/sys", PathKind::Plain, PathKind::Plain),
+            ("/proc/self/fd", PathKind::Other, PathKind::Other),
+            ("/proc/thread-self/fd/0", PathKind::Other, PathKind::Other),
         ] {
-            assert_eq!(way(Path::new(path), false), expected, "{path}");
-            assert_eq!(way(Path::new(path), true), on_mount, "{path}");
+            assert_eq!(PathKind::of(Path::new(path), false), expected, "{path}");
+            assert_eq!(PathKind::of(Path::new(path), true), on_mount, "{path}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Lookups of the node's target paths, for sources that don't match by path.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::cell::OnceCell;
+use std::path::Path;
 
-use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::{Identity, Place, Places};
-use crust_state::files::FileError;
+use crust_mount::identity::{Identity, MountId};
+use crust_state::crust::EntryError;
 use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex, TargetPath};
+
+use crate::matching::{PodError, Tables};
 
 /// The node's target paths, each part of it read at most once for a create.
 #[derive(Debug)]
@@ -17,13 +17,16 @@ pub(super) struct Targets<'a> {
     crust: Option<&'a CrustDirectory>,
     /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
     index: OnceCell<Option<TargetIndex>>,
-    usual_mounts: OnceCell<Vec<u64>>,
-    /// A source was on a kubelet directory's own mount. Others will be too, and asking whether they are on
-    /// the root's would be a call too many.
-    is_kubelet_mounted: Cell<bool>,
-    all: OnceCell<Vec<TargetPath>>,
-    identities: RefCell<BTreeMap<TargetPath, Option<Identity>>>,
-    places: RefCell<BTreeMap<TargetPath, Option<Place>>>,
+    usual_mounts: OnceCell<UsualMounts>,
+    tables: Tables,
+}
+
+/// The mounts that the root directory and the kubelets' directories are on; one that can't be looked up isn't
+/// usual.
+#[derive(Debug)]
+struct UsualMounts {
+    root: Option<MountId>,
+    kubelets: Vec<MountId>,
 }
 
 impl<'a> Targets<'a> {
@@ -33,10 +36,7 @@ impl<'a> Targets<'a> {
             crust,
             index: OnceCell::new(),
             usual_mounts: OnceCell::new(),
-            is_kubelet_mounted: Cell::new(false),
-            all: OnceCell::new(),
-            identities: RefCell::default(),
-            places: RefCell::default(),
+            tables: Tables::default(),
         }
     }
 
@@ -49,77 +49,69 @@ impl<'a> Targets<'a> {
         self.index.get_or_init(read).as_ref()
     }
 
-    pub(super) fn elsewhere(&self) -> Vec<TargetPath> {
-        if let Some(index) = self.index() {
-            return index.elsewhere().collect();
-        }
-        let mut all = self.all().unwrap_or_default();
-        all.retain(|target| target.csi_volume().is_none());
-        all
+    /// Returns the tables; `None` where nothing was ever indexed.
+    pub(super) fn tables(&self) -> Option<&Tables> {
+        let is_needed = self.index().is_none_or(|index| !index.is_empty());
+        is_needed.then_some(&self.tables)
     }
 
-    /// Whether a source on the root directory's mount can lead to a volume only by its path, so that it is
-    /// worth asking whether it is on that mount.
-    pub(super) fn are_usual(&self) -> bool {
-        let index = self.index();
+    pub(super) fn elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
+        if let Some(index) = self.index() {
+            return Ok(index.elsewhere().collect());
+        }
+        let mut all = self.all()?;
+        all.retain(|target| target.csi_volume().is_none());
+        Ok(all)
+    }
+
+    /// Whether it is worth asking if a source is on the root directory's mount: then it can lead to a volume
+    /// only by its path. It isn't once a kubelet's directory is known to be on a mount of its own, where most
+    /// sources will be.
+    pub(super) fn asks_for_root_mount(&self) -> bool {
         let is_worth =
             |index: &TargetIndex| !index.is_empty() && index.elsewhere().next().is_none();
-        index.is_some_and(is_worth) && !self.is_kubelet_mounted.get()
+        let usual = self.usual_mounts.get();
+        let is_on_root = |usual: &UsualMounts| {
+            let mut kubelets = usual.kubelets.iter();
+            kubelets.all(|mount| Some(*mount) == usual.root)
+        };
+        usual.is_none_or(is_on_root) && self.index().is_some_and(is_worth)
     }
 
-    /// One call, and none where nothing is indexed.
-    pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
-        let is_asked = self.index().is_none_or(|index| !index.is_empty());
-        is_asked.then(|| Identity::of(path)).flatten()
-    }
-
-    pub(super) fn identity_of_target(&self, target: &TargetPath) -> Option<Identity> {
-        if let Some(known) = self.identities.borrow().get(target) {
-            return *known;
-        }
-        let found = self.identity(target.as_path());
-        self.identities.borrow_mut().insert(target.clone(), found);
-        found
-    }
-
-    pub(super) fn places(
-        &self,
-        targets: &[TargetPath],
-        places: &Places,
-    ) -> Result<Vec<Option<Place>>, MountInfoError> {
-        let mut known = self.places.borrow_mut();
-        let unknown = targets.iter().filter(|target| !known.contains_key(*target));
-        let unknown: Vec<&TargetPath> = unknown.collect();
-        let paths: Vec<&Path> = unknown.iter().map(|target| target.as_path()).collect();
-        let found = places.of_targets(&paths)?;
-        known.extend(unknown.into_iter().cloned().zip(found));
-        let place = |target| known.get(target).cloned().flatten();
-        Ok(targets.iter().map(place).collect())
-    }
-
-    pub(super) fn are_on(&self, device: DeviceNumber) -> bool {
+    pub(super) fn is_indexed(&self, device: DeviceNumber) -> bool {
         self.index()
             .is_none_or(|index| index.has_file_system(device))
     }
 
-    pub(super) fn is_usual_mount(&self, id: u64) -> bool {
+    pub(super) fn is_usual_mount(&self, mount: MountId) -> bool {
         let usual = self.usual_mounts.get_or_init(|| {
-            let root = PathBuf::from("/");
-            let places = self.config.kubelet_dirs.iter().chain([&root]);
-            let mounts = places.filter_map(|place| Identity::of(place));
-            mounts.map(|found| found.mount).collect()
+            let mount = |path: &Path| Some(Identity::of(path).ok()??.mount);
+            let kubelets = self.config.kubelet_dirs.iter();
+            UsualMounts {
+                root: mount(Path::new("/")),
+                kubelets: kubelets.filter_map(|dir| mount(dir)).collect(),
+            }
         });
-        let is_usual = usual.contains(&id);
-        self.is_kubelet_mounted.set(is_usual);
-        is_usual
+        usual.root == Some(mount) || usual.kubelets.contains(&mount)
     }
 
-    pub(super) fn all(&self) -> Result<Vec<TargetPath>, FileError> {
-        if let Some(all) = self.all.get() {
-            return Ok(all.clone());
+    /// Returns the target paths of all staged volumes. An entry that is readable but names no target path, as a
+    /// CSI driver may write it, is left out.
+    pub(super) fn all(&self) -> Result<Vec<TargetPath>, PodError> {
+        let found = self.crust.map_or(Ok(Vec::new()), CrustDirectory::survey);
+        let mut targets = Vec::new();
+        for found in found.map_err(PodError::Crust)? {
+            match found.info {
+                Ok(info) => targets.extend(info.target_path),
+                Err(source @ EntryError::File(_)) => {
+                    return Err(PodError::Staged {
+                        volume: found.digest.short(),
+                        source,
+                    });
+                }
+                Err(_) => {}
+            }
         }
-        let found = self.crust.map_or(Ok(Vec::new()), CrustDirectory::survey)?;
-        let targets = found.iter().filter_map(|found| found.target().cloned());
-        Ok(self.all.get_or_init(|| targets.collect()).clone())
+        Ok(targets)
     }
 }

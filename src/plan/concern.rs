@@ -85,11 +85,12 @@ impl Look<'_, '_> {
             Ok(Some(Match { volume, .. })) => Some(format!("volume {}", volume.volume_name())),
             // Said in full when the config is planned.
             Err(MatchError::Pod(_)) => Some("a volume".to_owned()),
+            Err(MatchError::Source(_) | MatchError::Readings { .. }) => Some("a mount".to_owned()),
             Err(
                 MatchError::Entry { volume, .. }
                 | MatchError::Subpath { volume, .. }
-                | MatchError::Alias { volume, .. }
-                | MatchError::Mounts { volume, .. }
+                | MatchError::Elsewhere { volume, .. }
+                | MatchError::Place { volume, .. }
                 | MatchError::Unstaged { volume, .. },
             ) => Some(format!("volume {volume}")),
         }

@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::Place;
+use crust_mount::identity::LookupError;
+use crust_mount::place::{Place, PlaceError};
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
@@ -11,7 +11,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
 use super::{Facts, Look, Plan, PlanError, PlannedMount, Records, plan};
-use crate::matching::{Node, PodError};
+use crate::matching::{Node, PodError, Resolved};
 use crate::oci::laws::to_go;
 use crate::oci::{Document, Mount, Namespace, Reader};
 use crate::role::Role;
@@ -168,24 +168,23 @@ impl Node for AllStaged {
         Ok(is_volume.then(|| path.clone()))
     }
 
-    fn resolved(&self, path: &Path) -> Option<TargetPath> {
-        TargetPath::new(clean(path)).ok()
+    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+        Ok(Resolved {
+            path: TargetPath::new(clean(path)).ok(),
+            only_by_path: false,
+        })
     }
 
     fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
         Ok(Vec::new())
     }
 
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        Ok(vec![None; paths.len()])
+    fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
+        Ok(None)
     }
 
-    fn is_bare_directory(&self, _: &Path) -> bool {
-        false
-    }
-
-    fn exists(&self, _: &Path) -> bool {
-        false
+    fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
+        Ok(false)
     }
 
     fn within(&self, _: &Path, path: &Path) -> PathBuf {

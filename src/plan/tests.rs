@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
+use crust_mount::identity::LookupError;
 use crust_mount::ids::{IdRange, Ids};
-use crust_mount::mountinfo::MountInfoError;
-use crust_mount::place::Place;
+use crust_mount::place::{Place, PlaceError};
 use crust_mount::within;
 use crust_state::Process;
 use crust_state::crust::EntryError;
@@ -10,7 +10,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 
 use super::*;
-use crate::matching::{Node, PodError};
+use crate::matching::{Node, PodError, Resolved};
 
 use crate::oci::Document;
 use crate::role::RoleError;
@@ -34,24 +34,20 @@ impl Node for Table {
         Ok(self.staged.iter().find(here).map(|_| path.clone()))
     }
 
-    fn resolved(&self, _: &Path) -> Option<TargetPath> {
-        None
+    fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
+        Ok(Resolved::default())
     }
 
     fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
         Ok(vec![])
     }
 
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        Ok(vec![None; paths.len()])
+    fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
+        Ok(None)
     }
 
-    fn is_bare_directory(&self, _: &Path) -> bool {
-        false
-    }
-
-    fn exists(&self, _: &Path) -> bool {
-        false
+    fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
+        Ok(false)
     }
 
     /// `/link` is a link to `a`, in each container.

@@ -6,11 +6,13 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-/// How deep a tree of empty directories is looked into. Runtimes create a subPath's directories;
-/// what is deeper is somebody's data.
+use crate::identity::LookupError;
+
+/// The depth to which a tree of empty directories is read. Runtimes create a subPath's directories;
+/// a deeper tree is somebody's data.
 const DEPTH: usize = 64;
 
-/// How many entries of such a tree are looked at; more are somebody's data as well.
+/// The number of entries of such a tree that are read; a larger tree is somebody's data as well.
 const ENTRIES: usize = 10_000;
 
 /// The kind of contents of a directory.
@@ -19,7 +21,7 @@ pub enum Contents {
     /// Nothing but directories, since container runtimes create a missing bind source; or it
     /// doesn't exist.
     Bare,
-    /// Something else too.
+    /// Something else than directories, at any depth.
     Files,
     /// It is the root of a mount, or an automount's trigger, and wasn't listed.
     Mount,
@@ -31,66 +33,71 @@ pub enum Contents {
 /// mounted by the look: a path alone doesn't trigger an automount (open(2), `O_PATH`).
 #[must_use]
 pub fn contents(directory: &Path) -> Contents {
+    look_up(directory).unwrap_or(Contents::Unknown)
+}
+
+fn look_up(directory: &Path) -> Result<Contents, LookupError> {
     const OCCUPIED: StatxAttributes = StatxAttributes::MOUNT_ROOT.union(StatxAttributes::AUTOMOUNT);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let failed = |call| move |errno| LookupError::new(call, directory, errno);
     let place = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
-        Ok(place) => place,
-        Err(Errno::NOENT) => return Contents::Bare,
-        Err(_) => return Contents::Unknown,
+        Err(Errno::NOENT) => return Ok(Contents::Bare),
+        opened => opened.map_err(failed("openat"))?,
     };
-    match rustix::fs::statx(&place, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS) {
-        Ok(stat) if stat.stx_attributes.intersects(OCCUPIED) => return Contents::Mount,
-        Ok(_) => {}
-        Err(_) => return Contents::Unknown,
+    // Nothing is asked for that a file server would have to be asked for.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&place, "", flags, StatxFlags::empty());
+    if stat
+        .map_err(failed("statx"))?
+        .stx_attributes
+        .intersects(OCCUPIED)
+    {
+        return Ok(Contents::Mount);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(&place, c".", flags, Mode::empty()) {
-        Ok(opened) => look_into(opened, DEPTH, &mut ENTRIES.clone()),
         // Something else than a directory.
-        Err(Errno::NOTDIR) => Contents::Files,
-        Err(_) => Contents::Unknown,
+        Err(Errno::NOTDIR) => Ok(Contents::Files),
+        opened => look_into(
+            opened.map_err(failed("openat"))?,
+            DEPTH,
+            &mut ENTRIES.clone(),
+        )
+        .map_err(failed("getdents64")),
     }
 }
 
 /// Whether a CSI volume's directory on the host isn't the root of a mount and holds no files. One
-/// that doesn't exist is bare.
-#[must_use]
-pub fn is_bare_directory(directory: &Path) -> bool {
-    contents(directory) == Contents::Bare
+/// that doesn't exist is bare. A tree of directories that is too large to look through counts as somebody's data.
+pub fn is_bare_directory(directory: &Path) -> Result<bool, LookupError> {
+    Ok(look_up(directory)? == Contents::Bare)
 }
 
-fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Contents {
-    let Ok(mut entries) = Dir::new(directory) else {
-        return Contents::Unknown;
-    };
+fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Result<Contents, Errno> {
+    let mut entries = Dir::new(directory)?;
     while let Some(entry) = entries.next() {
-        let Ok(entry) = entry else {
-            return Contents::Unknown;
-        };
+        let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
         if entry.file_type() != FileType::Directory {
-            return Contents::Files;
+            return Ok(Contents::Files);
         }
         if depth == 0 || *left == 0 {
-            return Contents::Unknown;
+            return Ok(Contents::Unknown);
         }
         *left -= 1;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = entries
             .fd()
             .and_then(|directory| rustix::fs::openat(directory, name, flags, Mode::empty()));
-        let Ok(below) = opened else {
-            return Contents::Unknown;
-        };
-        match look_into(below, depth - 1, left) {
+        match look_into(opened?, depth - 1, left)? {
             Contents::Bare => {}
-            other => return other,
+            other => return Ok(other),
         }
     }
-    Contents::Bare
+    Ok(Contents::Bare)
 }
 
 #[cfg(test)]
@@ -101,17 +108,20 @@ mod tests {
     fn empty_directories_are_bare_and_a_file_anywhere_below_is_not() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path();
-        assert!(is_bare_directory(path));
-        assert!(is_bare_directory(&path.join("missing")));
+        assert!(is_bare_directory(path).unwrap());
+        assert!(is_bare_directory(&path.join("missing")).unwrap());
         std::fs::create_dir_all(path.join("a/b/c")).unwrap();
-        assert!(is_bare_directory(path));
+        assert!(is_bare_directory(path).unwrap());
         std::os::unix::fs::symlink("nowhere", path.join("a/b/link")).unwrap();
-        assert!(!is_bare_directory(path), "a link is somebody's data");
+        assert!(
+            !is_bare_directory(path).unwrap(),
+            "a link is somebody's data"
+        );
         std::fs::remove_file(path.join("a/b/link")).unwrap();
         std::fs::write(path.join("a/b/file"), b"").unwrap();
         assert_eq!(contents(path), Contents::Files);
-        assert!(!is_bare_directory(path));
-        assert!(is_bare_directory(&path.join("a/b/c")));
+        assert!(!is_bare_directory(path).unwrap());
+        assert!(is_bare_directory(&path.join("a/b/c")).unwrap());
     }
 
     #[test]
@@ -120,7 +130,7 @@ mod tests {
         std::fs::create_dir_all(temporary.path().join("a/b/c")).unwrap();
         let look = |depth, mut entries| {
             let opened = std::fs::File::open(temporary.path()).unwrap();
-            look_into(opened.into(), depth, &mut entries)
+            look_into(opened.into(), depth, &mut entries).unwrap()
         };
         assert_eq!(look(3, 3), Contents::Bare);
         assert_eq!(look(2, 3), Contents::Unknown);
@@ -135,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_mount_is_never_bare() {
-        assert!(!is_bare_directory(Path::new("/proc")));
+        assert!(!is_bare_directory(Path::new("/proc")).unwrap());
         assert_eq!(contents(Path::new("/proc")), Contents::Mount);
     }
 }

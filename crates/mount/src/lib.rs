@@ -26,6 +26,7 @@
 //! | [`propagated`] | mounts of a volume that came out of a container |
 //! | [`device_mounts`] | the mounts of a namespace by their devices |
 //! | [`privileges`] | what root may do and a step of ours needn't |
+//! | [`identity`] | which directory or file a path leads to, and by which mount |
 //! | [`place`] | where something is within its file system, whatever it was reached by |
 //! | [`overlay`] | the directories that an overlay is made of |
 //! | [`errno`] | the names of errors, for sentences that read like strace |
@@ -45,6 +46,7 @@ pub mod device_mounts;
 pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;
+pub mod identity;
 pub mod ids;
 mod linux;
 pub mod loops;

@@ -26,14 +26,39 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// The mount's own options, comma separated, as `rw,nosuid,relatime`.
     pub options: OsString,
-    /// Its peer groups.
+    /// The peer groups that it belongs to.
     pub propagation: Propagation,
     /// The type, with a subtype after a dot (`fuse.sshfs`).
     pub fstype: OsString,
     /// What it was mounted from, as the one who mounted it spelt it; empty when there was nothing.
     pub source: OsString,
-    /// The superblock's options, comma separated.
-    pub super_options: OsString,
+    /// The options of its superblock, as the kernel shows them.
+    pub super_options: SuperOptions,
+}
+
+/// The options of a superblock, comma separated, as the kernel writes them: with escapes in names and values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuperOptions(OsString);
+
+impl SuperOptions {
+    /// Returns each option, unescaped. The kernel writes a comma within a value as `\054` (`seq_show_option` of
+    /// `linux/seq_file.h`), so the list has to be split before anything is unescaped.
+    pub fn iter(&self) -> impl Iterator<Item = OsString> + '_ {
+        let options = self.0.as_bytes().split(|byte| *byte == b',');
+        options.map(unescape)
+    }
+
+    /// Whether this option is among them.
+    #[must_use]
+    pub fn has(&self, wanted: &str) -> bool {
+        has_option(&self.0, wanted)
+    }
+
+    /// Returns the whole list, unescaped, as it is shown to people.
+    #[must_use]
+    pub fn unescaped(&self) -> OsString {
+        unescape(self.0.as_bytes())
+    }
 }
 
 /// The optional fields. All absent: private.
@@ -49,24 +74,24 @@ pub struct Propagation {
     pub unbindable: bool,
 }
 
-/// Why the mounts aren't known.
+/// An error of reading a mount table.
 #[derive(Debug, thiserror::Error)]
 pub enum MountInfoError {
     /// The file can't be read; ENOENT or ESRCH when the process is gone.
     #[error("read {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file that can't be read.
         path: PathBuf,
-        /// Why.
+        /// The error of reading it.
         source: std::io::Error,
     },
     /// A line isn't one of mountinfo's. The kernel doesn't write such lines: something else is
     /// mounted on /proc.
     #[error("{}: line {line} ({text:?}) has no valid {field}; hint: is that a procfs?", path.display())]
     Line {
-        /// Which file.
+        /// The file that was read.
         path: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
         /// Which field is missing or malformed.
         field: &'static str,
@@ -98,12 +123,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// As [`read`].
+    /// Reads the mounts that process `pid` sees, as [`read`] does.
     pub fn of(pid: i32) -> Result<Self, MountInfoError> {
         Self::read(format!("/proc/{pid}/mountinfo").into())
     }
 
-    /// As [`read_own`].
+    /// Reads the mounts that the calling thread sees, as [`read_own`] does.
     pub fn own() -> Result<Self, MountInfoError> {
         Self::read("/proc/thread-self/mountinfo".into())
     }
@@ -253,7 +278,7 @@ impl<'a> Line<'a> {
             propagation: self.propagation,
             fstype: unescape(self.fstype),
             source: unescape(self.source),
-            super_options: unescape(self.super_options),
+            super_options: SuperOptions(OsStr::from_bytes(self.super_options).to_owned()),
         }
     }
 }
@@ -277,7 +302,8 @@ impl Propagation {
 }
 
 /// Tells whether a comma-separated list of options has this one.
-pub(crate) fn has_option(options: &OsStr, wanted: &str) -> bool {
+#[must_use]
+pub fn has_option(options: &OsStr, wanted: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
     options.any(|option| option == wanted.as_bytes())
 }

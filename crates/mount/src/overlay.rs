@@ -4,52 +4,71 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::statfs;
-
+use crate::identity::MountId;
 use crate::mountinfo::Mount;
+use crate::sys::statmount;
 
 /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
 const MAGIC: u64 = 0x794c_7630;
 
 /// Returns the directories that mount options of an overlay name: lower ones, the upper and the work
-/// directory. `options` is one option, or several with commas between them; fuse-overlayfs takes the same.
+/// directory. `options` is one option, or several with commas between them, as mount(2) takes them;
+/// fuse-overlayfs takes the same.
+///
+/// A backslash in `lowerdir`, `upperdir` or `workdir` usually escapes the next character, but not on every
+/// kernel and not in fuse-overlayfs. Such a directory is returned in both forms.
 #[must_use]
 pub fn layers(options: &[u8]) -> Vec<PathBuf> {
-    let mut layers = Vec::new();
-    for option in split(options, b',') {
-        let Some(at) = option.iter().position(|byte| *byte == b'=') else {
-            continue;
-        };
-        let value = &option[at + 1..];
-        match &option[..at] {
-            b"lowerdir" => layers.extend(split(value, b':').map(path)),
-            b"lowerdir+" | b"datadir+" | b"upperdir" | b"workdir" => layers.push(path(value)),
-            _ => {}
-        }
-    }
-    // Two colons in a row set layers with data alone apart.
-    layers.retain(|layer| !layer.as_os_str().is_empty());
-    layers
+    split(options, b',').flat_map(layers_of_option).collect()
 }
 
-/// Whether a path leads to an overlay. What can't be looked at is none: it can't be bound either, and the
-/// delegate says so. fuse-overlayfs isn't told from another FUSE file system.
+/// Whether a mount is an overlay; `None` if the kernel doesn't say so without the mount table (before Linux
+/// 6.8). No file server is asked, unlike by statfs(2), which waits for one that doesn't answer.
+/// fuse-overlayfs isn't told from another FUSE file system.
 #[must_use]
-pub fn is_at(path: &Path) -> bool {
-    statfs(path).is_ok_and(|found| found.f_type.cast_unsigned() == MAGIC)
+pub fn is_overlay(mount: MountId) -> Option<bool> {
+    let MountId::Unique(id) = mount else {
+        return None;
+    };
+    let magic = statmount::superblock_magic(id).ok()?;
+    Some(magic == MAGIC)
 }
 
 /// Returns the directories that a mounted overlay is made of, and what each of them has at `below`, a path
-/// from the overlay's root. A relative one is below the working directory of whoever mounted it, which the
-/// kernel doesn't tell.
+/// from the overlay's root; nothing for any other mount. A relative directory is below the working directory of
+/// the process that mounted the overlay, which the kernel doesn't tell.
 #[must_use]
 pub fn layers_of(mount: &Mount, below: &Path) -> Vec<PathBuf> {
-    let mut layers = layers(mount.super_options.as_bytes());
+    if mount.fstype != "overlay" {
+        return Vec::new();
+    }
+    let options = mount.super_options.iter();
+    let mut layers: Vec<PathBuf> = options
+        .flat_map(|option| layers_of_option(option.as_bytes()))
+        .collect();
     let below = below.strip_prefix("/").unwrap_or(below);
     if !below.as_os_str().is_empty() {
         let inner: Vec<PathBuf> = layers.iter().map(|layer| layer.join(below)).collect();
         layers.extend(inner);
     }
+    layers
+}
+
+/// Returns the directories that one option names.
+fn layers_of_option(option: &[u8]) -> Vec<PathBuf> {
+    let Some(at) = option.iter().position(|byte| *byte == b'=') else {
+        return Vec::new();
+    };
+    let value = &option[at + 1..];
+    let mut layers = match &option[..at] {
+        b"lowerdir" => split(value, b':').flat_map(escaped).collect(),
+        b"upperdir" | b"workdir" => escaped(value),
+        // Taken literally (ovl_mount_dir_noesc of fs/overlayfs/params.c).
+        b"lowerdir+" | b"datadir+" => vec![literal(value)],
+        _ => Vec::new(),
+    };
+    // Two colons in a row set layers with data alone apart.
+    layers.retain(|layer| !layer.as_os_str().is_empty());
     layers
 }
 
@@ -63,20 +82,29 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A path without its escapes.
-fn path(text: &[u8]) -> PathBuf {
+/// Returns a path without its escapes and, if it has a backslash, as it stands.
+fn escaped(text: &[u8]) -> Vec<PathBuf> {
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.iter();
     while let Some(&byte) = bytes.next() {
         let escaped = if byte == b'\\' { bytes.next() } else { None };
         plain.push(*escaped.unwrap_or(&byte));
     }
-    OsString::from_vec(plain).into()
+    let mut paths = vec![OsString::from_vec(plain).into()];
+    if text.contains(&b'\\') {
+        paths.push(literal(text));
+    }
+    paths
+}
+
+fn literal(text: &[u8]) -> PathBuf {
+    OsString::from_vec(text.to_vec()).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
     use crate::mountinfo;
 
     #[test]
@@ -90,9 +118,10 @@ mod tests {
                 "ro,lowerdir=/a,upperdir=/u,workdir=/w,index=off",
                 &["/a", "/u", "/w"],
             ),
-            (r"lowerdir=/a\:b:/c\\", &["/a:b", r"/c\"]),
-            (r"lowerdir=/a\,b,upperdir=/u", &["/a,b", "/u"]),
-            (r"upperdir=/u\:v", &["/u:v"]),
+            (r"lowerdir=/a\:b:/c\\", &["/a:b", r"/a\:b", r"/c\", r"/c\\"]),
+            (r"lowerdir=/a\,b,upperdir=/u", &["/a,b", r"/a\,b", "/u"]),
+            (r"upperdir=/u\:v", &["/u:v", r"/u\:v"]),
+            (r"lowerdir+=/a\,b", &[r"/a\,b"]),
             ("lowerdir=", &[]),
             ("lowerdir", &[]),
             ("metacopy=on,userxattr", &[]),
@@ -123,9 +152,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_overlay_is_not_taken_for_one() {
-        for path in ["/proc", "/no/such/directory"] {
-            assert!(!is_at(Path::new(path)), "{path}");
+    fn a_mounted_overlays_directories_may_have_any_name() {
+        // As the kernel writes them: a comma as \054, a backslash as \134, a blank as \040.
+        for (options, expected) in [
+            (r"rw,lowerdir+=/t/a\054b", &["/t/a,b"][..]),
+            (r"rw,lowerdir+=/t/a\134b", &[r"/t/a\b"]),
+            (
+                r"rw,lowerdir+=/t/a\054lowerdir=/x,datadir+=/d",
+                &["/t/a,lowerdir=/x", "/d"],
+            ),
+            (
+                r"rw,lowerdir=/t/a\134\054b,upperdir=/u\054\040v,workdir=/w",
+                &["/t/a,b", r"/t/a\,b", "/u, v", "/w"],
+            ),
+        ] {
+            let line = format!("36 35 0:50 / /m rw - overlay overlay {options}");
+            let mounts = mountinfo::parse(line.as_bytes()).unwrap();
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(layers_of(&mounts[0], Path::new("/")), expected, "{options}");
         }
+        let other = b"36 35 0:50 / /m rw - tmpfs tmpfs rw,lowerdir=/a";
+        let mounts = mountinfo::parse(other).unwrap();
+        assert_eq!(
+            layers_of(&mounts[0], Path::new("/")),
+            <[PathBuf; 0]>::default()
+        );
+    }
+
+    #[test]
+    fn another_file_system_is_not_taken_for_an_overlay() {
+        let proc = Identity::of(Path::new("/proc")).unwrap().unwrap();
+        assert_ne!(is_overlay(proc.mount), Some(true));
+        let unknown = MountId::Unique(u64::MAX);
+        assert_eq!(is_overlay(unknown), None, "no such mount");
+        assert_eq!(is_overlay(MountId::Reusable(1)), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Where a directory or file is within its file system: the same wherever and however often that
-//! is mounted, so it tells what a bind mount is a bind of.
+//! Places of directories and files within their file systems. A place is the same wherever and however
+//! often the file system is mounted, so it tells what a bind mount is a bind of.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use crust_state::DeviceNumber;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 
+use crate::errno;
+use crate::identity::LookupError;
 use crate::mountinfo::{Mount, MountInfoError, Table};
 
 /// A directory or file, by its file system.
@@ -25,48 +27,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// What is left of this place's path below a directory of the same file system; empty for the
-    /// directory itself.
+    /// Returns the rest of this place's path below a directory of the same file system; empty for the
+    /// directory itself, and `None` if the place isn't below it.
     #[must_use]
     pub fn below(&self, directory: &Self) -> Option<&Path> {
         let rest = self.path.strip_prefix(&directory.path).ok()?;
         (self.device == directory.device).then_some(rest)
-    }
-}
-
-/// The identity of the directory or file that a path leads to, and the mount that it is reached by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// `st_dev`: in each of btrfs's subvolumes another one.
-    pub device: DeviceNumber,
-    /// `st_ino`, unique on its file system while the file exists.
-    pub inode: u64,
-    /// The id of the mount that it is reached by.
-    pub mount: u64,
-    /// It is that mount's root.
-    pub is_mount_root: bool,
-}
-
-impl Identity {
-    /// Returns the identity of what a path leads to, links followed; `None` where nothing is there. One
-    /// statx(2), which opens no device and waits for no file server.
-    #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-        let stat = rustix::fs::statx(CWD, path, flags, wanted).ok()?;
-        Some(Self {
-            device: DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor),
-            inode: stat.stx_ino,
-            mount: stat.stx_mnt_id,
-            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-        })
-    }
-
-    /// Whether both are one directory or file, by whichever mounts they are reached.
-    #[must_use]
-    pub fn is_same_file(&self, other: &Self) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
     }
 }
 
@@ -120,104 +86,117 @@ impl Position {
 /// Mounts by their ids.
 type Mounts = HashMap<u64, Mount>;
 
+/// An error of finding out where a path leads.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The path can't be looked up.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// The mount table can't be read.
+    #[error(transparent)]
+    Mounts(#[from] MountInfoError),
+}
+
 /// Lookups of places by one mount table: it is read once, and again only for a path that leads over a mount
 /// that it does not have. A container may have thousands of paths to look up, and a node as many mounts.
+///
+/// One path is held open at a time, so a lookup takes no more than two descriptors. Its mount can't go, nor
+/// its id be given to another, until the table has been asked.
 #[derive(Debug, Default)]
 pub struct Places {
     mounts: RefCell<Mounts>,
 }
 
 impl Places {
-    /// Returns the places that paths lead to, links followed; `None` for what isn't there, or isn't known.
-    pub fn of(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        let held: Vec<Option<Held>> = paths.iter().map(|path| hold(path)).collect();
-        self.of_held(&held)
-    }
-
-    /// Returns the places of target paths. Where the end of a path isn't there, it would be below the place of
-    /// what is.
-    pub fn of_targets(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        let mut places = Vec::with_capacity(paths.len());
-        for paths in paths.chunks(AT_ONCE) {
-            let existing = |path: &&'_ Path| -> (Option<Held>, PathBuf) {
-                let found = path.ancestors().find_map(|part| Some((hold(part)?, part)));
-                found.map_or_else(Default::default, |(held, part)| {
-                    let missing = path.strip_prefix(part).unwrap_or(Path::new(""));
-                    (Some(held), missing.to_owned())
-                })
-            };
-            let (held, missing): (Vec<Option<Held>>, Vec<PathBuf>) =
-                paths.iter().map(existing).unzip();
-            for (place, missing) in self.of_held(&held)?.into_iter().zip(missing) {
-                places.push(place.map(|mut place| {
-                    place.path.extend(&missing);
-                    place
-                }));
-            }
-        }
-        Ok(places)
-    }
-
-    /// All are held before the mounts are read, so that no id is given to another mount in between.
-    fn of_held(&self, held: &[Option<Held>]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        self.read_for(held.iter().flatten().map(|(_, position)| position))?;
-        let mounts = self.mounts.borrow();
-        let place = |(_, position): &Held| position.place(mounts.get(&position.mount)?);
-        Ok(held.iter().map(|held| place(held.as_ref()?)).collect())
-    }
-
-    /// Returns the mount that a path leads to, links followed, and the path from the root of its file system;
-    /// `None` for what isn't there, or isn't known.
-    pub fn mounted(&self, path: &Path) -> Result<Option<(Mount, PathBuf)>, MountInfoError> {
-        let Some((_held, position)) = hold(path) else {
+    /// Returns the place that a path leads to, links followed; `None` if it leads to nothing, or the file system
+    /// doesn't tell what of it is mounted.
+    pub fn of(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+        let Some(held) = Held::open(path)? else {
             return Ok(None);
         };
-        self.read_for([&position])?;
-        let mounts = self.mounts.borrow();
-        let mount = mounts.get(&position.mount);
-        Ok(mount.and_then(|mount| Some((mount.clone(), position.place(mount)?.path))))
+        let mount = self.mount(&held.position)?;
+        Ok(mount.and_then(|mount| held.position.place(&mount)))
     }
 
-    /// Reads the mount table unless it is known to have the mounts of all these.
-    fn read_for<'p>(
-        &self,
-        positions: impl IntoIterator<Item = &'p Position>,
-    ) -> Result<(), MountInfoError> {
-        let is_known = {
-            let mounts = self.mounts.borrow();
-            let mount = |position: &Position| mounts.get(&position.mount);
-            let mut positions = positions.into_iter();
-            positions.all(|it| mount(it).is_some_and(|mount| it.is_on(mount)))
-        };
-        if !is_known {
-            let all = Table::own()?.select(|_| true)?;
-            let by_id = all.into_iter().map(|mount| (mount.id.into(), mount));
-            self.mounts.replace(by_id.collect());
+    /// Returns the place of a target path. The end of a path that doesn't exist is taken to be below the place of
+    /// its nearest existing parent.
+    pub fn of_target(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+        for existing in path.ancestors() {
+            let Some(held) = Held::open(existing)? else {
+                continue;
+            };
+            let mount = self.mount(&held.position)?;
+            let place = mount.and_then(|mount| held.position.place(&mount));
+            let missing = path.strip_prefix(existing).unwrap_or(Path::new(""));
+            return Ok(place.map(|mut place| {
+                place.path.extend(missing);
+                place
+            }));
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Returns the mount that a path leads to, links followed, and the path from the root of its file system,
+    /// if that is known; `None` if the path leads to nothing.
+    pub fn mounted(&self, path: &Path) -> Result<Option<(Mount, Option<PathBuf>)>, PlaceError> {
+        let Some(held) = Held::open(path)? else {
+            return Ok(None);
+        };
+        let mount = self.mount(&held.position)?;
+        Ok(mount.map(|mount| {
+            let place = held.position.place(&mount);
+            (mount, place.map(|place| place.path))
+        }))
+    }
+
+    /// Returns the mount of a position that is held open. The mount table is read unless it is known to have it.
+    fn mount(&self, position: &Position) -> Result<Option<Mount>, MountInfoError> {
+        let known = |mounts: &Mounts| mounts.get(&position.mount).cloned();
+        let found = known(&self.mounts.borrow()).filter(|mount| position.is_on(mount));
+        if found.is_some() {
+            return Ok(found);
+        }
+        let all = Table::own()?.select(|_| true)?;
+        let by_id = all.into_iter().map(|mount| (mount.id.into(), mount));
+        self.mounts.replace(by_id.collect());
+        Ok(known(&self.mounts.borrow()))
     }
 }
 
-/// What a path leads to, opened for the path alone.
-type Held = (OwnedFd, Position);
+/// A directory or file that is open for its path alone, so that it stays what it is.
+#[derive(Debug)]
+struct Held {
+    _file: OwnedFd,
+    position: Position,
+}
 
-/// How many target paths are held open at once: a process may have few files.
-const AT_ONCE: usize = 100;
-
-fn hold(path: &Path) -> Option<Held> {
-    // For the path alone: no device is opened, and no named pipe waited for.
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let held = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-    // And no server asked.
-    let as_known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&held, "", as_known, StatxFlags::MNT_ID).ok()?;
-    let link = format!("/proc/self/fd/{}", held.as_raw_fd());
-    let position = Position {
-        mount: stat.stx_mnt_id,
-        path: std::fs::read_link(link).ok()?,
-        is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-    };
-    Some((held, position))
+impl Held {
+    /// Opens what a path leads to; `None` if that is nothing. No device is opened, no named pipe waited for, and
+    /// no file server asked for more than the names.
+    fn open(path: &Path) -> Result<Option<Self>, LookupError> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+        let Some(file) = LookupError::unless_missing("openat", path, opened)? else {
+            return Ok(None);
+        };
+        let as_cached = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(&file, "", as_cached, StatxFlags::MNT_ID)
+            .map_err(|errno| LookupError::new("statx", path, errno))?;
+        // Fails without a procfs, which says nothing of the path.
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let real = std::fs::read_link(link).map_err(|error| {
+            LookupError::new("readlink /proc/self/fd of", path, errno::of(&error))
+        })?;
+        let position = Position {
+            mount: stat.stx_mnt_id,
+            path: real,
+            is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        };
+        Ok(Some(Self {
+            _file: file,
+            position,
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -353,19 +332,48 @@ mod tests {
         let real = directory.path().canonicalize().unwrap();
         std::fs::create_dir_all(real.join("a b/c")).unwrap();
         std::os::unix::fs::symlink("a b", real.join("link")).unwrap();
-        let paths = [
-            real.clone(),
-            real.join("link/c"),
-            real.join("missing"),
-            "/proc".into(),
-        ];
-        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let places = Places::default().of(&paths).unwrap();
-        let [Some(whole), Some(below), None, Some(proc)] = &places[..] else {
-            panic!("{places:?}");
-        };
-        assert_eq!(below.below(whole), Some(Path::new("a b/c")));
+        let places = Places::default();
+        let of = |path: &Path| places.of(path).unwrap();
+        let [whole, below] = [real.clone(), real.join("link/c")].map(|path| of(&path).unwrap());
+        let proc = of(Path::new("/proc")).unwrap();
+        assert_eq!(of(&real.join("missing")), None);
+        assert_eq!(below.below(&whole), Some(Path::new("a b/c")));
         assert_eq!(proc.path, Path::new("/"));
-        assert_eq!(proc.below(whole), None);
+        assert_eq!(proc.below(&whole), None);
+    }
+
+    #[test]
+    fn a_target_path_is_below_what_exists_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        std::fs::write(real.join("file"), "").unwrap();
+        let places = Places::default();
+        let whole = places.of(&real).unwrap().unwrap();
+        for below in ["", "a", "a/b", "file", "file/x"] {
+            let place = places.of_target(&real.join(below)).unwrap().unwrap();
+            assert_eq!(place.below(&whole), Some(Path::new(below)), "{below}");
+        }
+    }
+
+    /// The limit is the process's: nextest gives each test one of its own.
+    #[test]
+    fn a_lookup_without_descriptors_fails_and_finds_no_parent_instead() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let places = Places::default();
+        let before = getrlimit(Resource::Nofile);
+        let limit = |current| Rlimit { current, ..before };
+        setrlimit(Resource::Nofile, limit(Some(0))).unwrap();
+        let path = Path::new("/proc/self");
+        let found = [
+            places.of(path),
+            places.of_target(path),
+            places.mounted(path).map(|_| None),
+        ];
+        setrlimit(Resource::Nofile, before).unwrap();
+        for found in found {
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains("/proc/self: EMFILE"), "{error}");
+            assert!(error.contains("LimitNOFILE="), "{error}");
+        }
     }
 }

@@ -263,7 +263,7 @@ impl Sandbox {
                 root,
                 is_read_only: has_option(&mount.options, "ro"),
                 fstype: mount.fstype,
-                super_options: mount.super_options,
+                super_options: mount.super_options.unescaped(),
             })),
             Some(mount) => Err(SandboxError::OtherDevice {
                 id: self.id.clone(),

@@ -10,6 +10,7 @@ pub(crate) mod growth;
 pub(crate) mod handles;
 pub(crate) mod loops;
 mod pages;
+pub(crate) mod statmount;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

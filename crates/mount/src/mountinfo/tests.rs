@@ -29,7 +29,7 @@ fn every_field_of_the_manual_pages_example_is_found() {
     );
     assert_eq!(mount.fstype, "ext3");
     assert_eq!(mount.source, "/dev/root");
-    assert_eq!(mount.super_options, "rw,errors=continue");
+    assert_eq!(mount.super_options.unescaped(), "rw,errors=continue");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn propagation_tags_come_in_any_number() {
 fn an_empty_source_stays_empty() {
     let mount = one(b"1 0 0:1 / /m rw - tmpfs  rw,size=4k");
     assert_eq!(mount.source, "");
-    assert_eq!(mount.super_options, "rw,size=4k");
+    assert_eq!(mount.super_options.unescaped(), "rw,size=4k");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::mounted::{Mounted, open_named};
 use crate::bare::{self, Contents};
 use crate::device::Device;
 use crate::errno::Name;
-use crate::mountinfo::{Mount, has_option};
+use crate::mountinfo::Mount;
 use crate::probe;
 use crate::usage::UsageError;
 
@@ -97,7 +97,7 @@ pub(super) fn condition(
 }
 
 fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
-    let has = |option| has_option(&look.mount.super_options, option);
+    let has = |option| look.mount.super_options.has(option);
     let mut symptoms = Vec::new();
     if has("shutdown") {
         symptoms.push(Symptom::ShutDown);

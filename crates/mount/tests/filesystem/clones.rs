@@ -15,7 +15,8 @@ use crate::{mount, refused};
 fn has_no_uuid(mount: &OwnedFd) -> bool {
     let on = tempfile::tempdir().expect("a temporary directory");
     let info = Mounted::attached(mount, on.path()).info();
-    let options = info.super_options.to_str().expect("options are text");
+    let options = info.super_options.unescaped();
+    let options = options.to_str().expect("options are text");
     options.split(',').any(|option| option == "nouuid")
 }
 

@@ -1,126 +1,32 @@
-use std::path::PathBuf;
+use std::path::Path;
 
-use crust_mount::mountinfo::{self, MountInfoError};
-use crust_mount::place::Position;
-use crust_state::Config;
+use crust_mount::identity::LookupError;
+use crust_mount::place::{Place, PlaceError};
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
+use crust_state::{Config, TargetPath};
 
-use super::*;
-use crate::matching::{PodError, match_source};
+use super::host::{Found, Host};
+use crate::matching::{Node, PodError, Resolved, match_source};
 
 const CSI: &str = "/k/pods/u/volumes/kubernetes.io~csi";
 const BIND: &str = "/k/pods/u/volume-subpaths/pv-1/app/0";
 
-/// A node with some mounts: kubelet's directory is `/k`, and everything is there but one path.
-struct Host {
-    /// `<device> <root> <mount point> [type]`, as mountinfo writes them.
-    mounts: Vec<String>,
-    staged: Vec<&'static str>,
-    bare: bool,
-    /// Not there, nor what would be below it.
-    gone: PathBuf,
+/// A node where these CSI volumes of the pod are staged, by their names.
+fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
+    let staged: Vec<String> = staged
+        .iter()
+        .map(|name| format!("{CSI}/{name}/mount"))
+        .collect();
+    let staged: Vec<&str> = staged.iter().map(String::as_str).collect();
+    let mut host = Host::new(mounts, &staged);
+    host.config.unstaged = Unstaged::Refuse;
+    host
 }
-
-impl Host {
-    fn new(mounts: &[&str], staged: &[&'static str]) -> Self {
-        Self {
-            mounts: mounts.iter().map(|line| (*line).to_owned()).collect(),
-            staged: staged.to_vec(),
-            bare: false,
-            gone: "/gone".into(),
-        }
-    }
-
-    fn mountinfo(&self) -> Vec<mountinfo::Mount> {
-        let lines = self.mounts.iter().enumerate().map(|(id, line)| {
-            let mut fields = line.split(' ');
-            let mut next = || fields.next().unwrap_or("ext4");
-            let (device, root, point, fstype) = (next(), next(), next(), next());
-            format!("{id} 1 {device} {root} {point} rw - {fstype} dev rw\n")
-        });
-        mountinfo::parse(lines.collect::<String>().as_bytes()).unwrap()
-    }
-
-    fn find(&self, source: &str) -> Found {
-        let found = match_source(Path::new(source), &Config::default(), self);
-        let found = found.map_err(|error| error.to_string())?;
-        Ok(found.map(|found| {
-            (
-                found.volume.volume_name(),
-                found.subpath.display().to_string(),
-            )
-        }))
-    }
-
-    #[track_caller]
-    fn assert_refused(&self, wanted: &[&str]) {
-        let error = self.find(BIND).unwrap_err();
-        for text in wanted {
-            assert!(error.contains(text), "{error:?} doesn't name {text:?}");
-        }
-    }
-}
-
-impl Node for Host {
-    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        let here = self
-            .staged
-            .iter()
-            .any(|name| Path::new(CSI).join(name).join("mount") == path.as_path());
-        Ok(here.then(|| path.clone()))
-    }
-
-    fn resolved(&self, _: &Path) -> Option<TargetPath> {
-        None
-    }
-
-    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
-        let paths = self
-            .staged
-            .iter()
-            .map(|name| csi_directory.join(name).join("mount"));
-        Ok(paths.map(|path| TargetPath::new(path).unwrap()).collect())
-    }
-
-    fn places(&self, paths: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-        let mounts = self.mountinfo();
-        let position = |path: &&Path| {
-            if !self.exists(path) {
-                return None;
-            }
-            let over = mounts
-                .iter()
-                .filter(|mount| path.starts_with(&mount.mount_point));
-            let mount = over.max_by_key(|mount| mount.mount_point.components().count())?;
-            let position = Position {
-                mount: mount.id.into(),
-                path: path.to_path_buf(),
-                is_mount_root: *path == mount.mount_point,
-            };
-            position.place(mount)
-        };
-        Ok(paths.iter().map(position).collect())
-    }
-
-    fn is_bare_directory(&self, _: &Path) -> bool {
-        self.bare
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        !path.starts_with(&self.gone)
-    }
-
-    fn within(&self, _: &Path, path: &Path) -> std::path::PathBuf {
-        path.to_owned()
-    }
-}
-
-type Found = Result<Option<(String, String)>, String>;
 
 #[track_caller]
 fn assert_found(found: Found, subpath: &str, what: &str) {
-    let expected = ("pv-1".to_owned(), subpath.to_owned());
+    let expected = (format!("{CSI}/pv-1/mount"), subpath.to_owned());
     assert_eq!(found.unwrap(), Some(expected), "{what}");
 }
 
@@ -193,13 +99,13 @@ fn a_bind_is_of_the_target_that_holds_its_root_wherever_kubelets_directory_is() 
         ),
     ] {
         let mounts: Vec<&str> = mounts.iter().map(String::as_str).collect();
-        let one = Host::new(&mounts, &["pv-1"]);
+        let one = host(&mounts, &["pv-1"]);
         assert_found(one.find(BIND), subpath, what);
-        let more = Host::new(&mounts, &["pv-0", "pv-1", "pv-2"]);
+        let more = host(&mounts, &["pv-0", "pv-1", "pv-2"]);
         assert_found(more.find(BIND), subpath, what);
     }
     let bind = format!("8:1 {CSI}/pv-1/mount/db {BIND}");
-    let host = Host::new(&["8:1 / /", &bind], &["pv-1"]);
+    let host = host(&["8:1 / /", &bind], &["pv-1"]);
     assert_found(
         host.find(&format!("{BIND}/x/y")),
         "db/x/y",
@@ -211,7 +117,7 @@ fn a_bind_is_of_the_target_that_holds_its_root_wherever_kubelets_directory_is() 
 fn what_leads_elsewhere_than_its_name_says_is_refused() {
     let bind = |root: &str| format!("8:1 {root} {BIND}");
     let refused = |line: &str, staged: &[&'static str], wanted: &[&str]| {
-        Host::new(&["8:1 / /", line], staged).assert_refused(wanted);
+        host(&["8:1 / /", line], staged).assert_refused(BIND, wanted);
     };
     refused(
         "8:1 /x /x",
@@ -270,10 +176,10 @@ fn what_is_not_there_is_refused_where_the_name_is_a_staged_volumes() {
     ] {
         let host = |staged| Host {
             gone: gone.clone().into(),
-            ..Host::new(&["8:1 / /", &line], staged)
+            ..host(&["8:1 / /", &line], staged)
         };
-        host(&["pv-1"]).assert_refused(&["volume pv-1: ", why]);
-        host(&["pv-0", "pv-1"]).assert_refused(&["volume pv-1: ", why]);
+        host(&["pv-1"]).assert_refused(BIND, &["volume pv-1: ", why]);
+        host(&["pv-0", "pv-1"]).assert_refused(BIND, &["volume pv-1: ", why]);
         assert_eq!(host(&["pv-0"]).find(BIND), Ok(None), "{gone}");
     }
 }
@@ -288,13 +194,13 @@ fn binds_of_other_volumes_pass_whatever_they_are_of() {
         let line = format!("8:1 {root} {BIND}");
         for staged in [&[][..], &["pv-2"]] {
             assert_eq!(
-                Host::new(&["8:1 / /", &line], staged).find(BIND),
+                host(&["8:1 / /", &line], staged).find(BIND),
                 Ok(None),
                 "{root}"
             );
         }
     }
-    let unknown = Host::new(&[], &["pv-2"]);
+    let unknown = host::<&str>(&[], &["pv-2"]);
     assert_eq!(
         unknown.find(BIND),
         Ok(None),
@@ -304,35 +210,34 @@ fn binds_of_other_volumes_pass_whatever_they_are_of() {
 
 #[test]
 fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
-    struct Unread(Host);
+    struct Unread;
     impl Node for Unread {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-            self.0.staged(path)
+            let _ = path;
+            Ok(None)
         }
-        fn resolved(&self, _: &Path) -> Option<TargetPath> {
-            None
+        fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
+            Ok(Resolved::default())
         }
-        fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
-            self.0.staged_in(csi_directory)
+        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+            Ok(Vec::new())
         }
-        fn places(&self, _: &[&Path]) -> Result<Vec<Option<Place>>, MountInfoError> {
-            panic!("mountinfo was read")
+        fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+            let target = format!("{CSI}/pv-1/mount");
+            assert_eq!(path, Path::new(&target), "the directory that isn't there");
+            Ok(None)
         }
-        fn is_bare_directory(&self, directory: &Path) -> bool {
+        fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
             // A missing one is.
-            !self.exists(directory)
-        }
-        fn exists(&self, _: &Path) -> bool {
-            false
+            Ok(true)
         }
 
         fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
             unreachable!("no destination is asked for")
         }
     }
-    let node = Unread(Host::new(&[], &[]));
     assert_eq!(
-        match_source(Path::new(BIND), &Config::default(), &node).unwrap(),
+        match_source(Path::new(BIND), &Config::default(), &Unread).unwrap(),
         None
     );
 }
@@ -354,10 +259,10 @@ fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
         ("8:1 /x /x".to_owned(), true, false),
     ] {
         let host = Host {
-            bare,
-            ..Host::new(&["8:1 / /", &line], &[])
+            is_bare: bare,
+            ..host(&["8:1 / /", &line], &[])
         };
-        let found = match_source(Path::new(BIND), &Config::default(), &host);
+        let found = match_source(Path::new(BIND), &host.config, &host);
         assert_eq!(found.is_err(), refused, "{line} {bare}: {found:?}");
         if let Err(error) = found {
             let error = error.to_string();
@@ -375,5 +280,32 @@ fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
             None,
             "{line}"
         );
+    }
+}
+
+/// A kubelet binds a hostPath's subPath as it does a volume's.
+#[test]
+fn a_bind_of_another_volumes_directory_is_no_ordinary_bind_because_of_where_it_is() {
+    let other = "/k/pods/other/volumes/kubernetes.io~csi/pv-9/mount";
+    let bind = |root: &str| format!("8:1 {root} {BIND}");
+    for own in [&[][..], &["pv-0"]] {
+        let with = |line: String, target: &str| {
+            let mut host = host(&["8:1 / /".to_owned(), line], own);
+            host.staged.push(target.to_owned());
+            host
+        };
+        let elsewhere = with(bind("/lab/staged/sub"), "/lab/staged");
+        elsewhere.assert_refused(BIND, &["volume /lab/staged: ", BIND, "match_roots"]);
+        elsewhere.assert_refused(&format!("{BIND}/below"), &["volume /lab/staged: "]);
+        for (root, target, subpath) in [
+            ("/lab/staged", "/lab/staged", ""),
+            ("/roots/v/a/b", "/roots/v", "a/b"),
+            (&format!("{other}/db"), other, "db"),
+            (other, other, ""),
+        ] {
+            let expected = (target.to_owned(), subpath.to_owned());
+            let found = with(bind(root), target).find(BIND);
+            assert_eq!(found, Ok(Some(expected)), "{root}");
+        }
     }
 }

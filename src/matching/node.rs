@@ -1,0 +1,105 @@
+//! The node as matching asks about it.
+
+use std::path::{Path, PathBuf};
+
+use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::place::{Place, PlaceError};
+use crust_state::crust::EntryError;
+use crust_state::files::FileError;
+use crust_state::{DeviceNumber, TargetPath};
+
+use super::tables::Tables;
+
+/// The node as matching asks about it. A lookup whose error doesn't say that nothing is there fails: whoever took
+/// it for "nothing" would pass a volume's directory on.
+pub(crate) trait Node {
+    /// Returns the volume that is staged at a path, by the target path it was staged with.
+    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
+    /// Returns the lengths of those paths, of this one and its parents, at which something may be staged; `None`
+    /// if each has to be asked about.
+    fn staged_lengths(&self, _path: &TargetPath) -> Option<Vec<usize>> {
+        None
+    }
+    /// Resolves the symbolic links of a source's path.
+    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError>;
+    /// Returns the volumes that are staged in a pod's directory of CSI volumes, which is listed.
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
+    /// Returns where in its file system a path leads to; `None` if nothing is there, or the file system doesn't
+    /// tell.
+    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError>;
+    /// Returns the same of a target path. The end of a path that doesn't exist is taken to be below the place of
+    /// its nearest existing parent.
+    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
+        self.place(target.as_path())
+    }
+    /// Returns the tables of target paths; `None` if no source can lead to a volume except by its path. What
+    /// follows is asked only where there are tables.
+    fn tables(&self) -> Option<&Tables> {
+        None
+    }
+    /// Returns target paths that aren't a CSI volume's by their form, as given and with links resolved. Some may
+    /// not be staged any more.
+    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
+        Ok(Vec::new())
+    }
+    /// Returns the target paths of all volumes that are staged on the node. Each entry is read for that.
+    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
+        Ok(Vec::new())
+    }
+    /// Returns the identity of what a path leads to, links followed; `None` if nothing is there.
+    fn identity(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
+        Ok(None)
+    }
+    /// Whether the index says that target paths were on the file system with this `st_dev` when they were staged.
+    fn is_indexed(&self, _device: DeviceNumber) -> bool {
+        false
+    }
+    /// Whether the mount that a path leads to is read-only, whatever its superblock is.
+    fn is_read_only(&self, _path: &Path) -> Result<bool, PlaceError> {
+        Ok(false)
+    }
+    /// Whether a mount is the one that the root directory, or a kubelet's directory, is on.
+    fn is_usual_mount(&self, _mount: MountId) -> bool {
+        true
+    }
+    /// Returns the directories of the overlay that a path leads to, and what each has at the path; nothing if it
+    /// leads to another file system.
+    fn overlay_layers(&self, _path: &Path, _mount: MountId) -> Result<Vec<PathBuf>, PlaceError> {
+        Ok(Vec::new())
+    }
+    /// Whether the time for the create is over: whoever writes a pod may give it thousands of mounts.
+    fn is_overdue(&self) -> bool {
+        false
+    }
+    /// Whether a volume's directory isn't the root of a mount and holds no files. One that doesn't exist is bare.
+    fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError>;
+    /// Returns where a path leads in the root file system of a container that is yet to be made.
+    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf;
+}
+
+/// The result of resolving a source's path.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// The path with its symbolic links resolved; `None` if that is the path itself, or nothing is there.
+    pub(crate) path: Option<TargetPath>,
+    /// It leads over no mount point but the root directory's, and all target paths are CSI volumes'. Then it
+    /// leads to a volume by its path or not at all, unless a kubelet's directory is a bind mount: its volumes
+    /// have a path of CSI form on the root directory's mount too.
+    pub(crate) only_by_path: bool,
+}
+
+/// An error of finding out what is staged, for a pod or on the node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PodError {
+    #[error("getdents64 {}: {source}", directory.display())]
+    Listing {
+        directory: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("volume {volume}: {source}")]
+    Staged { volume: String, source: EntryError },
+    #[error(transparent)]
+    Crust(FileError),
+    #[error(transparent)]
+    Lookup(LookupError),
+}

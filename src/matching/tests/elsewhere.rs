@@ -1,0 +1,449 @@
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::host::Host;
+use crate::matching::match_source;
+
+const PV: &str = "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
+const DOCKER: &str = "/var/lib/docker/volumes/v/_data";
+
+/// `/` and some mounts, and what is staged.
+fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
+    let all = ["8:1 / /".to_owned()].into_iter();
+    let all: Vec<String> = all.chain(mounts.iter().map(ToString::to_string)).collect();
+    Host::new(&all, staged)
+}
+
+#[test]
+fn a_bind_of_a_volume_is_the_volume_wherever_an_engine_made_it() {
+    let found = |mounts: &[&str], source: &str, expected: (&str, &str)| {
+        let found = host(mounts, &["/staged", "/roots/v", PV, "/other"]).find(source);
+        let (volume, subpath) = expected;
+        let expected = (volume.to_owned(), subpath.to_owned());
+        assert_eq!(found, Ok(Some(expected)), "{mounts:?} {source}");
+    };
+    let pv = |below: &str| format!("8:1 {PV}{below} /b");
+    found(&["8:1 /staged /b"], "/b", ("/staged", ""));
+    found(&[&pv("")], "/b", (PV, ""));
+    found(&[&pv("/a/b")], "/b", (PV, "a/b"));
+    found(&[&pv("")], "/b/below", (PV, "below"));
+    found(&[&pv("/a")], "/b/c", (PV, "a/c"));
+    found(&["8:1 /roots/v/sub /b"], "/b", ("/roots/v", "sub"));
+    found(
+        &["8:1 /staged /var/lib/docker/volumes/v/_data"],
+        DOCKER,
+        ("/staged", ""),
+    );
+    // A bind of a bind; one of all that is above; kubelet's directory a second time.
+    found(&["8:1 /staged /b", "8:1 /staged /c"], "/c", ("/staged", ""));
+    found(&["8:1 / /host"], "/host/staged", ("/staged", ""));
+    found(&["8:1 / /host"], &format!("/host{PV}/a"), (PV, "a"));
+    found(
+        &["8:1 /k /mnt/kubelet"],
+        &format!("/mnt/kubelet{}", &PV[2..]),
+        (PV, ""),
+    );
+    // A kubelet's directory on its own mount, and the volume bound where its file system is seen.
+    let own = [
+        "8:2 / /k",
+        "8:2 /pods/u/volumes/kubernetes.io~csi/pv-1/mount/a /b",
+    ];
+    found(&own, "/b", (PV, "a"));
+    // A target path that is reached by a bind, and a source that isn't.
+    let bound = host(&["8:1 /data/x /mnt/x"], &["/mnt/x/t"]);
+    let expected = ("/mnt/x/t".to_owned(), String::new());
+    assert_eq!(bound.find("/data/x/t"), Ok(Some(expected)));
+}
+
+#[test]
+fn what_is_no_volumes_directory_passes() {
+    for (mounts, source) in [
+        // Of the directory above, as a node agent has it.
+        (&["8:1 /k /b"][..], "/b"),
+        (&["8:1 /k/pods/u/volumes /b"], "/b"),
+        (&["8:1 / /b"], "/b"),
+        (&[], "/k/pods/u/volumes"),
+        (&["8:2 / /k"], "/k"),
+        // Beside it, and elsewhere.
+        (&["8:1 /staged2 /b"], "/b"),
+        (&["8:1 /stage /b"], "/b"),
+        (&["8:9 /staged /b"], "/b"),
+        (&["0:40 / /b tmpfs"], "/b"),
+        (&["8:1 /unstaged /b"], "/b"),
+        (&[], "/unstaged/a"),
+        (&[], "/etc/hosts"),
+        (&["8:1 /x//deleted /b"], "/b"),
+    ] {
+        let host = host(mounts, &["/staged", PV]);
+        assert_eq!(host.find(source), Ok(None), "{mounts:?} {source}");
+    }
+}
+
+#[test]
+fn ordinary_sources_never_cost_a_mount_table() {
+    let csi = "/k/pods/u/volumes/kubernetes.io~csi/plain/mount";
+    let secret = "/k/pods/u/volumes/kubernetes.io~secret/s";
+    let bind = "/k/pods/other/volume-subpaths/cache/app/0";
+    for (mounts, source) in [
+        (vec![format!("8:7 / {csi}")], csi.to_owned()),
+        (vec![format!("8:7 / {csi}")], format!("{csi}/a")),
+        (vec![format!("8:7 / {secret}")], secret.to_owned()),
+        (vec![format!("8:7 /db {bind}")], bind.to_owned()),
+        (
+            vec!["8:2 / /k".to_owned()],
+            "/k/pods/u/etc-hosts".to_owned(),
+        ),
+        (vec!["8:2 / /data".to_owned()], "/data/a".to_owned()),
+        (vec![], "/home/user".to_owned()),
+    ] {
+        for staged in [&[PV][..], &[PV, "/staged"], &[PV, "/gone/staged"]] {
+            let host = host(&mounts, staged);
+            assert_eq!(host.find(&source), Ok(None), "{source}");
+            assert_eq!(host.tables_read.get(), 0, "{source}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_below_a_volume_outside_match_roots_is_refused_with_the_way_out() {
+    let mounts = ["8:1 /staged/sub /b", "8:1 /lab/staged/sub /c"];
+    let host = host(&mounts, &["/staged", "/lab/staged", "/roots/v"]);
+    for (source, target, hint) in [
+        // match_roots = ["/"] would be refused.
+        ("/staged/sub", "/staged", "hint: mount /staged as a whole"),
+        ("/staged/a/b", "/staged", "hint: mount /staged as a whole"),
+        ("/b/c", "/staged", "hint: mount /staged as a whole"),
+        (
+            "/lab/staged/x",
+            "/lab/staged",
+            "hint: set match_roots = [\"/lab\"]",
+        ),
+        ("/c", "/lab/staged", "hint: set match_roots = [\"/lab\"]"),
+    ] {
+        let volume = format!("volume {target}: ");
+        host.assert_refused(source, &[&volume, source, "match_roots", hint]);
+    }
+    // A path that holds a kubelet's directory would be everybody's.
+    let above = self::host::<&str>(&[], &["/k/pods"]);
+    assert_eq!(above.find("/etc/hosts"), Ok(None));
+    let above = self::host(&["8:2 / /srv/k"], &["/k"]);
+    assert_eq!(above.find("/k/pods/u/etc-hosts"), Ok(None));
+}
+
+#[test]
+fn a_bind_of_a_directory_that_was_removed_is_refused() {
+    for (root, gone) in [
+        ("/staged//deleted", "/gone"),
+        ("/staged/sub//deleted", "/gone"),
+        ("/staged//deleted", "/staged"),
+    ] {
+        let line = format!("8:1 {root} /b");
+        let host = Host {
+            gone: gone.into(),
+            ..host(&[line], &["/staged"])
+        };
+        let words = [
+            "volume /staged: /b ",
+            "target path /staged",
+            "has been removed since",
+        ];
+        host.assert_refused("/b", &words);
+    }
+    // Where the target path is on a file system of its own, the path within that says nothing.
+    let own = ["8:3 / /srv", "8:3 /v//deleted /b"];
+    host(&own, &["/srv/v"]).assert_refused("/b", &["target path /srv/v"]);
+}
+
+#[test]
+fn a_read_only_bind_shows_the_volume_read_only() {
+    for (source, read_only_root, expected) in [
+        ("/b", false, false),
+        ("/ro", false, true),
+        // All of the node is, and the volume isn't.
+        ("/ro", true, false),
+    ] {
+        let host = Host {
+            read_only_root,
+            ..host(&["8:1 /staged /b", "8:1 /staged /ro"], &["/staged"])
+        };
+        let found = match_source(Path::new(source), &host.config, &host).unwrap();
+        assert_eq!(found.unwrap().read_only, expected, "{source}");
+    }
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_fails_the_create() {
+    let host = host(&["8:1 /broken /b"], &["/broken"]);
+    host.assert_refused("/b", &["volume /broken: /run/crust/0/mountInfo.json"]);
+}
+
+#[test]
+fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
+    let mounts = [
+        "0:50 / /merged overlay",
+        "8:1 /staged /b",
+        "0:50 /s /part overlay",
+    ];
+    for (layers, is_refused) in [
+        (&["/staged"][..], true),
+        (&["/lower", "/staged"], true),
+        (&["/b"], true),
+        (&["/staged/sub"], true),
+        (&["staged", "/lower"], false),
+        (&["/lower", "/stage"], false),
+        (&[], false),
+        // Its own mount point, as systemd-sysext makes an overlay of /usr.
+        (&["/merged", "/upper"], false),
+        (&["/merged/a", "/merged/b", "/merged"], false),
+        (&["/merged", "/staged"], true),
+    ] {
+        let host = Host {
+            layers: layers.to_vec(),
+            ..host(&mounts, &["/staged"])
+        };
+        for source in ["/merged", "/merged/a/b", "/part", "/part/a"] {
+            if is_refused {
+                host.assert_refused(source, &["volume /staged: "]);
+            } else {
+                assert_eq!(host.find(source), Ok(None), "{layers:?} {source}");
+            }
+        }
+        let is_refused = is_refused || layers.contains(&"staged");
+        let options = format!("lowerdir={},upperdir=/u", layers.join(":"));
+        let bundle = Path::new("/");
+        let refused = crate::matching::refuse_overlay(
+            "/data",
+            &[options.into()],
+            bundle,
+            &host.config,
+            &host,
+        );
+        assert_eq!(refused.is_err(), is_refused, "{layers:?}");
+    }
+}
+
+#[test]
+fn what_an_overlay_of_a_directory_above_shows_of_a_volume_is_refused() {
+    let host = Host {
+        layers: vec!["/data"],
+        ..host(&["0:50 / /merged overlay"], &["/data/staged"])
+    };
+    host.assert_refused("/merged/staged", &["volume /data/staged: ", "overlay"]);
+    for source in ["/merged", "/merged/other"] {
+        assert_eq!(host.find(source), Ok(None), "{source}");
+    }
+}
+
+#[test]
+fn an_overlay_of_the_root_directory_costs_no_mount_table() {
+    let host = Host {
+        mounts: vec!["0:50 / / overlay".to_owned()],
+        layers: vec!["/staged"],
+        ..host::<&str>(&[], &["/staged"])
+    };
+    for source in ["/etc/hosts", "/memory", "/memory/a"] {
+        assert_eq!(host.find(source), Ok(None), "{source}");
+        assert_eq!(host.tables_read.get(), 0, "{source}");
+    }
+}
+
+#[test]
+fn a_lookup_that_fails_refuses_the_mount() {
+    let cases = [
+        // The source, a target path that it may be, and one that it may be below.
+        ("/b", "/b"),
+        ("/b", "/staged"),
+        ("/b/c", "/b/c"),
+        ("/etc/hosts", "/etc/hosts"),
+    ];
+    for (source, failing) in cases {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO] {
+            let host = Host {
+                failing: Some((failing, errno)),
+                ..host(&["8:1 /staged/v29/sub /b"], &["/staged"])
+            };
+            host.assert_refused(source, &[failing, "; hint: "]);
+        }
+    }
+}
+
+#[test]
+fn of_nested_targets_the_nearest_is_the_volume() {
+    let mounts = [
+        "8:1 /roots/y/b/sub /bind",
+        "8:1 /lab/y/b/sub /other",
+        "8:1 /roots/y/c /beside",
+    ];
+    for staged in [
+        ["/roots/y", "/roots/y/b", "/lab/y", "/lab/y/b"],
+        ["/roots/y/b", "/roots/y", "/lab/y/b", "/lab/y"],
+    ] {
+        let host = host(&mounts, &staged);
+        for (source, volume, subpath) in [
+            ("/bind", "/roots/y/b", "sub"),
+            ("/bind/x", "/roots/y/b", "sub/x"),
+            ("/beside", "/roots/y", "c"),
+            ("/roots/y/b/sub", "/roots/y/b", "sub"),
+        ] {
+            let expected = (volume.to_owned(), subpath.to_owned());
+            assert_eq!(host.find(source), Ok(Some(expected)), "{source} {staged:?}");
+        }
+        for source in ["/other", "/lab/y/b/sub"] {
+            host.assert_refused(source, &["volume /lab/y/b: "]);
+        }
+    }
+    // One that was unstaged hides none above it.
+    let host = self::host(&["8:1 /unstaged/a /b"], &["/staged"]);
+    assert_eq!(host.find("/b"), Ok(None));
+}
+
+/// As where a file system was mounted at the target path since, or it was staged in another mount namespace.
+#[test]
+fn a_target_is_found_on_a_file_system_that_the_index_does_not_have() {
+    let host = Host {
+        index_is_blind: true,
+        ..host(
+            &["8:5 / /lab/late", "8:5 /vol /b", "8:5 /vol/sub /sub"],
+            &["/lab/late/vol"],
+        )
+    };
+    let expected = ("/lab/late/vol".to_owned(), String::new());
+    assert_eq!(host.find("/b"), Ok(Some(expected)));
+    host.assert_refused("/sub", &["volume /lab/late/vol: "]);
+    assert_eq!(host.find("/etc/hosts"), Ok(None));
+}
+
+#[test]
+fn a_kubelets_directory_that_is_a_bind_hides_no_volume_by_its_other_path() {
+    let other = PV.replacen("/k/", "/lab/k/", 1);
+    for mounts in [&["8:1 /lab/k /k"][..], &["8:1 /lab/k/pods /k/pods"]] {
+        let host = host(mounts, &[PV]);
+        for (below, subpath) in [("", ""), ("/a/b", "a/b")] {
+            let expected = (PV.to_owned(), subpath.to_owned());
+            let found = host.find(&format!("{other}{below}"));
+            assert_eq!(found, Ok(Some(expected)), "{mounts:?} {below}");
+        }
+        assert_eq!(host.find("/lab/k/pods/u/etc-hosts"), Ok(None));
+    }
+}
+
+#[test]
+fn a_driver_that_binds_a_directory_of_a_volume_is_no_ordinary_driver() {
+    let csi = "/k/pods/u/volumes/kubernetes.io~csi/plain/mount";
+    let mount = |root: &str| format!("8:1 {root} {csi}");
+    let expected = ("/staged".to_owned(), String::new());
+    let whole = host(&[mount("/staged")], &["/staged"]);
+    assert_eq!(whole.find(csi), Ok(Some(expected)));
+    let part = host(&[mount("/staged/sub")], &["/staged"]);
+    part.assert_refused(csi, &["volume /staged: "]);
+    let plain = host(&[mount("/data/plain")], &["/staged", PV]);
+    assert_eq!(plain.find(csi), Ok(None));
+}
+
+#[test]
+fn what_is_mounted_below_a_target_path_is_refused_by_its_own_reason() {
+    let mounts = [
+        "8:5 / /staged/other",
+        "0:60 / /staged/nfs nfs4",
+        "8:1 /data /staged/bind",
+    ];
+    let host = host(&mounts, &["/staged"]);
+    for source in [
+        "/staged/other",
+        "/staged/other/a",
+        "/staged/nfs",
+        "/staged/bind",
+    ] {
+        host.assert_refused(
+            source,
+            &["volume /staged: ", source, "something else is mounted"],
+        );
+        let error = host.find(source).unwrap_err();
+        assert!(!error.contains("match_roots"), "{error}");
+    }
+}
+
+/// runc cleans a relative source by its text before it binds it.
+#[test]
+fn a_link_before_dots_may_lead_to_a_volume_by_either_reading() {
+    let with = |staged: &[&str]| Host {
+        link: Some(("/bundle/link", "/other/dir")),
+        ..host::<&str>(&[], staged)
+    };
+    let source = "/bundle/link/../vol";
+    for staged in ["/bundle/vol", "/other/vol"] {
+        let words = [
+            source,
+            &format!("volume {staged}"),
+            "no volume",
+            "hint: give the source without",
+        ];
+        with(&[staged]).assert_refused(source, &words);
+    }
+    with(&["/bundle/vol", "/other/vol"]).assert_refused(source, &["volume /other/vol"]);
+    assert_eq!(with(&["/vol"]).find(source), Ok(None));
+    let expected = Some(("/bundle/vol".to_owned(), String::new()));
+    for source in [
+        "/bundle/plain/../vol",
+        "/bundle/x/y/../../vol",
+        "/bundle/vol",
+    ] {
+        assert_eq!(
+            with(&["/bundle/vol"]).find(source),
+            Ok(expected.clone()),
+            "{source}"
+        );
+    }
+}
+
+/// A create costs the sum of its mounts and of the staged volumes, and not their product.
+#[test]
+fn target_paths_are_looked_up_once_however_many_sources_there_are() {
+    let targets: Vec<String> = (0..50).map(|number| format!("/lab/v{number}")).collect();
+    let lookups = |sources: usize| {
+        let mounts = (0..sources).map(|number| format!("8:1 /data/{number} /b{number}"));
+        let mounts: Vec<String> = mounts.collect();
+        let staged: Vec<&str> = targets.iter().map(String::as_str).collect();
+        let host = host(&mounts, &[&staged[..], &[PV]].concat());
+        for number in 0..sources {
+            for source in [format!("/b{number}"), format!("/data/{number}")] {
+                assert_eq!(host.find(&source), Ok(None), "{source}");
+            }
+        }
+        assert_eq!([host.lists.get(), host.surveys.get()], [1, 1]);
+        let looked_up = host.looked_up.borrow();
+        let of_targets =
+            |path: &&std::path::PathBuf| path.starts_with("/lab") || path.starts_with("/k");
+        [looked_up.iter().filter(of_targets).count(), looked_up.len()]
+    };
+    let [few, many] = [1, 20].map(lookups);
+    assert_eq!(few[0], many[0], "lookups of target paths");
+    // The identity of each source, and the place of each that is a bind mount.
+    assert_eq!(many[1] - few[1], 19 * 3, "lookups of sources");
+}
+
+/// A directory that was removed can only have been bound before, so paths that are no mount's root aren't it.
+#[test]
+fn a_target_that_is_missing_costs_ordinary_sources_nothing() {
+    let host = Host {
+        gone: "/lab".into(),
+        ..host(&["8:1 /data /b", "8:1 /lab/v//deleted /c"], &["/lab/v"])
+    };
+    for source in ["/etc/hosts", "/data/x"] {
+        assert_eq!(host.find(source), Ok(None), "{source}");
+    }
+    assert_eq!(host.tables_read.get(), 0);
+    host.assert_refused("/c", &["volume /lab/v: ", "has been removed since"]);
+    assert_eq!(host.find("/b"), Ok(None));
+}
+
+/// A file on an overlay may have the device of a layer.
+#[test]
+fn a_file_of_an_overlay_is_refused_whatever_its_device() {
+    let host = Host {
+        layers: vec!["/staged"],
+        ..host(&["8:9 / /merged overlay"], &["/staged"])
+    };
+    host.assert_refused("/merged/file", &["volume /staged: ", "overlay"]);
+}

@@ -1,0 +1,285 @@
+//! A node with some mounts, for tests: kubelet's directory is `/k`, and everything is there but one path.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Component, Path, PathBuf};
+
+use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::mountinfo;
+use crust_mount::place::{Place, PlaceError, Position};
+use crust_state::crust::EntryError;
+use crust_state::{Config, DeviceNumber, TargetPath};
+use rustix::io::Errno;
+
+use crate::matching::{Node, PodError, Resolved, Tables, match_source};
+
+pub(super) struct Host {
+    /// `<device> <root> <mount point> [type]`, as mountinfo writes them.
+    pub(super) mounts: Vec<String>,
+    /// Target paths.
+    pub(super) staged: Vec<String>,
+    pub(super) is_bare: bool,
+    /// Not there, nor what would be below it.
+    pub(super) gone: PathBuf,
+    /// A symbolic link, and what it leads to.
+    pub(super) link: Option<(&'static str, &'static str)>,
+    /// The directories of each overlay.
+    pub(super) layers: Vec<&'static str>,
+    /// The index lacks the file systems of target paths.
+    pub(super) index_is_blind: bool,
+    /// Paths whose lookup fails, or whose place isn't known, with this error.
+    pub(super) failing: Option<(&'static str, Errno)>,
+    pub(super) read_only_root: bool,
+    pub(super) tables_read: Cell<usize>,
+    /// How often the target paths elsewhere were listed, and those of all volumes.
+    pub(super) lists: Cell<usize>,
+    pub(super) surveys: Cell<usize>,
+    /// Paths that were looked up, by identity or place.
+    pub(super) looked_up: RefCell<Vec<PathBuf>>,
+    pub(super) config: Config,
+    pub(super) tables: Tables,
+}
+
+/// The result of a match, for comparison: the volume's target path and the subPath.
+pub(super) type Found = Result<Option<(String, String)>, String>;
+
+impl Host {
+    pub(super) fn new<S: ToString>(mounts: &[S], staged: &[&str]) -> Self {
+        Self {
+            mounts: mounts.iter().map(ToString::to_string).collect(),
+            staged: staged.iter().map(ToString::to_string).collect(),
+            is_bare: false,
+            gone: "/gone".into(),
+            link: None,
+            layers: Vec::new(),
+            index_is_blind: false,
+            failing: None,
+            read_only_root: false,
+            tables_read: Cell::default(),
+            lists: Cell::default(),
+            surveys: Cell::default(),
+            looked_up: RefCell::default(),
+            config: Config {
+                kubelet_dirs: vec!["/k".into()],
+                match_roots: vec!["/roots".into()],
+                unstaged: crust_state::config::Unstaged::Pass,
+                ..Config::default()
+            },
+            tables: Tables::default(),
+        }
+    }
+
+    fn mountinfo(&self) -> Vec<mountinfo::Mount> {
+        let lines = self.mounts.iter().enumerate().map(|(id, line)| {
+            let mut fields = line.split(' ');
+            let mut next = || fields.next().unwrap_or("ext4");
+            let (device, root, point, fstype) = (next(), next(), next(), next());
+            format!("{id} 1 {device} {root} {point} rw - {fstype} dev rw\n")
+        });
+        mountinfo::parse(lines.collect::<String>().as_bytes()).unwrap()
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        !path.starts_with(&self.gone)
+    }
+
+    /// The path with the link followed, as the kernel does it.
+    fn real(&self, path: &Path) -> PathBuf {
+        let mut real = PathBuf::from("/");
+        for component in path.components() {
+            match component {
+                Component::ParentDir => _ = real.pop(),
+                Component::Normal(name) => real.push(name),
+                _ => {}
+            }
+            if let Some((from, to)) = self.link
+                && real == Path::new(from)
+            {
+                real = to.into();
+            }
+        }
+        real
+    }
+
+    fn position(&self, path: &Path) -> Option<(Position, Option<Place>)> {
+        let path = self.real(path);
+        if !self.exists(&path) {
+            return None;
+        }
+        let table = self.mountinfo();
+        let over = table.iter().filter(|it| path.starts_with(&it.mount_point));
+        let mount = over.max_by_key(|it| it.mount_point.components().count())?;
+        let position = Position {
+            mount: mount.id.into(),
+            is_mount_root: path == mount.mount_point,
+            path,
+        };
+        let place = position.place(mount);
+        Some((position, place))
+    }
+
+    fn has_csi_volumes_alone(&self) -> bool {
+        let mut staged = self.staged.iter().map(target);
+        staged.all(|target| target.csi_volume().is_some())
+    }
+
+    fn look_up(&self, path: &Path) -> Result<(), LookupError> {
+        self.looked_up.borrow_mut().push(path.to_owned());
+        match self.failing {
+            Some((failing, errno)) if path == Path::new(failing) => {
+                Err(LookupError::new("statx", path, errno))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn find(&self, source: &str) -> Found {
+        let found = match_source(Path::new(source), &self.config, self);
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.map(|found| {
+            let subpath = found.subpath.display().to_string();
+            (found.volume.to_string(), subpath)
+        }))
+    }
+
+    #[track_caller]
+    pub(super) fn assert_refused(&self, source: &str, wanted: &[&str]) {
+        let error = self.find(source).unwrap_err();
+        for text in wanted {
+            assert!(error.contains(text), "{error:?} doesn't have {text:?}");
+        }
+    }
+}
+
+impl Node for Host {
+    fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
+        if path.as_path().ends_with("broken") {
+            return Err(EntryError::NoInfo("/run/crust/0/mountInfo.json".into()));
+        }
+        let mut staged = self.staged.iter();
+        let is_staged = staged.any(|staged| Path::new(staged) == path.as_path());
+        Ok(is_staged.then(|| path.clone()))
+    }
+
+    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+        let real = self.real(path);
+        let is_other = self.exists(&real) && real != path;
+        let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount == 0);
+        Ok(Resolved {
+            path: TargetPath::new(&real).ok().filter(|_| is_other),
+            only_by_path: is_on_root && !is_other && self.has_csi_volumes_alone(),
+        })
+    }
+
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+        let mut all = self.all_staged().unwrap();
+        all.retain(|target| target.as_path().ancestors().nth(2) == Some(csi_directory));
+        Ok(all)
+    }
+
+    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+        self.look_up(path)?;
+        self.tables_read.set(self.tables_read.get() + 1);
+        Ok(self.position(path).and_then(|(_, place)| place))
+    }
+
+    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
+        self.look_up(target.as_path())?;
+        let mut parts = target.as_path().ancestors();
+        let found = parts.find_map(|part| Some((part, self.position(part)?.1?)));
+        Ok(found.map(|(part, mut place)| {
+            place
+                .path
+                .extend(target.as_path().strip_prefix(part).unwrap());
+            place
+        }))
+    }
+
+    fn tables(&self) -> Option<&Tables> {
+        Some(&self.tables)
+    }
+
+    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
+        self.lists.set(self.lists.get() + 1);
+        let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
+        all.retain(|target| target.csi_volume().is_none());
+        // One that was unstaged.
+        all.push(target("/unstaged"));
+        Ok(all)
+    }
+
+    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
+        self.surveys.set(self.surveys.get() + 1);
+        Ok(self.staged.iter().map(target).collect())
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
+        self.look_up(path)?;
+        let Some((position, place)) = self.position(path) else {
+            return Ok(None);
+        };
+        // One that doesn't tell its place has a device all the same.
+        let place = place.unwrap_or(Place {
+            device: DeviceNumber::new(0, 99),
+            path: position.path.clone(),
+            deleted: false,
+        });
+        let mut hasher = DefaultHasher::new();
+        (&place.path, place.deleted).hash(&mut hasher);
+        Ok(Some(Identity {
+            device: place.device,
+            inode: hasher.finish(),
+            mount: MountId::Unique(position.mount),
+            is_mount_root: position.is_mount_root,
+            is_directory: !path.ends_with("file"),
+        }))
+    }
+
+    fn is_indexed(&self, device: DeviceNumber) -> bool {
+        let mut staged = self.staged.iter().filter(|_| !self.index_is_blind);
+        staged.any(|path| {
+            let mut parts = Path::new(path).ancestors();
+            let place = parts.find_map(|path| self.position(path)?.1);
+            place.is_some_and(|place| place.device == device)
+        })
+    }
+
+    fn is_usual_mount(&self, mount: MountId) -> bool {
+        let mut usual = ["/", "/k"].iter();
+        usual.any(|path| {
+            let found = self.position(Path::new(path));
+            found.is_some_and(|(position, _)| MountId::Unique(position.mount) == mount)
+        })
+    }
+
+    fn is_read_only(&self, path: &Path) -> Result<bool, PlaceError> {
+        Ok(path.starts_with("/ro") || self.read_only_root)
+    }
+
+    fn overlay_layers(&self, path: &Path, _: MountId) -> Result<Vec<PathBuf>, PlaceError> {
+        self.tables_read.set(self.tables_read.get() + 1);
+        let (position, place) = self.position(path).unwrap();
+        let mounts = self.mountinfo();
+        let mut mounts = mounts.iter();
+        if !mounts.any(|it| u64::from(it.id) == position.mount && it.fstype == "overlay") {
+            return Ok(Vec::new());
+        }
+        let below = place.unwrap().path;
+        let below = below.strip_prefix("/").unwrap();
+        let layers = self.layers.iter().map(Path::new);
+        let inner = layers.clone().map(|layer| layer.join(below));
+        Ok(layers.map(Path::to_owned).chain(inner).collect())
+    }
+
+    fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
+        Ok(self.is_bare)
+    }
+
+    fn within(&self, _: &Path, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+}
+
+fn target(path: impl AsRef<str>) -> TargetPath {
+    TargetPath::new(path.as_ref()).unwrap()
+}
