@@ -96,7 +96,24 @@ fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
     found.push(check::program("hook", &hook, hint));
     found.push(check::directory("crust directory", &config.crust_root));
     found.push(check::directory("state directory", &config.state_dir));
+    found.extend(config.match_roots.iter().map(|root| match_root(root)));
     found
+}
+
+/// Whether volumes can be staged below a match root. In a container of its own, `crust_ops` sees only what is
+/// mounted there.
+fn match_root(root: &Path) -> Finding {
+    const WHAT: &str = "match root";
+    if root.is_dir() {
+        return Finding::pass(WHAT, shown(root));
+    }
+    let found = format!(
+        "{} isn't a directory in this mount namespace",
+        root.display()
+    );
+    let fix = "make the directory; if crust_ops runs in a pod, give its container a volumeMount of it with \
+               mountPropagation: HostToContainer";
+    Finding::warn(WHAT, found, fix)
 }
 
 /// What the runtime itself finds on this host.

@@ -235,3 +235,21 @@ fn a_place_that_another_has_is_told() {
         );
     }
 }
+
+/// As in a pod whose container has no volumeMount of it.
+#[test]
+fn a_match_root_that_is_not_there_is_told() {
+    let (node, _) = installed();
+    let there = node.dir().subdir("roots");
+    let missing = node.dir().join("no-such-root");
+    node.handler()
+        .reconfigure(&format!("match_roots = [{there:?}, {missing:?}]"));
+    let run = check(&Ops::stopped(&node, ""));
+    let has = |wanted: &str| run.stdout.lines().any(|line| line.starts_with(wanted));
+    assert!(
+        has(&format!("pass  match root: {}", there.display())),
+        "{run}"
+    );
+    let told = format!("warn  match root: {} isn't a directory", missing.display());
+    assert!(has(&told) && run.stdout.contains("volumeMount"), "{run}");
+}
