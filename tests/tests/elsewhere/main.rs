@@ -1,6 +1,8 @@
 //! Sources that lead to a volume by another path than its target path: engines bind it elsewhere first, or
 //! make an overlay of it. Each is the volume, or refused; no container gets the host's directory.
 
+mod lookups;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

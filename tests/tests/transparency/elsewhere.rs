@@ -1,6 +1,8 @@
 //! Mounts of the node's own directories, which an engine may have made of volumes: what is staged is looked at
 //! once for a create, however many they are.
 
+use std::fs;
+
 use runcrust_tests::{Bundle, Delegate, Node, mounts};
 
 use crate::strace::Trace;
@@ -30,4 +32,23 @@ fn more_sources_do_not_look_at_the_volumes_again() {
     let (few, many) = (cost(1), cost(10));
     assert!(few[0] > 0 && few[1] > 0, "{few:?}");
     assert_eq!(few, many, "[calls that name the target path, mount tables]");
+}
+
+#[test]
+fn a_target_path_that_is_gone_costs_ordinary_mounts_no_mount_table() {
+    let node = Node::new(Delegate::Crun);
+    let device = node.ext4();
+    let target = node.dir().subdir("staged");
+    let _ = node.try_stage(&target, device.path(), &[]).success();
+    fs::remove_dir(&target).unwrap();
+    let mut bundle = Bundle::plain(node.dir());
+    for number in 0..10 {
+        let source = node.dir().subdir(format!("source-{number}"));
+        bundle = bundle.bind(&source, &format!("/mounts/{number}"), &[]);
+    }
+    let container = node.container(&bundle.write());
+    let trace = Trace::in_directory(node.dir().path());
+    let create = trace.of(&container.create_command());
+    let _ = container.create_with(create).success();
+    assert_eq!(trace.part().0.opened("mountinfo"), 0);
 }

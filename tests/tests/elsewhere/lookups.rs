@@ -1,0 +1,261 @@
+//! Sources that lead to a volume in ways that are easily overlooked: no container gets the host's directory.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::{self, stands_in};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Bundle, Delegate, Hung, LoopDevice, Node, Run, mounts, on_each_delegate};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount,
+};
+use serde_json::json;
+
+use crate::{POD, Scene};
+
+/// A node whose test directory is among its `match_roots`.
+fn with_match_root(delegate: Delegate, extra: &str) -> (Node, PathBuf) {
+    let node = Node::with(delegate, "");
+    let root = node.dir().subdir("roots");
+    node.handler()
+        .reconfigure(&format!("match_roots = [{root:?}]\n{extra}"));
+    (node, root)
+}
+
+/// A volume with a file that says so, in its root and in `sub`.
+fn marked(node: &Node) -> LoopDevice {
+    let device = node.ext4();
+    with_mounted(device.path(), |root| {
+        fs::create_dir(root.join("sub")).unwrap();
+        fs::write(root.join("mark"), "volume\n").unwrap();
+        fs::write(root.join("sub/mark"), "sub\n").unwrap();
+    });
+    device
+}
+
+/// A command that has no more than so many open files.
+fn with_files(command: &Command, files: usize) -> Command {
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.env_clear();
+    for (name, value) in command.get_envs() {
+        limited.env(name, value.expect("nothing is taken away"));
+    }
+    limited
+}
+
+/// Mounts an overlay with one lower directory of any name: as one option where the kernel has it (`lowerdir+`,
+/// Linux 6.8), else with escapes.
+fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
+    let made = || {
+        let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&fs, "lowerdir+", lower)?;
+        fsconfig_set_string(&fs, "upperdir", upper)?;
+        fsconfig_set_string(&fs, "workdir", work)?;
+        fsconfig_create(&fs)?;
+        let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        move_mount(&mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+    };
+    match made() {
+        Err(Errno::INVAL) => {}
+        done => return done.unwrap(),
+    }
+    let lower = utf8(lower).replace('\\', "\\\\").replace(',', "\\,");
+    let options = format!(
+        "lowerdir={lower},upperdir={},workdir={}",
+        utf8(upper),
+        utf8(work)
+    );
+    let kind = Some("overlay");
+    mount(kind, at, kind, MsFlags::empty(), Some(&*options)).unwrap();
+}
+
+on_each_delegate! {
+    fn a_create_with_few_open_files_never_gives_the_hosts_directory(delegate: Delegate) {
+        let (node, root) = with_match_root(delegate, "");
+        let device = marked(&node);
+        let targets: Vec<PathBuf> = (0..30).map(|number| root.join(format!("v{number}"))).collect();
+        for target in &targets {
+            fs::create_dir_all(target.join("sub")).unwrap();
+            let _ = node.try_stage(target, device.path(), &[]).success();
+        }
+        let bind = node.dir().subdir("bind");
+        let of = targets[29].join("sub");
+        mounts::bind(&of, &bind);
+        let link = node.dir().join("link");
+        symlink(&of, &link).unwrap();
+        let mut served = 0;
+        for source in [&bind, &link] {
+            for files in [5, 6, 7, 8, 10, 14, 20, 30, 1000] {
+                let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]);
+                let container = node.container(&bundle.write());
+                let create = with_files(&container.create_command(), files);
+                let run = container.create_with(create);
+                if run.status.success() {
+                    let _ = container.start().success();
+                    assert_eq!(container.sh("cat /data/mark; touch /data/x; rm /data/x"), "sub");
+                    container.end();
+                    served += 1;
+                }
+                assert_eq!(stands_in(&of), <[String; 0]>::default(), "{files} files: {run}");
+            }
+        }
+        assert!(served >= 2, "{served} with enough files");
+    }
+
+    /// As a stock kubelet makes it of a hostPath's subPath.
+    fn a_kubelets_bind_of_a_host_path_is_what_it_is_of(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let binds = scene.node.handler().kubelet_dir().join("pods/u9/volume-subpaths/host/app");
+        let bind = |number: usize, of: &Path| {
+            let at = binds.join(number.to_string());
+            fs::create_dir_all(&at).unwrap();
+            mounts::bind(of, &at);
+            at
+        };
+        let sub = bind(0, &scene.plain.join("sub"));
+        scene.assert_refuses(scene.bundle(&sub, &[]), &["match_roots", utf8(&sub)]);
+        scene.assert_serves(&bind(1, &scene.plain), "volume");
+        scene.assert_serves(&bind(2, &scene.csi), "volume");
+        scene.assert_serves(&bind(3, &scene.csi.join("sub")), "sub");
+        // In a pod, it is another pod's.
+        let sandbox = scene.node.sandbox("another-pod");
+        let source = bind(4, &scene.csi.join("sub"));
+        let bundle = scene.node.app_bundle(&sandbox).bind(&source, "/data", &[]).write();
+        let _ = refusal::create(&scene.node, &bundle).of_volume("pv-1").sentence();
+        scene.assert_nothing_on_the_host();
+    }
+
+    fn an_overlay_of_a_directory_with_an_odd_name_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = marked(&node);
+        let memory = node.dir().subdir("memory");
+        mounts::tmpfs(&memory);
+        for (number, name) in ["a,b", r"a\b", r"a\,b c"].into_iter().enumerate() {
+            let lab = memory.join(number.to_string());
+            let [target, upper, work, at] = [name, "upper", "work", "at"].map(|name| lab.join(name));
+            for path in [&target, &upper, &work, &at] {
+                fs::create_dir_all(path).unwrap();
+            }
+            let _ = node.try_stage(&target, device.path(), &[]).success();
+            overlay(&target, &upper, &work, &at);
+            let bundle = Bundle::plain(node.dir()).bind(&at, "/data", &[]).write();
+            let _ = refusal::create(&node, &bundle).naming(&["overlay", "hint: "]).sentence();
+            assert_eq!(stands_in(&upper), <[String; 0]>::default(), "{name}");
+        }
+    }
+
+    /// A file server that is gone: the create waits for none, as the delegate's bind does.
+    fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let directory = scene.node.dir().subdir("fuse");
+        let hung = Hung::over(&directory);
+        let bundle = scene.bundle(&directory, &[]).write();
+        let mut explain = scene.node.handler().command();
+        explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
+        let run = Run::within(&mut explain, PATIENCE);
+        drop(hung);
+        let run = run.expect("it ends without an answer").success();
+        assert!(run.stdout.contains("pass-on"), "{run}");
+    }
+
+    /// runc cleans a relative source by its text, and the kernel follows the link first.
+    fn dots_after_a_link_are_refused_where_either_reading_is_a_volume(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = marked(&node);
+        let other = node.dir().subdir("other");
+        fs::create_dir(other.join("dir")).unwrap();
+        for (staged, is_in_bundle) in [("by-text", true), ("by-link", false)] {
+            for is_relative in [true, false] {
+                let bundle = Bundle::plain(node.dir());
+                let directory = bundle.path().to_owned();
+                let source = Path::new("link/..").join(staged);
+                let source = if is_relative { source } else { directory.join(source) };
+                let bundle = bundle.mount(json!({
+                    "destination": "/data", "type": "bind", "source": source, "options": ["rbind"]
+                })).write();
+                symlink(other.join("dir"), directory.join("link")).unwrap();
+                let places = [directory.join(staged), other.join(staged)];
+                for place in &places {
+                    fs::create_dir_all(place).unwrap();
+                }
+                let target = if is_in_bundle { &places[0] } else { &places[1] };
+                let _ = node.try_stage(target, device.path(), &[]).success();
+                let refused = refusal::create(&node, &bundle);
+                let _ = refused.naming(&["`..`", utf8(target), "hint: "]).sentence();
+                assert_eq!(stands_in(target), <[String; 0]>::default());
+                let _ = node.unstage(target).success();
+            }
+        }
+    }
+
+    /// Its volumes have a path of the same form beside it.
+    fn a_volume_of_a_kubelet_whose_directory_is_a_bind(delegate: Delegate) {
+        let node = Node::with(delegate, "unstaged = \"pass\"");
+        let real = node.dir().subdir("real-kubelet");
+        let kubelet = node.handler().kubelet_dir();
+        fs::create_dir_all(&kubelet).unwrap();
+        mounts::bind(&real, &kubelet);
+        let device = marked(&node);
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        fs::create_dir(target.join("sub")).unwrap();
+        let other = real.join(target.strip_prefix(&kubelet).unwrap());
+        for (source, mark) in [(other.clone(), "volume"), (other.join("sub"), "sub")] {
+            let app = node.run(&Bundle::plain(node.dir()).bind(&source, "/data", &[]).write());
+            assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), mark);
+            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
+        }
+        assert_eq!(stands_in(&target).len(), 1, "sub alone");
+    }
+
+    fn of_nested_volumes_the_nearest_is_served(delegate: Delegate) {
+        for is_inner_first in [false, true] {
+            let (node, root) = with_match_root(delegate, "");
+            let (outer, inner) = (root.join("y"), root.join("y/b"));
+            fs::create_dir_all(inner.join("sub")).unwrap();
+            let devices = [node.ext4(), marked(&node)];
+            let mut volumes = [(&outer, &devices[0]), (&inner, &devices[1])];
+            if is_inner_first {
+                volumes.reverse();
+            }
+            for (target, device) in volumes {
+                let _ = node.try_stage(target, device.path(), &[]).success();
+            }
+            let bind = node.dir().subdir("bind");
+            mounts::bind(&inner.join("sub"), &bind);
+            let app = node.run(&Bundle::plain(node.dir()).bind(&bind, "/data", &[]).write());
+            assert_eq!(app.sh("cat /data/mark"), "sub");
+        }
+    }
+
+    /// The index has what was there when the volume was staged.
+    fn a_file_system_that_was_mounted_after_the_stage(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = marked(&node);
+        let late = node.dir().subdir("late");
+        let target = late.join("vol");
+        let _ = node.try_stage(&target, device.path(), &[]).success();
+        mounts::tmpfs(&late);
+        fs::create_dir(&target).unwrap();
+        let bind = node.dir().subdir("bind");
+        mounts::bind(&target, &bind);
+        let app = node.run(&Bundle::plain(node.dir()).bind(&bind, "/data", &[]).write());
+        assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), "volume");
+        assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    fn another_file_system_below_a_target_path_is_refused_with_its_reason(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let below = scene.plain.join("sub");
+        mounts::tmpfs(&below);
+        scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
+    }
+}
