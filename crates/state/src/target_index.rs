@@ -23,8 +23,9 @@ pub(crate) const TARGETS: &str = "targets.json";
 #[serde(rename_all = "camelCase")]
 pub struct TargetIndex {
     version: Version<1>,
-    /// `st_dev` of the file systems that target paths are on. Never removed: a file system too many
-    /// costs time, one too few would hide a volume.
+    /// `st_dev` of the file systems that target paths were on when they were staged, as seen by who staged them.
+    /// Never removed: one that holds none any more costs time. One that was mounted later is missing, so
+    /// whoever reads this also asks which file systems the target paths in `elsewhere` are on.
     file_systems: Vec<DeviceNumber>,
     /// Target paths that aren't a CSI volume's by their form, as given and with links resolved.
     elsewhere: Vec<PathBuf>,
