@@ -42,7 +42,12 @@ fn written(mounts: &[Mount]) -> Vec<u8> {
         out.push(b' ');
         out.extend(escaped(&mount.source));
         out.push(b' ');
-        out.extend(escaped(&mount.super_options));
+        for (number, option) in mount.super_options.iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            out.extend(escaped_option(&option));
+        }
         out.push(b'\n');
     }
     out
@@ -67,10 +72,19 @@ fn tags(propagation: Propagation) -> String {
 }
 
 fn escaped(field: &OsStr) -> Vec<u8> {
+    octal(field, b" \t\n\\#")
+}
+
+/// As `seq_show_option()` of `linux/seq_file.h` writes it.
+fn escaped_option(option: &OsStr) -> Vec<u8> {
+    octal(option, b", \t\n\\")
+}
+
+fn octal(field: &OsStr, special: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for byte in field.as_bytes() {
         match byte {
-            b' ' | b'\t' | b'\n' | b'\\' | b'#' => out.extend(format!("\\{byte:03o}").bytes()),
+            byte if special.contains(byte) => out.extend(format!("\\{byte:03o}").bytes()),
             other => out.push(*other),
         }
     }

@@ -121,7 +121,7 @@ pub(crate) fn unique(prefix: &str) -> String {
 /// machine's.
 pub fn process_name() -> String {
     /// `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`: the inode of the machine's own pid namespace.
-    const MACHINE: u64 = 0xeffffffc;
+    const MACHINE: u64 = 0xefff_fffc;
     let pid = process::id();
     let namespace = fs::metadata("/proc/self/ns/pid")
         .expect("/proc is mounted")

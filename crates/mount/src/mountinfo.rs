@@ -37,8 +37,17 @@ pub struct Mount {
 }
 
 /// The options of a superblock, comma separated, as the kernel writes them: with escapes in names and values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Two lists are equal if their options are, however they are escaped.
+#[derive(Debug, Clone)]
 pub struct SuperOptions(OsString);
+
+impl PartialEq for SuperOptions {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for SuperOptions {}
 
 impl SuperOptions {
     /// Returns each option, unescaped. The kernel writes a comma within a value as `\054` (`seq_show_option` of

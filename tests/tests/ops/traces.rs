@@ -37,7 +37,7 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
         assert_eq!(node.volume_locks(), <[&Path; 0]>::default(), "{what}");
     };
     let null = Path::new("/dev/null");
-    let none = Path::new("/dev/there-is-none");
+    let absent = Path::new("/dev/there-is-none");
     for (what, target, device, fstype) in [
         ("outside", &outside, device.path(), "ext4"),
         ("a link", &root.join("mnt"), device.path(), "ext4"),
@@ -45,14 +45,14 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
         ("a mount", &mounted, device.path(), "ext4"),
         ("no block device", &target("pv"), null, "ext4"),
         ("no block device, at once", &missing, null, "ext4"),
-        ("no device", &target("pv"), none, "ext4"),
+        ("no device", &target("pv"), absent, "ext4"),
         ("a file system", &target("pv"), device.path(), "vfat"),
     ] {
         let staged = ops.stage(stage_request_of(target, device, fstype));
         staged.expect_err(what);
         assert_no_trace(what);
         // The command line, root's by hand, takes any target path.
-        if device == null || device == none || fstype == "vfat" {
+        if device == null || device == absent || fstype == "vfat" {
             let _ = node.try_stage_as(fstype, target, device, &[]).failure();
             assert_no_trace(what);
         }

@@ -20,7 +20,7 @@ pub fn differences(config: &Config, staged: &MountInfo, asked: &MountInfo) -> Ve
 /// Returns the differences to the stage of a volume that is in use. `device` is the device that its users
 /// have, whatever the staged path leads to now; `None` if that isn't known.
 ///
-/// An access mode that doesn't tell ReadWriteOncePod from ReadWriteOnce is no difference to one that does:
+/// An access mode that doesn't tell `ReadWriteOncePod` from `ReadWriteOnce` is no difference to one that does:
 /// see [`may_be_renamed`].
 pub(super) fn differences_in_use(
     config: &Config,
@@ -130,8 +130,8 @@ fn of(
 
 /// Returns true if two stages with different access may be of the same claim, one of them by an older name.
 ///
-/// kubelet says `SINGLE_NODE_WRITER` both for ReadWriteOnce and for ReadWriteOncePod as long as the driver
-/// lacks SINGLE_NODE_MULTI_WRITER (KEP-2485), and a driver may not hand any mode on. When the driver is
+/// kubelet says `SINGLE_NODE_WRITER` both for `ReadWriteOnce` and for `ReadWriteOncePod` as long as the driver
+/// lacks `SINGLE_NODE_MULTI_WRITER` (KEP-2485), and a driver may not hand any mode on. When the driver is
 /// upgraded, or downgraded, under a running pod, kubelet publishes the volume again after its own restart
 /// with the other name. Nothing is changed then, and exclusive use is kept both ways: after an upgrade
 /// each further pod says `SINGLE_NODE_SINGLE_WRITER` itself, and after a downgrade the record in use still
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// A driver that gains or loses SINGLE_NODE_MULTI_WRITER under a running pod (KEP-2485).
+    /// A driver that gains or loses `SINGLE_NODE_MULTI_WRITER` under a running pod (KEP-2485).
     #[test]
     fn a_volume_in_use_keeps_its_access_mode_under_another_name() {
         use AccessMode::{
