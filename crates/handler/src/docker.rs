@@ -31,7 +31,7 @@ pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, Handl
     Ok(edit(source, &text))
 }
 
-/// What dockerd decodes: it passes over a byte order mark, and takes an empty file for none
+/// Returns the text that dockerd decodes: it passes over a byte order mark, and takes an empty file for none
 /// (`getConflictFreeConfiguration`).
 fn text(source: &Source) -> Option<&str> {
     let text = lines::without_bom(source.text.as_deref()?);
@@ -83,6 +83,20 @@ pub(crate) fn uninstall(
     };
     let edit = edit(source, &left.unwrap_or_default());
     Ok((vec![edit], Some(program.into())))
+}
+
+/// Notes where a reload doesn't take the handler away: dockerd keeps the runtimes that it has where the file
+/// sets none (`reloadPlatform` in moby's `daemon/reload_unix.go`).
+pub(crate) fn kept(edits: &[Edit]) -> Vec<String> {
+    let sets_runtimes =
+        |text: &str| matches!(Object::parse(text), Ok(root) if root.object(RUNTIMES).is_some());
+    let text = edits.first().and_then(|edit| edit.after.as_deref());
+    if text.is_none_or(|text| sets_runtimes(lines::without_bom(text))) {
+        return Vec::new();
+    }
+    let note = "a running dockerd offers the runtime until it is restarted: a reload doesn't change its runtimes \
+                where the file has no \"runtimes\"";
+    vec![note.to_owned()]
 }
 
 /// The runtimes that are a program. Go reads two objects of a name into one.

@@ -140,7 +140,7 @@ pub fn uninstall(node: &Node, request: &Request) -> Result<Plan, HandlerError> {
         Engine::Containerd => containerd::missing(&files.sources),
         Engine::Crio => crio::CRIO.kept(&files.sources, unwanted)?,
         Engine::Podman => podman::PODMAN.kept(&files.sources, unwanted)?,
-        Engine::Docker => Vec::new(),
+        Engine::Docker => docker::kept(&edits),
     };
     Ok(files.plan(edits, notes, program))
 }

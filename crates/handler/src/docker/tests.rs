@@ -20,6 +20,26 @@ fn has_nothing_to_remove(text: Option<&str>) -> bool {
 }
 
 #[test]
+fn what_a_reload_leaves_to_a_restart_is_noted() {
+    for (text, is_noted) in [
+        ("{}\n", true),
+        ("\u{feff}{ \"debug\": true }", true),
+        (
+            "{\"runtimes\": {\"kata\": {\"runtimeType\": \"k\"}}}",
+            false,
+        ),
+    ] {
+        let once = installed(Some(text));
+        let (edits, _) = uninstall(&source(Some(&once)), UNWANTED).unwrap();
+        let notes = kept(&edits);
+        assert_eq!(notes.len(), usize::from(is_noted), "{text}");
+        let is_plain = |note: &String| note.contains("restarted") && note.contains("runtimes");
+        assert!(notes.iter().all(is_plain), "{notes:?}");
+    }
+    assert_eq!(kept(&[]), <[String; 0]>::default());
+}
+
+#[test]
 fn the_runtime_is_added_in_the_files_own_form_and_taken_back() {
     for (text, expected) in [
         (
