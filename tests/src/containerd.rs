@@ -4,6 +4,7 @@ mod config;
 mod image;
 mod leftovers;
 mod pod;
+pub(crate) mod shims;
 
 use std::fs;
 use std::io::{Write as _, stderr};
@@ -16,6 +17,7 @@ pub use self::image::{APP_IMAGE, PAUSE_IMAGE};
 pub(crate) use self::image::{import as import_images, import_archive};
 use self::leftovers::Leftovers;
 pub use self::pod::CriPod;
+use self::shims::Shims;
 use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
@@ -87,6 +89,7 @@ impl Configured {
 pub struct Containerd {
     base: PathBuf,
     cgroup: String,
+    shims: Shims,
     cri: Cri,
     daemon: Daemon,
     _cleanup: Cleanup,
@@ -113,9 +116,10 @@ impl Containerd {
         let socket = base.join("s");
         let cgroup = cgroup::parent();
         let daemon = Daemon::logging_to(&base.join("containerd.log"));
+        let shims = Shims::new(socket.clone(), base.join("state"));
         let leftovers = Leftovers {
             socket: socket.clone(),
-            state: base.join("state"),
+            shims: shims.clone(),
             cgroup: cgroup.clone(),
             handlers,
             daemon: daemon.clone(),
@@ -123,6 +127,7 @@ impl Containerd {
         let containerd = Self {
             cri: Cri::new(&socket),
             cgroup,
+            shims,
             daemon,
             base,
             _cleanup: Cleanup::register(move || leftovers.remove()),
@@ -184,7 +189,7 @@ impl Containerd {
 
     /// The shims that run, of all pods: one a pod, which has the pod's id in its command line.
     pub fn shims(&self) -> Vec<i32> {
-        leftovers::shims(&self.socket())
+        self.shims.running()
     }
 
     /// The shim of a pod.

@@ -1,0 +1,77 @@
+//! The shims of a containerd, and what they leave when it doesn't end them itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::wait::comes_true;
+use crate::{Delegate, Run, Runtime, process};
+
+/// The shims of one containerd.
+#[derive(Debug, Clone)]
+pub(crate) struct Shims {
+    socket: PathBuf,
+    state: PathBuf,
+}
+
+impl Shims {
+    /// Those of the containerd that has this socket, and this directory for its state.
+    pub(crate) fn new(socket: PathBuf, state: PathBuf) -> Self {
+        Self { socket, state }
+    }
+
+    /// The shims that run: they are told their containerd's socket, which no other test's are.
+    pub(crate) fn running(&self) -> Vec<i32> {
+        process::with_command_line(|line| {
+            let mut words = line.split('\0');
+            line.contains("containerd-shim") && words.any(|word| Path::new(word) == self.socket)
+        })
+    }
+
+    /// The bundles of its containers, of all namespaces.
+    pub(crate) fn bundles(&self) -> Vec<PathBuf> {
+        let namespaces = children(&self.state.join("io.containerd.runtime.v2.task"));
+        let bundles = namespaces.iter().flat_map(|namespace| children(namespace));
+        bundles.collect()
+    }
+
+    /// Their sockets, in `/run/containerd/s`: a killed shim leaves its own there.
+    pub(crate) fn sockets(&self) -> Vec<PathBuf> {
+        let addresses = self
+            .bundles()
+            .into_iter()
+            .map(|bundle| bundle.join("address"));
+        let addresses = addresses.filter_map(|file| fs::read_to_string(file).ok());
+        addresses
+            .filter_map(|at| Some(at.trim().strip_prefix("unix://")?.into()))
+            .collect()
+    }
+
+    /// Kills them; the error where one stays.
+    pub(crate) fn kill(&self) -> Option<String> {
+        let gone = comes_true(Duration::from_secs(10), || {
+            let shims = self.running();
+            shims.iter().copied().for_each(process::kill_now);
+            shims.is_empty()
+        });
+        (!gone).then(|| format!("shims {:?} don't end", self.running()))
+    }
+}
+
+/// Has the delegate delete a container, whose directory below the delegate's root this is; the
+/// error where it stays.
+pub(crate) fn delete(delegate: Delegate, container: &Path) -> Option<String> {
+    let (root, id) = (container.parent()?, container.file_name()?);
+    let mut delete = Runtime::bare(delegate).command();
+    delete.arg("--root").arg(root);
+    let run = Run::of(delete.args(["delete", "--force"]).arg(id));
+    container.exists().then(|| run.to_string())
+}
+
+/// What a directory holds, if there is one.
+pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries.flatten().map(|entry| entry.path()).collect()
+}
