@@ -194,7 +194,7 @@ vm-test: ## Run what an init, cgroup v2 and another kernel matter to, on the nod
 
 # But what is run by hand alone.
 .PHONY: vm-test-all
-vm-test-all: override export VM_FILTER = all() - test(a_delegate_that_has_pivoted_already)
+vm-test-all: override export VM_FILTER = all() - test(a_delegate_that_has_pivoted_already) - binary(docker)
 vm-test-all: export VM_TIMEOUT ?= 28800
 vm-test-all: vm-test ## Run all tests on the node: hours
 

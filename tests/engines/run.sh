@@ -46,6 +46,10 @@ unshare --mount --propagation private --pid --fork --kill-child sh -eu -c '
     mkdir "$run/written/upper" "$run/written/work"
     mount -t overlay -o "lowerdir=$base/root,upperdir=$run/written/upper,workdir=$run/written/work" \
         engines "$run/root"
+    # The ids that a docker daemon remaps containers to.
+    for ids in subuid subgid; do
+        echo daemon:600000:65536 >>"$run/root/etc/$ids"
+    done
     exec sh tests/enter-root.sh "$run/root" "$workspace" \
         env -i HOME=/root TERM="${TERM-dumb}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         RUNCRUST_BIN_DIR="$RUNCRUST_BIN_DIR" RUST_BACKTRACE="${RUST_BACKTRACE-}" \

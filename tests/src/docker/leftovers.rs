@@ -1,0 +1,67 @@
+//! What a docker daemon leaves, and its end.
+
+use std::fs;
+use std::path::Path;
+
+use super::files::Files;
+use crate::containerd::shims::{Shims, delete};
+use crate::daemon::Daemon;
+use crate::node::PATIENCE;
+use crate::wait::comes_true;
+use crate::{Delegate, Run, cgroup, process};
+
+/// All that a daemon has started, by name.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    pub(super) files: Files,
+    pub(super) delegate: Delegate,
+    pub(super) cgroup: String,
+    pub(super) shims: Shims,
+    pub(super) daemon: Daemon,
+}
+
+impl Leftovers {
+    /// Ends it all: in good order where the daemon still answers, then whatever is left.
+    pub(super) fn remove(self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if self.daemon.is_running() {
+            errors.extend(self.remove_containers());
+        }
+        self.daemon.kill();
+        comes_true(PATIENCE, || {
+            let left = self.files.containerds();
+            left.iter().copied().for_each(process::kill_now);
+            left.is_empty()
+        });
+        let (bundles, sockets) = (self.shims.bundles(), self.shims.sockets());
+        errors.extend(self.shims.kill());
+        for bundle in bundles {
+            errors.extend(self.delete(&bundle));
+        }
+        errors.extend(cgroup::remove_parent(&self.cgroup));
+        for socket in sockets {
+            let _ = fs::remove_file(socket);
+        }
+        errors
+    }
+
+    fn remove_containers(&self) -> Option<String> {
+        let list = Run::of(self.files.client().args(["ps", "--all", "--quiet"]));
+        if list.stdout.is_empty() {
+            return (!list.status.success()).then(|| list.to_string());
+        }
+        let mut remove = self.files.client();
+        remove.args(["rm", "--force", "--volumes"]);
+        let run = Run::of(remove.args(list.stdout.lines()));
+        (!run.status.success()).then(|| run.to_string())
+    }
+
+    /// Deletes the container of a bundle, `…/<containerd namespace>/<id>`.
+    fn delete(&self, bundle: &Path) -> Option<String> {
+        let (id, namespace) = (bundle.file_name()?, bundle.parent()?.file_name()?);
+        let container = self.files.runtime_root().join(namespace).join(id);
+        container
+            .exists()
+            .then(|| delete(self.delegate, &container))?
+    }
+}

@@ -1,0 +1,71 @@
+//! The daemon ends, in good order or not, and starts again.
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{on_each_delegate, process};
+use serde_json::json;
+
+use crate::scene::Scene;
+
+const STATUS: &str = "{{.State.Status}}";
+
+on_each_delegate! {
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn containers_outlive_a_daemon_that_restores_them(delegate: Delegate) {
+        let scene = Scene::with(delegate, json!({"live-restore": true}));
+        let Scene { docker, device, node, target } = &scene;
+        let volume = scene.volume();
+        let _ = docker.start_container("one", &[&volume]).success();
+        let _ = docker.sh("one", "echo hello > /data/file");
+        let pid: i32 = docker.inspect("one", "{{.State.Pid}}").parse().unwrap();
+        for end in [runcrust_tests::Docker::kill, runcrust_tests::Docker::stop] {
+            end(docker);
+            assert!(process::is_alive(pid));
+            let _ = node.stats(target).success();
+            let _ = node.unstage(target).failure();
+            docker.start_again();
+            assert_eq!(docker.inspect("one", STATUS), "running");
+            assert_eq!(docker.sh("one", "cat /data/file"), "hello");
+        }
+        // One that ends while there is no daemon.
+        docker.kill();
+        process::kill_and_wait(pid);
+        device.wait_until_free(PATIENCE);
+        docker.start_again();
+        docker.wait_until("one", STATUS, "exited");
+        let _ = docker.run(&["start", "one"]).success();
+        assert_eq!(docker.sh("one", "cat /data/file"), "hello");
+        // One whose shim is killed.
+        let shims = docker.shims();
+        let [shim] = shims[..] else { panic!("shims: {shims:?}") };
+        process::kill_and_wait(shim);
+        docker.wait_until("one", STATUS, "exited");
+        device.wait_until_free(PATIENCE);
+        let _ = docker.run(&["start", "one"]).success();
+        assert_eq!(docker.sh("one", "cat /data/file"), "hello");
+        scene.assert_nothing_on_the_host();
+        scene.end(&["one"]);
+    }
+
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn containers_end_with_their_daemon_and_come_back_with_it(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let Scene { docker, device, .. } = &scene;
+        let flags = ["--restart=always", "--stop-signal=KILL", &scene.volume()];
+        let _ = docker.start_container("one", &flags).success();
+        let _ = docker.sh("one", "echo hello > /data/file");
+        docker.stop();
+        device.wait_until_free(PATIENCE);
+        docker.start_again();
+        docker.wait_until("one", STATUS, "running");
+        assert_eq!(docker.sh("one", "cat /data/file"), "hello");
+        // Killed, it leaves its containers to the next daemon, which ends them first.
+        let before = docker.inspect("one", "{{.State.Pid}}");
+        docker.kill();
+        docker.start_again();
+        docker.wait_until("one", STATUS, "running");
+        assert_ne!(docker.inspect("one", "{{.State.Pid}}"), before);
+        assert_eq!(docker.sh("one", "cat /data/file; stat -c %g /data"), "hello\n4242");
+        scene.assert_nothing_on_the_host();
+        scene.end(&["one"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Each way in which docker gives a container a directory.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::on_each_delegate;
+use runcrust_tests::refusal::stands_in;
+
+use crate::scene::{Scene, volume};
+
+/// `--mount` of a directory at `/data`.
+fn bind(source: &Path, options: &str) -> String {
+    format!(
+        "--mount=type=bind,source={},target=/data,{options}",
+        source.display()
+    )
+}
+
+/// Makes a named volume that mounts something.
+#[track_caller]
+fn named(scene: &Scene, name: &str, kind: &str, options: &str, device: &str) {
+    let options = [("type", kind), ("o", options), ("device", device)]
+        .map(|(key, value)| format!("--opt={key}={value}"));
+    let options = options.each_ref().map(String::as_str);
+    let _ = scene
+        .docker
+        .run(&[&["volume", "create"], &options[..], &[name]].concat())
+        .success();
+}
+
+on_each_delegate! {
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn a_volume_is_served_by_each_kind_of_mount(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let Scene { docker, target, .. } = &scene;
+        // docker wants a source to exist, as kubelet makes it.
+        let sub = target.join("sub");
+        fs::create_dir(&sub).unwrap();
+        let _ = docker.start_container("one", &[&scene.volume()]).success();
+        let _ = docker.sh("one", "echo volume > /data/mark; mkdir /data/sub; echo sub > /data/sub/mark");
+        named(&scene, "named", "none", "bind", utf8(target));
+        let at_data = "source=named,target=/data";
+        let rows: [(&[&str], &str, bool); 16] = [
+            (&["--volumes-from=one"], "volume", true),
+            (&["--volumes-from=one:ro"], "volume", false),
+            (&["--read-only", &scene.volume()], "volume", true),
+            (&[&volume(target, ":ro")], "volume", false),
+            (&[&volume(target, ":rslave")], "volume", true),
+            (&[&bind(target, "readonly")], "volume", false),
+            (&[&bind(target, "readonly,bind-recursive=readonly,bind-propagation=rprivate")], "volume", false),
+            (&[&bind(target, "readonly,bind-recursive=writable")], "volume", false),
+            (&[&bind(target, "bind-recursive=disabled")], "volume", true),
+            (&["--privileged", &scene.volume()], "volume", true),
+            (&["--user=5:6", "--group-add=4242", "--cap-drop=ALL", &scene.volume()], "volume", true),
+            (&[&volume(&sub, "")], "sub", true),
+            (&["--volume=named:/data"], "volume", true),
+            (&["--volume=named:/data:ro"], "volume", false),
+            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub")], "sub", true),
+            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub,readonly")], "sub", false),
+        ];
+        let script = "cat /data/mark; if echo x > /data/new; then rm /data/new; echo written; fi";
+        for (flags, mark, is_writable) in rows {
+            let run = docker.run_to_its_end(flags, script).success();
+            let written = if is_writable { "written\n" } else { "" };
+            assert_eq!(run.stdout, format!("{mark}\n{written}"), "{run}");
+            assert_eq!(stands_in(target).len(), 1, "sub alone: {flags:?}");
+            assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{flags:?}");
+        }
+        let _ = docker.run(&["volume", "rm", "named"]).success();
+        scene.end(&["one"]);
+    }
+
+    /// A container would write to the node's disk, or to a layer of docker's.
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn a_mount_that_can_not_be_served_is_refused(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let Scene { docker, node, target, .. } = &scene;
+        let dir = node.dir();
+        let plain = dir.subdir("staged");
+        let device = node.ext4();
+        let _ = node.try_stage(&plain, device.path(), &[]).success();
+        let sub = plain.join("sub");
+        fs::create_dir(&sub).unwrap();
+        let run = docker.run_to_its_end(&[&volume(&plain, "")], "echo x > /data/file; ls /data").success();
+        assert_eq!(run.stdout, "file\nlost+found\n", "the directory itself is served");
+        named(&scene, "named", "none", "bind", utf8(&plain));
+        // An overlay's upper directory can't be on an overlay, and these are on a tmpfs.
+        let [upper, work] = ["upper", "work"].map(|name| dir.subdir(name));
+        let layers = format!("lowerdir={},upperdir={},workdir={}", target.display(), upper.display(), work.display());
+        named(&scene, "overlay", "overlay", &layers, "overlay");
+        let rows: [(&str, &[&str]); 4] = [
+            ("--volume=overlay:/data", &["volume pv-1", "overlay"]),
+            ("--mount=type=volume,source=named,target=/data,volume-subpath=sub", &["match_roots", utf8(&plain)]),
+            (&volume(&sub, ""), &["match_roots", utf8(&plain)]),
+            (&volume(target, ":rshared"), &["volume pv-1", "Bidirectional"]),
+        ];
+        for (flag, words) in rows {
+            let refused = docker.start_container("one", &[flag]).failure();
+            for word in words.iter().chain(&["hint: "]) {
+                assert!(refused.stderr.contains(word), "{word}: {refused}");
+            }
+            docker.remove(&["one"]);
+            for directory in [target, &sub, &upper] {
+                assert_eq!(stands_in(directory), <[String; 0]>::default());
+            }
+        }
+        let _ = docker.run(&["volume", "rm", "named", "overlay"]).success();
+        let _ = node.unstage(&plain).success();
+        scene.end(&[]);
+    }
+
+    /// The daemon does both before, or without, calling the runtime.
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn what_docker_copies_itself_is_in_the_hosts_directory(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let Scene { docker, node, target, .. } = &scene;
+        let file = node.dir().join("file");
+        fs::write(&file, "copied\n").unwrap();
+        let abnormal = || node.stats(target).success().stdout.contains("\"abnormal\":true");
+
+        let _ = docker.start_container("one", &[&scene.volume()]).success();
+        let _ = docker.run(&["cp", utf8(&file), "one:/data/in"]).success();
+        assert_eq!(stands_in(target).len(), 1);
+        assert_eq!(docker.sh("one", "ls /data"), "lost+found");
+        assert!(abnormal());
+        fs::remove_file(target.join("in")).unwrap();
+        assert!(!abnormal());
+
+        // What the image has at the place of a new volume.
+        let _ = docker.start_container("maker", &[]).success();
+        let _ = docker.sh("maker", "mkdir /data; echo image > /data/of-the-image");
+        let _ = docker.run(&["commit", "maker", "with-data"]).success();
+        named(&scene, "named", "none", "bind", utf8(target));
+        let list = ["run", "--rm", "--runtime=crust", "--volume=named:/data", "with-data", "/bin/ls", "/data"];
+        assert_eq!(docker.run(&list).success().stdout, "lost+found\n");
+        assert!(abnormal());
+        fs::remove_file(target.join("of-the-image")).unwrap();
+        let _ = docker.run(&["volume", "rm", "named"]).success();
+        scene.end(&["one", "maker"]);
+    }
+}

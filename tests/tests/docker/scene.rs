@@ -1,0 +1,64 @@
+//! A node with a staged volume, and a docker daemon on it.
+
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::refusal::stands_in;
+use runcrust_tests::{Delegate, Docker, LoopDevice, Node};
+use serde_json::{Value, json};
+
+pub(crate) const POD: &str = "eeeeeeee-2222-1111-4444-555555555555";
+
+/// They go in this order.
+pub(crate) struct Scene {
+    pub(crate) docker: Docker,
+    pub(crate) target: PathBuf,
+    pub(crate) device: LoopDevice,
+    pub(crate) node: Node,
+}
+
+impl Scene {
+    /// A scene with an ext4 whose files are a group's.
+    pub(crate) fn new(delegate: Delegate) -> Self {
+        Self::with(delegate, json!({}))
+    }
+
+    /// The same, with more in the daemon's configuration.
+    pub(crate) fn with(delegate: Delegate, settings: Value) -> Self {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let runtimes = [("crust", node.handler().path())];
+        Self {
+            docker: Docker::start(node.dir(), delegate, &runtimes, settings),
+            target,
+            device,
+            node,
+        }
+    }
+
+    /// `--volume` of the staged directory at `/data`.
+    pub(crate) fn volume(&self) -> String {
+        volume(&self.target, "")
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_nothing_on_the_host(&self) {
+        assert_eq!(stands_in(&self.target), <[String; 0]>::default());
+    }
+
+    /// Removes containers, after which the volume is free and nothing of it is left.
+    #[track_caller]
+    pub(crate) fn end(&self, containers: &[&str]) {
+        if !containers.is_empty() {
+            self.docker.remove(containers);
+        }
+        self.device.wait_until_free(PATIENCE);
+        self.node.put_away(&[&self.target]);
+    }
+}
+
+/// `--volume` of a directory at `/data`.
+pub(crate) fn volume(source: &Path, options: &str) -> String {
+    format!("--volume={}:/data{options}", source.display())
+}

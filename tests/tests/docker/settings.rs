@@ -1,0 +1,57 @@
+//! Daemons that are configured otherwise.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use runcrust_tests::on_each_delegate;
+use runcrust_tests::volume::with_mounted;
+use serde_json::json;
+
+use crate::scene::Scene;
+
+on_each_delegate! {
+    /// `tests/engines/run.sh` gives the user `daemon` subordinate ids.
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn a_remapped_daemons_containers_see_their_own_ids(delegate: Delegate) {
+        let scene = Scene::with(delegate, json!({"userns-remap": "daemon"}));
+        let Scene { docker, device, .. } = &scene;
+        let volume = scene.volume();
+        let _ = docker.start_container("one", &[&volume]).success();
+        let map = docker.sh("one", "cat /proc/self/uid_map");
+        assert_ne!(map.split_whitespace().nth(1), Some("0"), "{map}");
+        let look = "stat -c %u:%g /data /data/file";
+        let owners = docker.sh("one", &format!("echo x > /data/file; chown 5:6 /data/file; {look}"));
+        assert_eq!(owners, "0:4242\n5:6");
+        let _ = docker.start_container("two", &["--userns=host", &volume]).success();
+        assert_eq!(docker.sh("two", look), owners);
+        let _ = docker.run(&["restart", "-t0", "one"]).success();
+        assert_eq!(docker.sh("one", look), owners);
+        scene.assert_nothing_on_the_host();
+        scene.end(&["one", "two"]);
+        let owner = with_mounted(device.path(), |root| {
+            let metadata = fs::metadata(root.join("file")).unwrap();
+            (metadata.uid(), metadata.gid())
+        });
+        assert_eq!(owner, (5, 6));
+    }
+
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn containers_of_the_containerd_image_store_have_the_volume(delegate: Delegate) {
+        let store = json!({"features": {"containerd-snapshotter": true}, "storage-driver": "native"});
+        let scene = Scene::with(delegate, store);
+        let docker = &scene.docker;
+        let status = docker.run(&["info", "--format", "{{json .DriverStatus}}"]).success().stdout;
+        assert!(status.contains("io.containerd.snapshotter"), "{status}");
+        let _ = docker.start_container("one", &[&scene.volume()]).success();
+        assert_eq!(docker.sh("one", "echo hello > /data/file; cat /data/file; stat -c %g /data"), "hello\n4242");
+        let _ = docker.run(&["commit", "one", "committed"]).success();
+        let list = ["run", "--rm", "--runtime=crust", "committed", "/bin/ls", "/data"];
+        assert_eq!(docker.run(&list).success().stdout, "");
+        let run = docker.run_to_its_end(&["--volumes-from=one"], "cat /data/file").success();
+        assert_eq!(run.stdout, "hello\n");
+        let _ = docker.run(&["restart", "-t0", "one"]).success();
+        assert_eq!(docker.sh("one", "cat /data/file"), "hello");
+        scene.assert_nothing_on_the_host();
+        scene.end(&["one"]);
+    }
+}

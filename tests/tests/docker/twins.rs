@@ -1,0 +1,150 @@
+//! Containers without a volume, once on the delegate alone: docker says the same of both, and so do they.
+
+use runcrust_tests::{DOCKER_IMAGE, Docker, Node, Run, on_each_delegate};
+use serde_json::json;
+
+/// Shows what a container can see of how it was made. Numbers of mounts and file systems are left out, and
+/// so are loop devices, which come and go with other tests.
+const LOOK: &str = "id; env; pwd; hostname; ulimit -a; cat /proc/self/cgroup /proc/self/oom_score_adj;
+    grep -E 'Cap|NoNew|Seccomp|Groups|Umask' /proc/self/status;
+    stat -c '%n %F %a %t:%T' /dev/* | grep -v /dev/loop;
+    cut -d' ' -f4- /proc/self/mountinfo; cat /proc/self/uid_map; readlink /proc/1/exe; ls /data /sys/fs/cgroup 2>&1";
+
+/// Replaces the ids of containers and images, whole or cut.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() >= 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = text.split_inclusive(|at: char| !at.is_ascii_alphanumeric());
+    let replaced = parts.map(|part| {
+        let word = part.trim_end_matches(|at: char| !at.is_ascii_alphanumeric());
+        if is_id(word) {
+            part.replace(word, "ID")
+        } else {
+            part.to_owned()
+        }
+    });
+    replaced.collect()
+}
+
+/// Returns how a run ended and what it wrote.
+fn told(run: &Run) -> (Option<i32>, String, String) {
+    (
+        run.status.code(),
+        without_ids(&run.stdout),
+        without_ids(&run.stderr),
+    )
+}
+
+on_each_delegate! {
+    #[ignore = "needs docker; runs in another Debian: make engines"]
+    fn a_container_without_a_volume_is_as_the_delegates_own(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let (runcrust, bare) = (node.handler().path(), delegate.program());
+        let docker = Docker::start(node.dir(), delegate, &[("crust", runcrust), ("bare", &bare)], json!({}));
+        let ordinary = format!("--volume={}:/data", node.dir().subdir("ordinary").display());
+        let look: &[&str] = &["/bin/sh", "-c", LOOK];
+        let rows: [(&[&str], &[&str]); 14] = [
+            (&[], look),
+            (&[&ordinary, "--volume=/data/anonymous", "--tmpfs=/scratch"], look),
+            (&[&format!("{ordinary}:ro,rslave"), "--read-only", "--init"], look),
+            (&["--user=5:6", "--group-add=7", "--cap-drop=ALL", "--security-opt=no-new-privileges"], look),
+            (&["--privileged"], look),
+            (&["--cap-add=NET_ADMIN", "--device=/dev/zero:/dev/other", "--ulimit=nofile=512:512"], look),
+            (&["--pids-limit=33", "--shm-size=1m", "--ipc=none", "--workdir=/made"], look),
+            (&["--network=host", "--pid=host", "--uts=host"], &["/bin/sh", "-c", "hostname; id"]),
+            (&["--tty"], &["/bin/sh", "-c", "test -t 1 && echo terminal"]),
+            (&[], &["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]),
+            (&[], &["/no/such/program"]),
+            (&[], &["/etc/passwd"]),
+            (&["--workdir=/etc/passwd"], &["/bin/true"]),
+            (&["--user=nobody-has-this-name"], &["/bin/true"]),
+        ];
+        for (flags, command) in rows {
+            let on = |runtime| {
+                let name = ["run", "--rm", "--name=twin", "--hostname=twin", "--runtime", runtime];
+                told(&docker.run(&[&name, flags, &[DOCKER_IMAGE], command].concat()))
+            };
+            let told = on("crust");
+            assert_eq!(told, on("bare"), "{flags:?} {command:?}");
+            // Not twice the same mistake of the command line's.
+            assert_eq!(command == look, told.1.contains("CapEff:"), "{flags:?}: {told:?}");
+        }
+        let life = twin_life(&docker, "crust");
+        assert_eq!(life, twin_life(&docker, "bare"));
+        for status in ["running 0", "paused 0", "exited 137"] {
+            assert!(life.iter().any(|told| told.1.starts_with(status)), "{status}: {life:#?}");
+        }
+        assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
+    }
+}
+
+/// Returns what docker says at each step of a container's life.
+fn twin_life(docker: &Docker, runtime: &str) -> Vec<(Option<i32>, String, String)> {
+    let state = [
+        "inspect",
+        "--format={{.State.Status}} {{.State.ExitCode}} {{.State.Error}} {{.RestartCount}}",
+        "twin",
+    ];
+    let steps: [&[&str]; 16] = [
+        &[
+            "run",
+            "--detach",
+            "--name=twin",
+            "--hostname=twin",
+            "--runtime",
+            runtime,
+            DOCKER_IMAGE,
+        ],
+        &[
+            "exec",
+            "twin",
+            "/bin/sh",
+            "-c",
+            "echo out; echo err >&2; exit 5",
+        ],
+        &[
+            "exec",
+            "--tty",
+            "twin",
+            "/bin/sh",
+            "-c",
+            "test -t 1 && echo terminal",
+        ],
+        &[
+            "exec",
+            "--user=5:6",
+            "--env=A=b",
+            "--workdir=/tmp",
+            "twin",
+            "/bin/sh",
+            "-c",
+            "id; env; pwd",
+        ],
+        &[
+            "exec",
+            "--privileged",
+            "twin",
+            "/bin/grep",
+            "Cap",
+            "/proc/self/status",
+        ],
+        &["exec", "twin", "/no/such/program"],
+        &["top", "twin", "-o", "args"],
+        &["pause", "twin"],
+        &["exec", "twin", "/bin/true"],
+        &["unpause", "twin"],
+        &["update", "--pids-limit=44", "twin"],
+        &["restart", "-t0", "twin"],
+        &["diff", "twin"],
+        &["kill", "twin"],
+        &["wait", "twin"],
+        &["rm", "twin"],
+    ];
+    let mut told_at_each = Vec::new();
+    for step in steps {
+        told_at_each.push(told(&docker.run(step)));
+        if step[0] != "rm" {
+            told_at_each.push(told(&docker.run(&state)));
+        }
+    }
+    told_at_each
+}
