@@ -11,6 +11,7 @@
 //! unshare --mount --propagation private sh tests/host-namespace.sh cargo nextest run -p runcrust-tests
 //! ```
 
+mod buildah;
 pub mod bundle;
 pub mod cgroup;
 pub mod cleanup;
@@ -51,6 +52,7 @@ pub mod random;
 pub mod refusal;
 mod run;
 mod runtime;
+mod staged;
 pub mod steps;
 mod testbed;
 pub mod trace;
@@ -61,6 +63,7 @@ mod watcher;
 pub mod writer;
 pub mod xattr;
 
+pub use buildah::Buildah;
 pub use bundle::Bundle;
 pub use container::Container;
 pub use containerd::{APP_IMAGE, Configured, Containerd, CriPod, PAUSE_IMAGE};
@@ -81,6 +84,7 @@ pub use pod::Pod;
 pub use podman::{PODMAN_CONFIGURATION, PODMAN_IMAGE, Podman};
 pub use run::Run;
 pub use runtime::Runtime;
+pub use staged::Staged;
 pub use testbed::{Setup, Testbed};
 pub use wait::{comes_true, until, wait_until};
 pub use watcher::MountWatcher;

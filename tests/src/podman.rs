@@ -87,6 +87,20 @@ impl Podman {
         self.run(&[&run, flags, &["--rootfs", utf8(&root)], &IDLE].concat())
     }
 
+    /// Makes a volume `name` whose directory podman binds from elsewhere while it is used.
+    ///
+    /// # Panics
+    ///
+    /// When podman doesn't make it.
+    #[track_caller]
+    pub fn binding_volume(&self, name: &str, device: &Path) {
+        let device = format!("device={}", device.display());
+        let options = ["--opt", "type=none", "--opt", "o=bind", "--opt", &device];
+        let _ = self
+            .run(&[&["volume", "create"], &options[..], &[name]].concat())
+            .success();
+    }
+
     /// Runs a script in the foreground, in a container that is removed then.
     pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
         let root = self.rootfs(&unique("foreground"), 0);
@@ -104,7 +118,9 @@ impl Podman {
         let archive = self.called.base.join("image.tar");
         fs::write(&archive, app_layer()).expect("an image's layer");
         let command = format!("CMD {IDLE:?}");
-        let import = ["import", "--quiet", "--change", &command, utf8(&archive)];
+        // Its process is the first of its pid namespace, which SIGTERM doesn't end.
+        let changes = ["--change", &command, "--change", "STOPSIGNAL SIGKILL"];
+        let import = [&["import", "--quiet"], &changes[..], &[utf8(&archive)]].concat();
         let _ = self.run(&[&import[..], &[PODMAN_IMAGE]].concat()).success();
         let _ = fs::remove_file(archive);
     }
@@ -142,6 +158,8 @@ impl Podman {
 fn command(called: &Called) -> Command {
     let mut podman = Command::new("podman");
     podman.env("CONTAINERS_CONF", &called.configuration);
+    // podman 5 warns of cgroup v1 on each call's standard error.
+    podman.env("PODMAN_IGNORE_CGROUPSV1_WARNING", "1");
     for (flag, name) in [
         ("--root", "root"),
         ("--runroot", "run"),
@@ -158,7 +176,7 @@ fn remove(called: &Called) -> Vec<String> {
     let steps: [&[&str]; 3] = [
         &["pod", "rm", "--all", "--force", "--time", "0"],
         &["rm", "--all", "--force", "--time", "0"],
-        &["volume", "prune", "--force"],
+        &["volume", "rm", "--all", "--force"],
     ];
     let runs = steps.map(|step| Run::of(command(called).args(step)));
     let failed = runs.into_iter().filter(|run| !run.status.success());

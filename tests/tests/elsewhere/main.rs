@@ -5,92 +5,18 @@ mod lookups;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::utf8;
 use runcrust_tests::refusal::{self, stands_in};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, Staged, mounts, on_each_delegate};
 use serde_json::json;
-
-const POD: &str = "dddddddd-2222-1111-4444-555555555555";
-
-/// A node with a CSI volume, and one that was staged by hand at a path of no particular form.
-struct Scene {
-    csi: PathBuf,
-    plain: PathBuf,
-    devices: [LoopDevice; 2],
-    node: Node,
-}
-
-impl Scene {
-    fn new(delegate: Delegate) -> Self {
-        let node = Node::new(delegate);
-        let devices = [node.ext4(), node.ext4()];
-        for device in &devices {
-            with_mounted(device.path(), |root| {
-                fs::create_dir(root.join("sub")).unwrap();
-                fs::write(root.join("mark"), "volume\n").unwrap();
-                fs::write(root.join("sub/mark"), "sub\n").unwrap();
-            });
-        }
-        let csi = node.stage(POD, "pv-1", &devices[0], &[]);
-        let plain = node.dir().subdir("staged");
-        let _ = node.try_stage(&plain, devices[1].path(), &[]).success();
-        for target in [&csi, &plain] {
-            fs::create_dir(target.join("sub")).unwrap();
-        }
-        Self {
-            csi,
-            plain,
-            devices,
-            node,
-        }
-    }
-
-    /// A bind of a directory, as an engine makes it in a directory of its own.
-    fn bind(&self, name: &str, of: &Path) -> PathBuf {
-        let bind = self.node.dir().subdir(name);
-        mounts::bind(of, &bind);
-        bind
-    }
-
-    fn bundle(&self, source: &Path, options: &[&str]) -> Bundle {
-        Bundle::plain(self.node.dir()).bind(source, "/data", options)
-    }
-
-    /// A container with this source has the volume, or what of it has this mark.
-    #[track_caller]
-    fn assert_serves(&self, source: &Path, mark: &str) {
-        let app = self.node.run(&self.bundle(source, &[]).write());
-        let seen =
-            app.sh("cat /data/mark; echo x > /data/written; cat /data/written; rm /data/written");
-        assert_eq!(seen, format!("{mark}\nx"), "{}", source.display());
-        self.assert_nothing_on_the_host();
-    }
-
-    #[track_caller]
-    fn assert_refuses(&self, bundle: Bundle, wanted: &[&str]) {
-        let volume = utf8(&self.plain);
-        let refused = refusal::create(&self.node, &bundle.write()).of_volume(volume);
-        let _ = refused.naming(&[wanted, &["hint: "]].concat()).sentence();
-        self.assert_nothing_on_the_host();
-    }
-
-    #[track_caller]
-    fn assert_nothing_on_the_host(&self) {
-        for target in [&self.csi, &self.plain] {
-            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
-            assert_eq!(stands_in(target).len(), 1, "sub alone");
-        }
-    }
-}
 
 on_each_delegate! {
     fn a_bind_that_an_engine_made_of_a_volume_is_the_volume(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
         scene.assert_serves(&bind, "volume");
         scene.assert_serves(&scene.bind("bind-of-a-bind", &bind), "volume");
@@ -116,7 +42,7 @@ on_each_delegate! {
     /// As long as the delegate leaves it that: crun clears what a bind doesn't ask for itself, as it does with
     /// an engine's own.
     fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(None::<&str>, &bind, None::<&str>, flags, None::<&str>).unwrap();
@@ -129,7 +55,7 @@ on_each_delegate! {
     }
 
     fn what_can_not_be_served_is_refused_with_the_reason(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let (plain, dir) = (&scene.plain, scene.node.dir());
         let sub = plain.join("sub");
         for source in [sub.clone(), scene.bind("sub", &sub)] {
@@ -166,7 +92,7 @@ on_each_delegate! {
     }
 
     fn an_overlay_that_an_engine_mounted_of_a_volume_is_refused(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let dir = scene.node.dir();
         // An overlay's upper directory can't be on an overlay, and this machine's directories may be.
         let memory = dir.subdir("memory");
@@ -196,7 +122,7 @@ on_each_delegate! {
 
     /// As after an upgrade from a version that kept none, or of a driver that writes the entries itself.
     fn without_an_index_everything_is_looked_up(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let index = scene.node.handler().state_dir().join("targets.json");
         fs::remove_file(&index).unwrap();
         let binds = [("plain", &scene.plain), ("csi", &scene.csi)].map(|(name, of)| scene.bind(name, of));
@@ -214,7 +140,7 @@ on_each_delegate! {
 
     /// As systemd-sysext makes one of /usr, and others of /etc.
     fn an_overlay_over_its_own_mount_point_passes(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let memory = scene.node.dir().subdir("memory");
         mounts::tmpfs(&memory);
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| memory.join(name));
@@ -278,20 +204,20 @@ on_each_delegate! {
 
     /// The pod's uid counts whatever led to the volume.
     fn a_bind_of_another_pods_volume_is_refused(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let bind = scene.bind("bind", &scene.csi);
         let sandbox = scene.node.sandbox("another-pod");
         let bundle = scene.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write();
         let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
         let _ = refused.naming(&["hint: "]).sentence();
-        let own = scene.node.sandbox(POD);
+        let own = scene.node.sandbox(Staged::POD);
         let app = scene.node.app(&own, &bind, "/data");
         assert_eq!(app.sh("cat /data/mark"), "volume");
     }
 
     /// As a node agent does that looks at what kubelet has: it sees the node's directories.
     fn a_directory_above_volumes_is_the_hosts(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let above = scene.csi.parent().and_then(Path::parent).unwrap();
         let bind = scene.bind("bind", above);
         let records = scene.node.records();
@@ -300,90 +226,5 @@ on_each_delegate! {
             assert_eq!(app.sh("find /data -name mark"), "");
         }
         assert_eq!(scene.node.records(), records, "no volume has a user");
-    }
-}
-
-/// buildah, with storage of its own and a working container of busybox's.
-struct Buildah<'a> {
-    node: &'a Node,
-    container: String,
-}
-
-impl<'a> Buildah<'a> {
-    fn new(node: &'a Node) -> Self {
-        let mut buildah = Self {
-            node,
-            container: String::new(),
-        };
-        let from = buildah.run(&["from", "scratch"]).success();
-        from.stdout.trim().clone_into(&mut buildah.container);
-        let root = Bundle::plain(node.dir()).write().path().join("rootfs");
-        let (container, root) = (buildah.container.clone(), root);
-        let _ = buildah
-            .run(&["copy", "--quiet", &container, utf8(&root), "/"])
-            .success();
-        buildah
-    }
-
-    fn run(&self, arguments: &[&str]) -> Run {
-        let base = self.node.dir().join("buildah");
-        let mut buildah = Command::new("buildah");
-        for (flag, name) in [("--root", "root"), ("--runroot", "run")] {
-            buildah.arg(flag).arg(base.join(name));
-        }
-        Run::of(buildah.args(["--storage-driver", "vfs"]).args(arguments))
-    }
-
-    /// Runs a script with a volume, as a build's step.
-    fn step(&self, volume: &str, script: &str) -> Run {
-        let runtime = self.node.handler().runtime();
-        let volume = format!("--volume={volume}");
-        let run = [
-            "run",
-            "--isolation",
-            "oci",
-            "--network",
-            "none",
-            "--runtime",
-        ];
-        let runtime = [
-            utf8(runtime.program()),
-            &volume,
-            &self.container,
-            "--",
-            "/bin/sh",
-            "-ec",
-            script,
-        ];
-        self.run(&[&run[..], &runtime].concat())
-    }
-}
-
-impl Drop for Buildah<'_> {
-    fn drop(&mut self) {
-        let _ = self.run(&["rm", "--all"]);
-    }
-}
-
-on_each_delegate! {
-    fn buildahs_steps_have_their_volumes(delegate: Delegate) {
-        let scene = Scene::new(delegate);
-        let buildah = Buildah::new(&scene.node);
-        for (source, mark) in [(&scene.plain, "volume"), (&scene.csi, "volume"), (&scene.csi.join("sub"), "sub")] {
-            let volume = format!("{}:/data", source.display());
-            let script = "cat /data/mark; echo x > /data/written; rm /data/written";
-            let run = buildah.step(&volume, script).success();
-            assert_eq!(run.stdout.trim(), mark, "{run}");
-            scene.assert_nothing_on_the_host();
-        }
-        for (volume, why) in [
-            (format!("{}/sub:/data", scene.plain.display()), "match_roots"),
-            (format!("{}:/data:O", scene.plain.display()), "overlay"),
-        ] {
-            let run = buildah.step(&volume, "echo x > /data/file").failure();
-            assert!(run.stderr.contains(why), "{volume}: {run}");
-            scene.assert_nothing_on_the_host();
-        }
-        scene.devices[0].wait_until_free(PATIENCE);
     }
 }

@@ -1,0 +1,128 @@
+//! buildah, with storage of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bundle::rootfs;
+use crate::cleanup::Cleanup;
+use crate::dir::unique;
+use crate::node::utf8;
+use crate::podman::PODMAN_CONFIGURATION;
+use crate::{Run, Runtime, TestDir};
+
+/// buildah with a runtime. Dropped, its working containers are removed.
+#[derive(Debug)]
+pub struct Buildah {
+    base: PathBuf,
+    /// A build's context: the directory `rootfs`.
+    context: PathBuf,
+    runtime: PathBuf,
+    _cleanup: Cleanup,
+}
+
+impl Buildah {
+    /// buildah with its files below the test's directory.
+    pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
+        let base = dir.subdir(unique("buildah"));
+        let context = base.join("context");
+        rootfs::make(&context.join("rootfs"));
+        // buildah's own limits may be higher than the machine allows.
+        fs::write(configuration(&base), PODMAN_CONFIGURATION).expect("buildah's configuration");
+        let owned = base.clone();
+        Self {
+            base,
+            context,
+            runtime: runtime.program().to_owned(),
+            _cleanup: Cleanup::register(move || remove(&owned)),
+        }
+    }
+
+    /// Runs buildah.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(command(&self.base).args(arguments))
+    }
+
+    /// Makes a working container of busybox, with these flags of `buildah from`; returns its name.
+    ///
+    /// # Panics
+    ///
+    /// When buildah can't.
+    #[track_caller]
+    pub fn container(&self, flags: &[&str]) -> String {
+        let from = [&["from", "--quiet"], flags, &["scratch"]].concat();
+        let container = self.run(&from).success().stdout.trim().to_owned();
+        let root = self.context.join("rootfs");
+        let _ = self
+            .run(&["copy", "--quiet", &container, utf8(&root), "/"])
+            .success();
+        container
+    }
+
+    /// Runs a script in a working container, with these flags of `buildah run`.
+    pub fn step(&self, container: &str, flags: &[&str], script: &str) -> Run {
+        let step = [container, "--", "/bin/sh", "-ec", script];
+        self.run(&[&["run"], &self.isolation()[..], flags, &step].concat())
+    }
+
+    /// Builds an image of busybox in which each script is a step, with these flags of `buildah build`.
+    ///
+    /// # Panics
+    ///
+    /// When the Containerfile can't be written.
+    pub fn build(&self, image: &str, flags: &[&str], scripts: &[&str]) -> Run {
+        let mut text = "FROM scratch\nCOPY rootfs /\n".to_owned();
+        for script in scripts {
+            text += &format!("RUN {:?}\n", ["/bin/sh", "-ec", script]);
+        }
+        let file = self.base.join("Containerfile");
+        fs::write(&file, text).expect("a Containerfile");
+        let build = ["--tag", image, "--file", utf8(&file), utf8(&self.context)];
+        self.run(&[&["bud"], &self.isolation()[..], flags, &build].concat())
+    }
+
+    /// Mounts an image's root file system, and returns where.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such image.
+    #[track_caller]
+    pub fn mount(&self, image: &str) -> PathBuf {
+        let from = self.run(&["from", "--quiet", image]).success();
+        let mount = self.run(&["mount", from.stdout.trim()]).success();
+        mount.stdout.trim().into()
+    }
+
+    fn isolation(&self) -> [&str; 6] {
+        let runtime = utf8(&self.runtime);
+        [
+            "--isolation",
+            "oci",
+            "--network",
+            "none",
+            "--runtime",
+            runtime,
+        ]
+    }
+}
+
+/// `CONTAINERS_CONF`.
+fn configuration(base: &Path) -> PathBuf {
+    base.join("containers.conf")
+}
+
+fn command(base: &Path) -> Command {
+    let mut buildah = Command::new("buildah");
+    buildah.env("CONTAINERS_CONF", configuration(base));
+    for (flag, name) in [("--root", "root"), ("--runroot", "run")] {
+        buildah.arg(flag).arg(base.join(name));
+    }
+    buildah.args(["--storage-driver", "vfs"]);
+    buildah
+}
+
+fn remove(base: &Path) -> Vec<String> {
+    let removed = Run::of(command(base).args(["rm", "--all"]));
+    let failed = (!removed.status.success()).then(|| removed.to_string());
+    failed.into_iter().collect()
+}
