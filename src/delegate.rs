@@ -157,11 +157,13 @@ impl Found {
     }
 }
 
-/// Returns which of the two the file is, by its name: its links have to be resolved before.
+/// Returns whose grammar the file has, by its name: its links have to be resolved before.
 pub(crate) fn flavour_of(path: &Path) -> Flavour {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     if name == b"krun" || name.windows(4).any(|part| part == b"crun") {
         Flavour::Crun
+    } else if name.windows(5).any(|part| part == b"youki") {
+        Flavour::Youki
     } else {
         Flavour::Runc
     }
@@ -218,7 +220,8 @@ mod tests {
         assert_eq!(flavour_of(Path::new("/usr/bin/runcrust")), Flavour::Runc);
         assert_eq!(flavour_of(Path::new("/opt/crun/runc")), Flavour::Runc);
         assert_eq!(flavour_of(Path::new("/usr/bin/krun")), Flavour::Crun);
-        assert_eq!(flavour_of(Path::new("/usr/bin/youki")), Flavour::Runc);
+        assert_eq!(flavour_of(Path::new("/usr/bin/youki")), Flavour::Youki);
+        assert_eq!(flavour_of(Path::new("/opt/youki/runc")), Flavour::Runc);
     }
 
     #[test]

@@ -9,12 +9,13 @@ use crate::invocation::{self, Flavour};
 use crate::oci::{self, Document};
 use crate::{plan, rewrite};
 
-/// A command line: `crun` or anything else for the delegate, then an argument a line.
+/// A command line: `crun`, `youki` or anything else (runc) for the delegate, then an argument a line.
 pub fn argv(bytes: &[u8]) {
     let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let mut lines = text.split(|byte| *byte == b'\n');
     let flavour = match lines.next() {
         Some(b"crun") => Flavour::Crun,
+        Some(b"youki") => Flavour::Youki,
         _ => Flavour::Runc,
     };
     let arguments = lines.map(|line| OsStr::from_bytes(line).to_owned());

@@ -23,7 +23,7 @@ enum Line {
     Json,
     /// logrus' `TextFormatter`.
     Logrus,
-    /// crun's text log is the bare sentence.
+    /// The bare sentence, as in crun's text log. youki's own begins with the time and a module's name.
     Plain,
 }
 
@@ -40,10 +40,10 @@ impl Report {
         let line = match (globals.log_format, flavour) {
             (LogFormat::Json, _) => Line::Json,
             (LogFormat::Text, Flavour::Runc) => Line::Logrus,
-            (LogFormat::Text, Flavour::Crun) => Line::Plain,
+            (LogFormat::Text, Flavour::Crun | Flavour::Youki) => Line::Plain,
         };
         let path = globals.log.as_deref().and_then(|log| match flavour {
-            Flavour::Runc => Some(log.to_path_buf()),
+            Flavour::Runc | Flavour::Youki => Some(log.to_path_buf()),
             Flavour::Crun => crun_file(log).map(|path| match bundle {
                 Some(bundle) => bundle.join(path),
                 None => path.to_path_buf(),
@@ -136,12 +136,13 @@ mod tests {
 
     #[test]
     fn the_log_is_the_one_that_the_delegate_would_write() {
-        use Flavour::{Crun, Runc};
+        use Flavour::{Crun, Runc, Youki};
         let bundle = Some(Path::new("/b"));
         for (flavour, log, bundle, expected) in [
             (Runc, "/l", bundle, Some("/l")),
             (Runc, "l", bundle, Some("l")),
             (Runc, "file:l", bundle, Some("file:l")),
+            (Youki, "l", bundle, Some("l")),
             (Crun, "/l", bundle, Some("/l")),
             (Crun, "l", bundle, Some("/b/l")),
             (Crun, "l", None, Some("l")),

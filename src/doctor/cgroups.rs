@@ -51,7 +51,9 @@ fn judge(layout: Layout, flavour: Flavour) -> Finding {
     match (layout, flavour) {
         (Layout::V2, _) => Finding::pass(WHAT, "v2"),
         (Layout::V1, _) => Finding::pass(WHAT, "v1"),
-        (Layout::Hybrid, Flavour::Runc) => Finding::pass(WHAT, "v1, with v2 beside it (hybrid)"),
+        (Layout::Hybrid, Flavour::Runc | Flavour::Youki) => {
+            Finding::pass(WHAT, "v1, with v2 beside it (hybrid)")
+        }
         (Layout::Hybrid, Flavour::Crun) => Finding::fail(
             WHAT,
             "v1, with v2 beside it (hybrid), which crun refuses: no container starts",

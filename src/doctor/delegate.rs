@@ -48,29 +48,33 @@ fn look(delegate: &Delegate) -> Finding {
     )
 }
 
+/// The delegates whose command lines are read by a grammar of their own.
+const KNOWN: [&str; 3] = ["runc", "crun", "youki"];
+
 /// The file's name decides how command lines are read, and has to be right about that.
 fn judge(path: &Path, flavour: Flavour, said: &Said) -> Finding {
     let path = path.display();
-    let (own, other) = match flavour {
-        Flavour::Runc => ("runc", "crun"),
-        Flavour::Crun => ("crun", "runc"),
+    let own = match flavour {
+        Flavour::Runc => "runc",
+        Flavour::Crun => "crun",
+        Flavour::Youki => "youki",
     };
     match said {
         Said::Version(program, version) if program == own => {
             Finding::pass(WHAT, format!("{path}, {own} {version}"))
         }
-        Said::Version(program, version) if program == other => Finding::fail(
+        Said::Version(program, version) if KNOWN.contains(&&**program) => Finding::fail(
             WHAT,
             format!(
-                "{path} says that it is {other} {version}, and by its file's name its command line \
-                 is read as {own}'s"
+                "{path} says that it is {program} {version}, and by its file's name its command \
+                 line is read as {own}'s"
             ),
-            format!("name a file that is called after {other}, or a link to one"),
+            format!("name a file that is called after {program}, or a link to one"),
         ),
         Said::Version(program, version) => Finding::warn(
             WHAT,
             format!("{path} is {program} {version}, which wasn't tried; it is called as {own} is"),
-            "runc and crun are known",
+            "runc, crun and youki are known",
         ),
         Said::NotRun(why) => Finding::fail(
             WHAT,
@@ -81,7 +85,7 @@ fn judge(path: &Path, flavour: Flavour, said: &Said) -> Finding {
         Said::Nothing(why) => Finding::warn(
             WHAT,
             format!("{path} --version: {why}"),
-            "is it an OCI runtime? runc and crun are known",
+            "is it an OCI runtime? runc, crun and youki are known",
         ),
     }
 }
@@ -111,9 +115,20 @@ mod tests {
             ),
             (Flavour::Crun, version("runc"), "FAIL  delegate: /d says"),
             (
+                Flavour::Youki,
+                version("youki"),
+                "pass  delegate: /d, youki 1.2",
+            ),
+            (
                 Flavour::Runc,
                 version("youki"),
-                "warn  delegate: /d is youki",
+                "FAIL  delegate: /d says that it is youki 1.2, and by",
+            ),
+            (Flavour::Youki, version("runc"), "FAIL  delegate: /d says"),
+            (
+                Flavour::Runc,
+                version("kata-runtime"),
+                "warn  delegate: /d is kata-runtime",
             ),
             (
                 Flavour::Runc,

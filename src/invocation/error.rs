@@ -38,8 +38,8 @@ pub(crate) enum Doubt {
     Unknown,
     /// A short form of several long options.
     Abbreviation,
-    /// The value of a flag of runc begins with `-`: urfave/cli v1 moves the flags before the
-    /// other arguments, without such a value.
+    /// The value of a flag of runc or youki begins with `-`: urfave/cli v1 moves the flags before the
+    /// other arguments, without such a value; clap has it configured for each option.
     DashedValue,
     /// A flag of runc at the end, without a value: urfave/cli v1 gives it an argument from
     /// before it (`create A x --bundle` uses bundle A in runc 1.1.5).

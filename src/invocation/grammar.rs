@@ -1,7 +1,7 @@
 //! The delegates' flags: which take a value, and which of them matter to us.
 //!
 //! Each table is a union over versions (runc 1.1.5 to its main of spring 2026; crun 1.8.1
-//! to 1.27). A flag that the installed delegate doesn't know makes it exit by itself, so a
+//! to 1.27; youki 0.7.0). A flag that the installed delegate doesn't know makes it exit by itself, so a
 //! union never starts anything; what counts is that a flag takes a value in all or in none.
 
 use super::Verb;
@@ -193,4 +193,27 @@ pub(super) const CRUN: &[Flag] = &[
     value("memory-reservation", UPDATE),
     value("memory-swap", UPDATE),
     value("pids-limit", UPDATE),
+];
+
+/// `youki --help`, `youki create --help`, `youki run --help`. It has no `restore`: the options of one to come are
+/// taken to be those of `create`.
+pub(super) const YOUKI: &[Flag] = &[
+    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
+    flag("root", b"r", Takes::Value, Role::Root, GLOBAL),
+    flag("log", b"l", Takes::Value, Role::Log, GLOBAL),
+    flag("log-format", b"", Takes::Value, Role::LogFormat, GLOBAL),
+    flag("help", b"h", Takes::Nothing, Role::Help, ALL),
+    flag("version", b"v", Takes::Nothing, Role::Help, GLOBAL),
+    flag("systemd-cgroup", b"s", Takes::Nothing, Role::Other, GLOBAL),
+    switch("debug", GLOBAL),
+    switch("systemd-log", GLOBAL),
+    value("log-level", GLOBAL),
+    flag("console-socket", b"c", Takes::Value, Role::Other, VERBS),
+    flag("pid-file", b"p", Takes::Value, Role::Other, VERBS),
+    value("preserve-fds", VERBS),
+    switch("no-pivot", VERBS),
+    switch("no-new-keyring", VERBS),
+    switch("no-subreaper", RUN),
+    switch("keep", RUN),
+    flag("detach", b"d", Takes::Nothing, Role::Other, RUN),
 ];

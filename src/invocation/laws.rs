@@ -1,6 +1,7 @@
 //! What holds of every command line. Tests and fuzzing make some up.
 
 mod argp;
+mod clap4;
 mod urfave;
 
 use std::ffi::{OsStr, OsString};
@@ -46,6 +47,7 @@ pub(super) fn started(
     let models = match flavour {
         Flavour::Runc => urfave::models(),
         Flavour::Crun => argp::models(),
+        Flavour::Youki => clap4::models(),
     };
     models.into_iter().map(|(version, starts)| {
         let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
@@ -74,11 +76,7 @@ fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
     let mut plain: Vec<OsString> = vec!["runcrust".into()];
     let log = globals.log.as_ref().map(|log| log.as_os_str());
     for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
-        plain.extend(
-            value
-                .into_iter()
-                .flat_map(|value| [name.into(), value.into()]),
-        );
+        plain.extend(value.into_iter().flat_map(|value| option(name, value)));
     }
     if globals.log_format == LogFormat::Json {
         plain.push("--log-format=json".into());
@@ -89,13 +87,7 @@ fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
         ("--bundle", Some(start.bundle.as_os_str())),
         ("--config", config),
     ] {
-        let Some(value) = value else { continue };
-        if value.as_bytes().starts_with(b"-") {
-            let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
-            plain.push(OsString::from_vec(one));
-        } else {
-            plain.extend([name.into(), value.to_owned()]);
-        }
+        plain.extend(value.into_iter().flat_map(|value| option(name, value)));
     }
     plain.extend(["--".into(), start.id.clone()]);
     let again = parse(flavour, &plain);
@@ -103,6 +95,16 @@ fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
         (&again.globals, again.command),
         (globals, Ok(Command::Start(start)))
     );
+}
+
+/// An option with a value, in one argument where the value could be taken for an option.
+fn option(name: &str, value: &OsStr) -> Vec<OsString> {
+    if value.as_bytes().starts_with(b"-") {
+        let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        vec![OsString::from_vec(one)]
+    } else {
+        vec![name.into(), value.to_owned()]
+    }
 }
 
 /// As [`crate::update`] goes about it.

@@ -8,6 +8,7 @@
 //! what two versions read in different ways is refused. What the delegate itself is sure to
 //! reject is handed over, so that the caller sees the delegate's own text.
 
+mod clap4;
 mod error;
 mod getopt;
 mod goflag;
@@ -31,6 +32,8 @@ pub(crate) enum Flavour {
     Runc,
     /// argp over `getopt_long`.
     Crun,
+    /// clap 4.
+    Youki,
 }
 
 /// The form of the lines in the file that `--log` names.

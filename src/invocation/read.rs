@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use super::grammar::{Flag, Role, Scope};
 use super::scan::{self, Step, Walk};
 use super::{
-    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Own, Start, Update, Verb, getopt,
-    goflag,
+    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Own, Start, Update, Verb, clap4,
+    getopt, goflag,
 };
 
 pub(super) fn command(
@@ -21,8 +21,8 @@ pub(super) fn command(
     let at = loop {
         match flavour.step(&mut walk, Scope::Global) {
             Step::Flag(flag, value) => match flag.role {
-                // crun prints and exits where it stands; runc first reads the rest.
-                Role::Help if flavour == Flavour::Crun => return Ok(Command::PassOn),
+                // runc first reads the rest; the others print and exit where it stands, or would.
+                Role::Help if flavour != Flavour::Runc => return Ok(Command::PassOn),
                 Role::Help => help.note(value),
                 _ => globals.set(flag, value),
             },
@@ -106,7 +106,7 @@ fn read_start(
     loop {
         match flavour.step(&mut walk, Scope::Verb(verb)) {
             Step::Flag(flag, value) => match flag.role {
-                Role::Help if flavour == Flavour::Crun => return Ok(Command::PassOn),
+                Role::Help if flavour != Flavour::Runc => return Ok(Command::PassOn),
                 Role::Help => help.note(value),
                 Role::Bundle => bundle = value,
                 Role::Config => config = value,
@@ -117,7 +117,7 @@ fn read_start(
                 id = id.or_else(|| walk.argument(at));
             }
             Step::End => break,
-            Step::Rejected if flavour == Flavour::Crun => return Ok(Command::PassOn),
+            Step::Rejected if flavour != Flavour::Runc => return Ok(Command::PassOn),
             // Not by every version, if there is more that they read in different ways.
             Step::Rejected => rejected = true,
             Step::Doubt(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
@@ -187,6 +187,7 @@ impl Flavour {
         match self {
             Self::Runc => goflag::step(walk, scope),
             Self::Crun => getopt::step(walk, scope),
+            Self::Youki => clap4::step(walk, scope),
         }
     }
 
@@ -200,7 +201,7 @@ impl Flavour {
 
     /// Bundle and configuration; `None` where the delegate will refuse them.
     ///
-    /// Empty is as if not given to runc, and ENOENT from realpath(3) to crun. crun compares with
+    /// Empty is as if not given to runc, ENOENT from realpath(3) to crun, and an error to clap. crun compares with
     /// `config.json` before it makes the path absolute: that very word means the bundle's. To
     /// runc it is a path like any other.
     fn paths(
@@ -211,7 +212,7 @@ impl Flavour {
         let given = |path: &&OsStr| !path.is_empty();
         let (bundle, config) = match self {
             Self::Runc => (bundle.filter(given), config.filter(given)),
-            Self::Crun
+            Self::Crun | Self::Youki
                 if [bundle, config]
                     .iter()
                     .flatten()
@@ -220,6 +221,7 @@ impl Flavour {
                 return None;
             }
             Self::Crun => (bundle, config.filter(|path| *path != "config.json")),
+            Self::Youki => (bundle, config),
         };
         Some((
             bundle.map_or_else(|| ".".into(), PathBuf::from),

@@ -111,6 +111,7 @@ fn every_line_of_the_table_is_read_as_the_delegate_reads_it() {
         let flavour = match flavour {
             "runc" => Flavour::Runc,
             "crun" => Flavour::Crun,
+            "youki" => Flavour::Youki,
             other => panic!("no such flavour: {other}"),
         };
         let mut argv = argv(&[]);
@@ -141,7 +142,7 @@ fn bytes_that_are_not_utf8_survive() {
         odd.clone(),
         odd.clone(),
     ]);
-    for flavour in [Flavour::Runc, Flavour::Crun] {
+    for flavour in [Flavour::Runc, Flavour::Crun, Flavour::Youki] {
         let Invocation { globals, command } = parse(flavour, &argv);
         assert_eq!(globals.root.as_deref(), Some(odd.as_os_str()));
         assert_eq!(
@@ -180,7 +181,7 @@ fn a_refusal_names_the_argument_and_keeps_the_log_it_is_reported_to() {
         "A",
         "x",
     ]);
-    for flavour in [Flavour::Runc, Flavour::Crun] {
+    for flavour in [Flavour::Runc, Flavour::Crun, Flavour::Youki] {
         let Invocation { globals, command } = parse(flavour, &argv);
         assert_eq!(globals.log, Some(PathBuf::from("/l")));
         assert_eq!(globals.log_format, LogFormat::Json);

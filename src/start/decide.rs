@@ -78,7 +78,8 @@ impl Job<'_> {
             document,
             bundle,
             delegate: match self.flavour {
-                Flavour::Runc => Reader::Go,
+                // youki knows no other spelling and no second key, which are refused for runc's sake too.
+                Flavour::Runc | Flavour::Youki => Reader::Go,
                 Flavour::Crun => Reader::C,
             },
         }

@@ -22,6 +22,9 @@ fn argument() -> impl Strategy<Value = OsString> {
         "--bundle",
         "--bundle=A",
         "-bA",
+        "-b=A",
+        "-dp",
+        "-sl",
         "-d",
         "--no-pivot",
         "--pid-file",
@@ -43,7 +46,7 @@ fn argument() -> impl Strategy<Value = OsString> {
     ]
 }
 
-const FLAVOURS: [Flavour; 2] = [Flavour::Runc, Flavour::Crun];
+const FLAVOURS: [Flavour; 3] = [Flavour::Runc, Flavour::Crun, Flavour::Youki];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8192))]

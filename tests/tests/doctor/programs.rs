@@ -84,8 +84,11 @@ fn a_delegate_that_is_not_what_its_name_says() {
     fs::copy(Delegate::Crun.program(), &runc).unwrap();
     let words = "says that it is crun ";
     doctor(&node).assert("delegate", "fail", words);
-    script(&runc, "echo youki version 1.0");
-    doctor(&node).assert("delegate", "warn", "is youki 1.0");
+    script(&runc, "echo youki version: 1.0");
+    let words = "says that it is youki 1.0";
+    doctor(&node).assert("delegate", "fail", words);
+    script(&runc, "echo another version 1.0");
+    doctor(&node).assert("delegate", "warn", "is another 1.0");
     script(&runc, "echo hello");
     doctor(&node).assert("delegate", "warn", "answers \"hello\"");
     for (bytes, words) in programs_that_cannot_run() {

@@ -1,0 +1,86 @@
+//! youki's grammar: clap 4.
+//!
+//! Options and words alternate as they like until `--` (`create x --bundle A` uses bundle A), which may only
+//! stand after the subcommand. Names are written in full; short options can be joined (`-sl FILE`, `-bA`,
+//! `-b=A`). An option that is given twice is an error to youki, `--log` excepted. Here the last one counts, as it
+//! would to a version that took it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use super::Doubt;
+use super::grammar::{Flag, Scope, Takes, YOUKI};
+use super::scan::{Step, Walk, split_value};
+
+pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+    if let Some((at, byte)) = walk.cluster.take() {
+        return short(walk, scope, at, byte);
+    }
+    let Some((at, argument)) = walk.take() else {
+        return Step::End;
+    };
+    match argument.as_bytes() {
+        _ if walk.ended => Step::Word(at),
+        // No word after it is a subcommand.
+        b"--" if scope == Scope::Global => Step::Rejected,
+        b"--" => {
+            walk.ended = true;
+            step(walk, scope)
+        }
+        [b'-', b'-', name @ ..] => long(walk, scope, at, name),
+        [b'-', _, ..] => short(walk, scope, at, 1),
+        _ => Step::Word(at),
+    }
+}
+
+fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Step<'a> {
+    let (name, value) = split_value(text);
+    let Some(flag) = find(scope, |flag| flag.long.as_bytes() == name) else {
+        return Step::Doubt(at, Doubt::Unknown);
+    };
+    match (flag.takes, value) {
+        (Takes::Value, None) => separate_value(walk, at, flag),
+        (Takes::Value, value) => Step::Flag(flag, value),
+        (_, Some(_)) => Step::Rejected,
+        (_, None) => Step::Flag(flag, None),
+    }
+}
+
+fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<'a> {
+    let Some((letter, rest)) = walk
+        .argument(at)
+        .and_then(|argument| argument.as_bytes().get(byte..))
+        .and_then(<[u8]>::split_first)
+    else {
+        return step(walk, scope);
+    };
+    let Some(flag) = find(scope, |flag| flag.short.contains(letter)) else {
+        return Step::Doubt(at, Doubt::Unknown);
+    };
+    if flag.takes != Takes::Value {
+        walk.cluster = (!rest.is_empty()).then_some((at, byte + 1));
+        return Step::Flag(flag, None);
+    }
+    if rest.is_empty() {
+        return separate_value(walk, at, flag);
+    }
+    let value = rest.strip_prefix(b"=").unwrap_or(rest);
+    Step::Flag(flag, Some(OsStr::from_bytes(value)))
+}
+
+/// youki 0.7 rejects a value that begins with `-`; a version whose option allowed it would take it.
+fn separate_value<'a>(walk: &mut Walk<'a>, at: usize, flag: &'static Flag) -> Step<'a> {
+    match walk.take() {
+        Some((_, value)) if value.len() > 1 && value.as_bytes().starts_with(b"-") => {
+            Step::Doubt(at, Doubt::DashedValue)
+        }
+        Some((_, value)) => Step::Flag(flag, Some(value)),
+        None => Step::Rejected,
+    }
+}
+
+fn find(scope: Scope, is_wanted: impl Fn(&Flag) -> bool) -> Option<&'static Flag> {
+    YOUKI
+        .iter()
+        .find(|flag| flag.is_in(scope) && is_wanted(flag))
+}
