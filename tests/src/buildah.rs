@@ -71,12 +71,14 @@ impl Buildah {
     ///
     /// When the Containerfile can't be written.
     pub fn build(&self, image: &str, flags: &[&str], scripts: &[&str]) -> Run {
-        let mut text = "FROM scratch\nCOPY rootfs /\n".to_owned();
-        for script in scripts {
-            text += &format!("RUN {:?}\n", ["/bin/sh", "-ec", script]);
-        }
+        let mut lines = vec!["FROM scratch".to_owned(), "COPY rootfs /".to_owned()];
+        lines.extend(
+            scripts
+                .iter()
+                .map(|script| format!("RUN {:?}", ["/bin/sh", "-ec", script])),
+        );
         let file = self.base.join("Containerfile");
-        fs::write(&file, text).expect("a Containerfile");
+        fs::write(&file, lines.join("\n")).expect("a Containerfile");
         let build = ["--tag", image, "--file", utf8(&file), utf8(&self.context)];
         self.run(&[&["bud"], &self.isolation()[..], flags, &build].concat())
     }

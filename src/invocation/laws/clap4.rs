@@ -11,6 +11,10 @@ use super::{Model, owned};
 use crate::invocation::{Start, Verb};
 
 #[derive(Parser)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as youki declares its options"
+)]
 #[command(version = "0.7.0", disable_version_flag = true)]
 struct Youki {
     #[arg(short, long, overrides_with("log"))]
@@ -63,7 +67,7 @@ struct Container {
     #[arg(long, default_value = "0")]
     preserve_fds: i32,
     #[arg(value_parser = NonEmptyStringValueParser::new(), required = true)]
-    container_id: String,
+    id: String,
 }
 
 pub(super) fn models() -> Vec<(&'static str, Model)> {
@@ -85,6 +89,6 @@ fn starts(arguments: &[&[u8]]) -> Option<Start> {
         verb,
         bundle: container.bundle,
         config: None,
-        id: container.container_id.into(),
+        id: container.id.into(),
     })
 }
