@@ -10,6 +10,7 @@ BIN     = $(CURDIR)/target/$(TARGET)/release
 LEAN    = $(CURDIR)/target/$(TARGET)/lean
 VM      = $(CURDIR)/target/vm
 ENGINES = $(CURDIR)/target/engines
+YOUKI   = $(CURDIR)/target/youki
 MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
 # Debian's, of `make engines` and of the node. `make test` takes the engines of the machine's own.
@@ -25,6 +26,8 @@ FROM    = b0d0110
 CARGO_DENY_VERSION    := 0.20.2
 CARGO_FUZZ_VERSION    := 0.13.2
 CARGO_NEXTEST_VERSION := 0.9.143
+# No Debian has it. Without its feature `v2` it takes cgroup v1 alone, without `seccomp` it needs no headers.
+YOUKI_VERSION         := 0.7.0
 
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
@@ -65,8 +68,8 @@ $(error a directory with a blank in its name: '$(CURDIR)', '$(DESTDIR)$(PREFIX)'
 endif
 
 # With another one no test of a delegate's would be run, and none be missed.
-ifneq ($(filter-out runc crun,$(DELEGATE))$(word 2,$(DELEGATE)),)
-$(error DELEGATE is runc or crun, and for both it isn't set: '$(DELEGATE)')
+ifneq ($(filter-out runc crun $(if $(filter engines,$(MAKECMDGOALS)),youki),$(DELEGATE))$(word 2,$(DELEGATE)),)
+$(error DELEGATE is runc or crun (or youki, of `make engines`), and for both it isn't set: '$(DELEGATE)')
 endif
 
 # A `$` in a filterset is no variable.
@@ -125,12 +128,24 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(DELEGATE),-E '$(call filterset,,$(DELEGATE))')
 
+ifeq ($(DELEGATE),youki)
+# In the tests' eyes it is runc. The suites are the profile's, with the machine's own engines; by hand, for
+# youki's build takes minutes.
 .PHONY: engines
-engines: build ## Run the suites that meet an engine with those of Debian RELEASE=trixie|sid; SUITE=, DELEGATE=
+engines: build
+	$(call debian,$(TEST_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	cargo install --quiet --locked --root '$(YOUKI)' --no-default-features --features v1 youki@$(YOUKI_VERSION)
+	RUNCRUST_BIN_DIR='$(BIN)' RUNC='$(YOUKI)/bin/youki' $(HOST) cargo nextest run --locked --profile youki \
+		--package runcrust-tests $(if $(SUITE),-E 'binary($(SUITE))')
+else
+.PHONY: engines
+engines: build ## Run the suites that meet an engine with those of Debian RELEASE=trixie|sid; SUITE=, DELEGATE= (youki: this machine's)
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
 		$(if $(SUITE)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
+endif
 
 # Of the tests that `make test` runs in part. A `'` would end the filterset.
 .PHONY: torture
