@@ -119,8 +119,10 @@ impl Podman {
         fs::write(&archive, app_layer()).expect("an image's layer");
         let command = format!("CMD {IDLE:?}");
         // Its process is the first of its pid namespace, which SIGTERM doesn't end.
-        let changes = ["--change", &command, "--change", "STOPSIGNAL SIGKILL"];
-        let import = [&["import", "--quiet"], &changes[..], &[utf8(&archive)]].concat();
+        let changes = [&command, "STOPSIGNAL SIGKILL", "ENV PATH=/bin"];
+        let changes = changes.into_iter().flat_map(|change| ["--change", change]);
+        let mut import = vec!["import", "--quiet"];
+        import.extend(changes.chain([utf8(&archive)]));
         let _ = self.run(&[&import[..], &[PODMAN_IMAGE]].concat()).success();
         let _ = fs::remove_file(archive);
     }
