@@ -129,8 +129,8 @@ test: build ## Run every test, as root, on runc, crun, containerd, podman, ext4,
 		$(if $(DELEGATE),-E '$(call filterset,,$(DELEGATE))')
 
 ifeq ($(DELEGATE),youki)
-# In the tests' eyes it is runc. The suites are the profile's, with the machine's own engines; by hand, for
-# youki's build takes minutes.
+# The tests know it as runc. It meets the machine's own engines, in the suites of the profile `youki`. It is run by
+# hand, for youki's build takes minutes.
 .PHONY: engines
 engines: build
 	$(call debian,$(TEST_PACKAGES))

@@ -21,7 +21,7 @@ pub(super) fn command(
     let at = loop {
         match flavour.step(&mut walk, Scope::Global) {
             Step::Flag(flag, value) => match flag.role {
-                // runc first reads the rest; the others print and exit where it stands, or would.
+                // runc reads the rest first; the others print and exit.
                 Role::Help if flavour != Flavour::Runc => return Ok(Command::PassOn),
                 Role::Help => help.note(value),
                 _ => globals.set(flag, value),

@@ -78,7 +78,7 @@ impl Job<'_> {
             document,
             bundle,
             delegate: match self.flavour {
-                // youki knows no other spelling and no second key, which are refused for runc's sake too.
+                // youki accepts one spelling and no second key: the rules for Go refuse both, and more.
                 Flavour::Runc | Flavour::Youki => Reader::Go,
                 Flavour::Crun => Reader::C,
             },
