@@ -32,7 +32,7 @@ pub(crate) enum Flavour {
     Runc,
     /// argp over `getopt_long`.
     Crun,
-    /// clap 4.
+    /// clap 4: options and words in any order.
     Youki,
 }
 
