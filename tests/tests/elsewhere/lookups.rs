@@ -9,7 +9,9 @@ use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::refusal::{self, stands_in};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Delegate, Hung, LoopDevice, Node, Run, mounts, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Delegate, Hung, LoopDevice, Node, Run, Staged, mounts, on_each_delegate,
+};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
@@ -17,8 +19,6 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 use serde_json::json;
-
-use crate::{POD, Scene};
 
 /// A node whose test directory is among its `match_roots`.
 fn with_match_root(delegate: Delegate, extra: &str) -> (Node, PathBuf) {
@@ -113,7 +113,7 @@ on_each_delegate! {
 
     /// As a stock kubelet makes it of a hostPath's subPath.
     fn a_kubelets_bind_of_a_host_path_is_what_it_is_of(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let binds = scene.node.handler().kubelet_dir().join("pods/u9/volume-subpaths/host/app");
         let bind = |number: usize, of: &Path| {
             let at = binds.join(number.to_string());
@@ -155,7 +155,7 @@ on_each_delegate! {
 
     /// A file server that is gone: the create waits for none, as the delegate's bind does.
     fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let directory = scene.node.dir().subdir("fuse");
         let hung = Hung::over(&directory);
         let bundle = scene.bundle(&directory, &[]).write();
@@ -205,7 +205,7 @@ on_each_delegate! {
         fs::create_dir_all(&kubelet).unwrap();
         mounts::bind(&real, &kubelet);
         let device = marked(&node);
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let target = node.stage(Staged::POD, "pv-1", &device, &[]);
         fs::create_dir(target.join("sub")).unwrap();
         let other = real.join(target.strip_prefix(&kubelet).unwrap());
         for (source, mark) in [(other.clone(), "volume"), (other.join("sub"), "sub")] {
@@ -253,7 +253,7 @@ on_each_delegate! {
     }
 
     fn another_file_system_below_a_target_path_is_refused_with_its_reason(delegate: Delegate) {
-        let scene = Scene::new(delegate);
+        let scene = Staged::new(delegate);
         let below = scene.plain.join("sub");
         mounts::tmpfs(&below);
         scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
