@@ -1,5 +1,6 @@
 //! A containerd of the test's own, with its CRI.
 
+mod cni;
 mod config;
 mod image;
 mod leftovers;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::PAUSE_IMAGE;
+use super::{PAUSE_IMAGE, cni};
 use crate::{Runtime, cgroup, host};
 
 /// One `runtimes.<name>` of the CRI plugin.
@@ -18,6 +18,8 @@ pub(super) struct Handler {
 }
 
 pub(super) fn write(base: &Path, socket: &Path, handlers: &[Handler]) {
+    let cni = base.join("cni");
+    cni::write(&cni);
     let first = &handlers.first().expect("at least one handler").name;
     let mut text = format!(
         r#"version = 2
@@ -40,14 +42,15 @@ sandbox_image = {PAUSE_IMAGE:?}
 stream_server_address = "127.0.0.1"
 stream_server_port = "0"
 disable_tcp_service = true
+netns_mounts_under_state_dir = true
 disable_apparmor = true
 # A container can't lower its own oom_score_adj where the machine has no CAP_SYS_RESOURCE.
 restrict_oom_score_adj = true
 tolerate_missing_hugetlb_controller = true
 
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = {cni:?}
-conf_dir = {cni:?}
+bin_dir = {plugins:?}
+conf_dir = {networks:?}
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = {snapshotter:?}
@@ -56,7 +59,8 @@ default_runtime_name = {first:?}
         root = base.join("root"),
         state = base.join("state"),
         opt = base.join("opt"),
-        cni = base.join("cni"),
+        plugins = cni.join("bin"),
+        networks = cni.join("net.d"),
         snapshotter = snapshotter(base),
     );
     for handler in handlers {
