@@ -6,9 +6,9 @@ use super::runtime_v1::{
     ContainerStatus, ContainerStatusRequest, CreateContainerRequest, ExecSyncRequest, ImageSpec,
     ImageStatusRequest, LinuxContainerResources, ListContainersRequest, ListPodSandboxRequest,
     PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StatusRequest,
-    StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest, VersionRequest,
-    VersionResponse,
+    RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeHandlerFeatures, StartContainerRequest,
+    StatusRequest, StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest,
+    VersionRequest, VersionResponse,
 };
 use super::{Cri, CriError, Executed};
 use crate::node::PATIENCE;
@@ -31,6 +31,19 @@ impl Cri {
         conditions
             .iter()
             .any(|condition| condition.r#type == "RuntimeReady" && condition.status)
+    }
+
+    /// The features of a handler (`Status`); `None` where the runtime says nothing of its handlers.
+    ///
+    /// # Panics
+    ///
+    /// When there is no answer.
+    #[track_caller]
+    pub fn features(&self, handler: &str) -> Option<RuntimeHandlerFeatures> {
+        let answer = self.call(|mut to| async move { to.status(StatusRequest::default()).await });
+        let handlers = answer.expect("Status").runtime_handlers;
+        let of_the_name = handlers.into_iter().find(|it| it.name == handler);
+        of_the_name.map(|it| it.features.unwrap_or_default())
     }
 
     /// `RunPodSandbox` under a handler; the sandbox's id.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::runtime_v1::{
-    Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
-    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-    LinuxSandboxSecurityContext, Mount, MountPropagation, NamespaceMode, NamespaceOption,
-    PodSandboxConfig, PodSandboxMetadata,
+    Capability, ContainerConfig, ContainerMetadata, IdMapping, ImageSpec, Int64Value,
+    LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, MountPropagation, NamespaceMode,
+    NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
 };
 
 /// As kubelet has it for a pod with `hostNetwork`, which needs no CNI: pid namespaces of the
@@ -129,9 +129,19 @@ impl ContainerConfig {
             container_path: container.to_owned(),
             host_path: host.as_ref().display().to_string(),
             readonly,
-            selinux_relabel: false,
             propagation: propagation.into(),
+            ..Mount::default()
         });
+        self
+    }
+
+    /// Maps the ids of all its mounts, as kubelet does in a pod with a user namespace.
+    #[must_use]
+    pub fn map_mounts(mut self, mappings: &[IdMapping]) -> Self {
+        for mount in &mut self.mounts {
+            mount.uid_mappings = mappings.to_vec();
+            mount.gid_mappings = mappings.to_vec();
+        }
         self
     }
 

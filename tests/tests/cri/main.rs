@@ -11,6 +11,7 @@ mod pods;
 mod restarts;
 mod scene;
 mod settings;
+mod user_namespaces;
 mod volumes;
 
 use runcrust_tests::{Containerd, Node};

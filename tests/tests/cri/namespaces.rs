@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::cri::runtime_v1::{IdMapping, NamespaceMode, UserNamespace};
+use runcrust_tests::cri::runtime_v1::NamespaceMode;
 use runcrust_tests::{CriPod, on_each_delegate};
 
 use crate::POD;
@@ -53,7 +53,7 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    /// `hostPID`, `hostIPC`; `hostNetwork` all pods of these suites have.
+    /// `hostPID`, `hostIPC`; `hostNetwork` all pods of these suites have but those with user namespaces.
     fn a_pod_in_the_hosts_namespaces_has_its_volume_in_its_own_mounts(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;
@@ -70,30 +70,6 @@ on_each_delegate! {
             assert_eq!(cri.sh(&one, &format!("readlink /proc/self/ns/{kind}")), own.to_str().unwrap());
         }
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
-        scene.end(&pod);
-    }
-
-    /// `hostUsers: false`. containerd before 2.0 doesn't know of it, and takes the pod for any other.
-    fn a_pod_in_a_user_namespace_sees_its_own_ids_where_containerd_makes_one(delegate: Delegate) {
-        let scene = Scene::new(delegate, &["--fs-group", "2000"]);
-        let Scene { target, containerd, .. } = &scene;
-        let cri = scene.cri();
-        let first = 700_000;
-        let mapping = || vec![IdMapping { host_id: first, container_id: 0, length: 65536 }];
-        let own = |namespaces: &mut runcrust_tests::cri::runtime_v1::NamespaceOption| {
-            let mode = NamespaceMode::Pod.into();
-            namespaces.userns_options = Some(UserNamespace { mode, uids: mapping(), gids: mapping() });
-        };
-        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(own));
-        let one = pod.start(&pod.with("one", target).namespaces(own));
-        let owner = cri.sh(&one, "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data/file");
-        assert_eq!(owner, "5:6");
-        assert_eq!(cri.sh(&one, "stat -c %u:%g /data"), "0:2000");
-        let version = cri.version().unwrap().runtime_version;
-        let hosts = fs::read_link("/proc/self/ns/user").unwrap();
-        let is_hosts = cri.sh(&one, "readlink /proc/self/ns/user") == hosts.to_str().unwrap();
-        let major: u32 = version.trim_start_matches('v').split('.').next().unwrap().parse().unwrap();
-        assert_eq!(is_hosts, major < 2, "containerd {version}");
         scene.end(&pod);
     }
 }

@@ -94,7 +94,7 @@ fn one(mount: &VolumeMount, source: &Source) -> Result<Mount, ConfigError> {
         container_path: text(&Path::new("/").join(&mount.mount_path))?,
         host_path: text(&source.host_path)?,
         readonly: source.read_only || mount.read_only == Some(true),
-        selinux_relabel: false,
         propagation: propagation.into(),
+        ..Mount::default()
     })
 }

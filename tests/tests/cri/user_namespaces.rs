@@ -1,0 +1,196 @@
+//! Pods with a user namespace (`hostUsers: false`): they see the ids that are on the disk, whatever those of their
+//! processes are on the host.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use runcrust_tests::cri::runtime_v1::{
+    ContainerConfig, IdMapping, NamespaceMode, NamespaceOption, UserNamespace,
+};
+use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Containerd, Cri, CriPod, Node, Runtime, on_each_delegate};
+
+use crate::scene::Scene;
+use crate::{OTHER_POD, POD, containerd};
+
+const THIRD_POD: &str = "cccccccc-bbbb-cccc-dddd-eeeeeeeeeeee";
+
+/// The first ids on the host of two pods with user namespaces.
+const RANGES: [u32; 2] = [700_000, 900_000];
+
+/// What containerd does with the mappings of a pod's ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Support {
+    /// It doesn't know them, and the pod has the host's user namespace: before 1.7.
+    Ignored,
+    /// The pod has its user namespace. Mappings of mounts are refused, which kubelet asks for since Kubernetes 1.27:
+    /// only older ones run such pods. 1.7.
+    Pods,
+    /// The pod has its user namespace, and its mounts are mapped: handlers have features, among them this one.
+    PodsAndMounts,
+}
+
+impl Support {
+    /// Asks as kubelet does, and by the version where there are no features yet.
+    #[track_caller]
+    fn of(cri: &Cri) -> Self {
+        let version = cri.version().expect("Version").runtime_version;
+        match cri.features("crust") {
+            Some(features) => {
+                assert!(
+                    features.user_namespaces,
+                    "containerd {version} has a delegate that maps no mounts"
+                );
+                Self::PodsAndMounts
+            }
+            None if version.trim_start_matches('v').starts_with("1.7.") => Self::Pods,
+            None => Self::Ignored,
+        }
+    }
+}
+
+/// A pod in a network of its own: containerd makes none in the node's network with a user namespace.
+struct UserPod<'a> {
+    pod: CriPod<'a>,
+    /// The first of its ids on the host; `None`, it is an ordinary one.
+    first: Option<u32>,
+    support: Support,
+}
+
+impl<'a> UserPod<'a> {
+    #[track_caller]
+    fn run(containerd: &'a Containerd, uid: &str, attempt: u32, first: Option<u32>) -> Self {
+        let config = containerd.pod(uid).attempt(attempt);
+        let config = config.namespaces(|namespaces| choose(namespaces, first));
+        Self {
+            support: Support::of(containerd.cri()),
+            pod: CriPod::of(containerd, config),
+            first,
+        }
+    }
+
+    /// A container that sleeps, as kubelet asks for it.
+    fn with(&self, name: &str, source: &Path) -> ContainerConfig {
+        let config = self.pod.with(name, source);
+        let config = config.namespaces(|namespaces| choose(namespaces, self.first));
+        match self.first {
+            Some(first) if self.support == Support::PodsAndMounts => {
+                config.map_mounts(&mappings(first))
+            }
+            _ => config,
+        }
+    }
+
+    /// Starts it: its user namespace is the one that was asked for.
+    #[track_caller]
+    fn start(&self, container: &ContainerConfig) -> String {
+        let id = self.pod.start(container);
+        let map = self.pod.cri().sh(&id, "tr -s ' ' </proc/self/uid_map");
+        let expected = match self.first {
+            Some(first) if self.support != Support::Ignored => format!("0 {first} 65536"),
+            _ => "0 0 4294967295".to_owned(),
+        };
+        assert_eq!(map, expected, "{:?}", self.support);
+        id
+    }
+}
+
+fn choose(namespaces: &mut NamespaceOption, first: Option<u32>) {
+    namespaces.network = NamespaceMode::Pod.into();
+    namespaces.userns_options = first.map(|first| UserNamespace {
+        mode: NamespaceMode::Pod.into(),
+        uids: mappings(first),
+        gids: mappings(first),
+    });
+}
+
+fn mappings(first: u32) -> Vec<IdMapping> {
+    vec![IdMapping {
+        host_id: first,
+        container_id: 0,
+        length: 65536,
+    }]
+}
+
+on_each_delegate! {
+    fn a_handler_has_its_delegates_features(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let handlers = [("crust", &node.handler().runtime()), ("bare", &Runtime::bare(delegate))];
+        let containerd = Containerd::start(node.dir(), &handlers);
+        assert_eq!(containerd.cri().features("crust"), containerd.cri().features("bare"));
+    }
+
+    fn fsgroup_is_applied_and_what_is_written_has_the_pods_own_ids(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let fill = |root: &Path| {
+            let file = root.join("before");
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            chown(&file, Some(5), Some(7)).unwrap();
+        };
+        let full = |node: &Node| {
+            let device = node.ext4();
+            with_mounted(device.path(), fill);
+            device
+        };
+        let scene = Scene::of(node, full, &["--fs-group", "2000"]);
+        let Scene { device, target, containerd, .. } = &scene;
+        let cri = scene.cri();
+        let user = UserPod::run(containerd, POD, 0, Some(RANGES[0]));
+        let one = user.start(&user.with("one", target));
+        assert_eq!(cri.sh(&one, "stat -c '%u:%g %a' /data/before /data"), "5:2000 660\n0:2000 2775");
+        let member = user.start(&user.with("member", &target.join("sub")).user(1000, &[2000]));
+        let _ = cri.sh(&member, "echo hello > /data/file");
+        assert_eq!(cri.sh(&one, "stat -c %u:%g /data/sub/file; cat /data/sub/file"), "1000:2000\nhello");
+        // Another container, and another containerd.
+        cri.stop(&member).unwrap();
+        containerd.restart();
+        let again = user.with("member", &target.join("sub")).user(1000, &[2000]).attempt(1);
+        let again = user.start(&again);
+        assert_eq!(cri.sh(&again, "echo more >> /data/file; cat /data/file"), "hello\nmore");
+        assert_eq!(cri.sh(&again, "stat -c %u:%g /data/file"), "1000:2000");
+        scene.end(&user.pod);
+        with_mounted(device.path(), |root| {
+            let owner = |name: &str| fs::metadata(root.join(name)).map(|it| (it.uid(), it.gid())).unwrap();
+            assert_eq!(["before", "sub", "sub/file"].map(owner), [(5, 2000), (0, 2000), (1000, 2000)]);
+        });
+    }
+
+    fn pods_share_a_volume_whatever_their_ids_are_on_the_host(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let device = node.ext4();
+        let options = ["--fs-group", "2000", "--fs-group-change-policy", "OnRootMismatch"];
+        let targets = [POD, OTHER_POD, THIRD_POD].map(|uid| (uid, node.stage(uid, "pv-1", &device, &options)));
+        let [a, b] = RANGES.map(Some);
+        let mut files = Vec::new();
+        // The first one's create mounts the volume, so it is each kind once.
+        for (attempt, ids) in (0..).zip([[a, None, b], [None, b, a]]) {
+            let pods = targets.iter().zip(ids).map(|((uid, target), first)| {
+                let user = UserPod::run(&containerd, uid, attempt, first);
+                let app = user.start(&user.with("one", target));
+                let file = format!("{uid}-{attempt}");
+                let _ = cri.sh(&app, &format!("echo x > /data/{file}; chown 5:6 /data/{file}"));
+                files.push(file);
+                (user, app)
+            });
+            let pods: Vec<(UserPod<'_>, String)> = pods.collect();
+            for (_, app) in &pods {
+                for file in &files {
+                    assert_eq!(cri.sh(app, &format!("stat -c %u:%g /data /data/{file}")), "0:2000\n5:6");
+                }
+            }
+            pods.iter().for_each(|(user, _)| user.pod.end());
+        }
+        node.put_away(&targets.each_ref().map(|(_, target)| target.as_path()));
+        assert!(device.is_free());
+        with_mounted(device.path(), |root| {
+            for file in &files {
+                let found = fs::metadata(root.join(file)).unwrap();
+                assert_eq!((found.uid(), found.gid()), (5, 6), "{file}");
+            }
+        });
+    }
+}
