@@ -13,12 +13,20 @@ use runcrust_tests::{Bundle, CriPod, LoopDevice, Node, on_each_delegate, refusal
 use crate::scene::Scene;
 use crate::{OTHER_POD, POD, containerd};
 
-/// Around the sentence containerd puts only its own.
-fn from_containerd(sentence: &str) -> String {
-    format!(
-        "failed to create containerd task: failed to create shim task: \
-         OCI runtime create failed: {sentence}: unknown"
-    )
+/// The whole sentence is there, once; what containerd puts around it, which differs from version to version, tells
+/// nothing of ours again.
+#[track_caller]
+fn assert_tells(message: &str, sentence: &str) {
+    let around: Vec<&str> = message.split(sentence).collect();
+    let [before, after] = around[..] else {
+        panic!("{sentence:?} isn't there once: {message}");
+    };
+    let is_ours = |text: &str| {
+        ["pv-1", "crust", "hint: "]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    assert!(!is_ours(before) && !is_ours(after), "{message}");
 }
 
 /// What the command line says of the same mount in the same pod.
@@ -41,7 +49,7 @@ fn assert_refused(node: &Node, pod: &CriPod<'_>, container: &ContainerConfig, na
     }
     let id = pod.create(container);
     let error = pod.cri().start(&id).expect_err("it is refused");
-    assert_eq!(error.message, from_containerd(&sentence));
+    assert_tells(&error.message, &sentence);
     let status = pod.cri().status(&id).unwrap();
     let told = (status.state(), status.exit_code, status.reason.as_str());
     assert_eq!(told, (ContainerState::ContainerExited, 128, "StartError"));
@@ -234,7 +242,7 @@ on_each_delegate! {
                 let sentence = refusal::create(node, &bundle).of_volume("pv-1").naming(names).sentence();
                 let config = containerd.pod(POD).attempt(attempt);
                 let error = containerd.cri().run_pod(&config, "crust").unwrap_err();
-                assert_eq!(error.message, from_containerd(&sentence));
+                assert_tells(&error.message, &sentence);
             });
         }
         assert_eq!(containerd.cri().pods().unwrap().len(), 0);
