@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::Containerd;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
-use crate::{CriError, Node};
+use crate::node::PATIENCE;
+use crate::{CriError, Node, wait_until};
 
 /// A pod with the handler `crust`, whose sandbox runs. It goes with its containerd.
 #[derive(Debug)]
@@ -108,15 +109,24 @@ impl<'a> CriPod<'a> {
         error
     }
 
-    /// Ends it as kubelet does.
+    /// Ends it as kubelet does, and waits until its bundles are gone: containerd 1.7 and 2.1 remove the bundle of a
+    /// sandbox that was killed a moment after `RemovePodSandbox`, and its record stays as long as it.
     ///
     /// # Panics
     ///
     /// When it can't be.
     #[track_caller]
     pub fn end(&self) {
+        let containers = self.cri().containers(&self.id).expect("ListContainers");
         self.cri().stop_pod(&self.id).expect("StopPodSandbox");
         self.cri().remove_pod(&self.id).expect("RemovePodSandbox");
+        let ids = containers.iter().map(|container| container.id.as_str());
+        for id in ids.chain([self.id.as_str()]) {
+            let bundle = self.containerd.bundle(id);
+            wait_until("containerd to remove a bundle", PATIENCE, || {
+                !bundle.exists()
+            });
+        }
     }
 
     /// Ends it, which was the node's last, and unstages its volumes: nothing is left.
