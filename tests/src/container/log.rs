@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// One line of the log.
+/// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
     /// `error`, `warning`, `info`, …
@@ -13,25 +13,30 @@ pub struct LogLine {
     pub time: String,
 }
 
-/// Parses a log. The shim gives up on the whole of it at the first line that isn't JSON or has a
-/// bad time, so such a line is an error here too.
+/// Parses a log: JSON objects one after the other, which crun 1.28 writes over several lines each. The shim
+/// gives up on the whole of it at the first that isn't JSON or has a bad time, so such a one is an error here too.
 ///
 /// # Panics
 ///
-/// Shows the line.
+/// Shows the log.
 #[track_caller]
 pub fn parse_log(text: &str) -> Vec<LogLine> {
-    text.lines().map(parse_line).collect()
+    let mut lines = Vec::new();
+    for entry in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match entry {
+            Ok(entry) => lines.push(parse_entry(&entry)),
+            Err(error) => panic!("the log is not JSON ({error}): {text}"),
+        }
+    }
+    lines
 }
 
 #[track_caller]
-fn parse_line(line: &str) -> LogLine {
-    let value: Value = serde_json::from_str(line)
-        .unwrap_or_else(|error| panic!("the log has a line that is not JSON ({error}): {line}"));
+fn parse_entry(entry: &Value) -> LogLine {
     let text = |key: &str| {
-        let found = value[key].as_str();
+        let found = entry[key].as_str();
         found
-            .unwrap_or_else(|| panic!("the log has a line without {key}: {line}"))
+            .unwrap_or_else(|| panic!("the log has an entry without {key}: {entry}"))
             .to_owned()
     };
     let parsed = LogLine {
@@ -41,7 +46,7 @@ fn parse_line(line: &str) -> LogLine {
     };
     assert!(
         is_rfc3339(&parsed.time),
-        "the log has a line whose time is not RFC 3339: {line}"
+        "the log has an entry whose time is not RFC 3339: {entry}"
     );
     parsed
 }
@@ -116,6 +121,14 @@ mod tests {
         ] {
             assert!(!is_rfc3339(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_entry_may_have_several_lines() {
+        let text = "{\n  \"msg\": \"a\",\n  \"level\": \"error\",\n  \"time\": \"2026-11-21T08:14:00Z\"\n}\n\
+                    {\"level\":\"warning\",\"msg\":\"b\",\"time\":\"2026-11-21T08:14:01Z\"}\n";
+        let messages: Vec<String> = parse_log(text).into_iter().map(|line| line.msg).collect();
+        assert_eq!(messages, ["a", "b"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::table::quoted;
 use crate::{Run, Runtime, mounts};
@@ -133,13 +133,17 @@ impl Lab {
         all
     }
 
-    /// A file's name and the form of its lines; nothing of a directory.
+    /// A file's name and the form of what is in it; nothing of a directory.
     fn log(&self, path: &Path) -> Option<String> {
         let text = fs::read_to_string(self.base.join(path)).ok()?;
-        let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+        // crun 1.28 writes its objects over several lines.
+        let first = serde_json::Deserializer::from_str(&text)
+            .into_iter::<Map<String, Value>>()
+            .next();
+        let is_json = matches!(first, Some(Ok(_)));
         let form = match text.lines().next() {
             None => "empty",
-            Some(line) if is_json(line) => "json",
+            Some(_) if is_json => "json",
             Some(line) if line.starts_with("time=") => "logrus",
             Some(_) => "plain",
         };

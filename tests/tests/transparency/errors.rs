@@ -60,8 +60,9 @@ impl Refused {
         let text = fs::read_to_string(self.log()).expect("a log");
         let lines = parse_log(&text);
         let [line] = lines.as_slice() else {
-            panic!("one line: {text}");
+            panic!("one entry: {text}");
         };
+        assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(line.level, "error");
         assert!(line.msg.contains("\"Mounts\""), "{text}");
         assert!(
