@@ -37,8 +37,13 @@ const UNKNOWN: [&str; 14] = [
     "0.1",
 ];
 
-/// Objects that map anything to text: an unknown key there would be a known one.
-const MAPS: [&str; 3] = ["/annotations", "/linux/sysctl", "/linux/resources/unified"];
+/// Objects whose keys are names: an unknown key there would be a known one.
+const MAPS: [&str; 4] = [
+    "/annotations",
+    "/linux/netDevices",
+    "/linux/resources/unified",
+    "/linux/sysctl",
+];
 
 /// Writes a value with its keys in another order, unknown fields in every object, white space
 /// anywhere and more escapes than it needs. The same seed gives the same text.

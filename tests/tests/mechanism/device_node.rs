@@ -1,6 +1,7 @@
 //! `metadata.deviceNode` and `device_node`: the raw device in the workload's hands, where it was
 //! asked for.
 
+use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -146,8 +147,15 @@ on_each_delegate! {
         let resources = bundle.spec()["linux"]["resources"].clone();
         let bundle = bundle.write();
         let first = node.run(&bundle);
-        let other = bundle.clone().with_id(&format!("{}-2", bundle.id()));
+        let mut other = bundle.clone().with_id(&format!("{}-2", bundle.id()));
         symlink(bundle.path(), other.path()).unwrap();
+        // runc 1.3 makes no container in a cgroup that has processes.
+        other.spec_mut()["linux"]["cgroupsPath"] = format!("/{}", other.id()).into();
+        let key = |cgroup: &str| format!("\"cgroupsPath\":\"{cgroup}\"");
+        let config = fs::read_to_string(other.path().join("config.json")).unwrap();
+        assert!(config.contains(&key(bundle.cgroup())), "{config}");
+        let config = config.replace(&key(bundle.cgroup()), &key(other.cgroup()));
+        fs::write(other.path().join("config.json"), config).unwrap();
         let second = node.container(&other);
         let _ = second.create().success();
         update(&first, &resources);

@@ -98,7 +98,11 @@ fn live(twins: &Twins) {
     let created = written(twins);
     assert!(names(&created).contains(&"createRuntime-two"), "{created}");
     let state = twins.same("--root @ROOT state @ID").success();
-    assert!(state.stdout.contains("org.example/first"), "{state:?}");
+    let told: Value = serde_json::from_str(&state.stdout.replace('#', "0")).unwrap_or_default();
+    assert!(
+        !told["annotations"]["org.example/first"].is_null(),
+        "{state:?}"
+    );
     let _ = twins.same("--root @ROOT start @ID").success();
     twins.wait_for_program("sleep");
     let _ = written(twins);

@@ -96,12 +96,13 @@ on_each_delegate! {
         }
     }
 
-    /// Neither delegate makes one: what they write about it couldn't be read again.
+    /// What the delegates write about one couldn't be read again: runc and crun 1.8 make none, and crun 1.28 makes one
+    /// that it can't read.
     fn a_bundle_that_is_not_utf8_is_the_delegates_to_refuse(delegate: Delegate) {
         let odd = OsStr::from_bytes(b"caf\xe9 \xff");
         let twins = Twins::plain(delegate, |bundle| bundle.in_directory(odd));
         // From the bundle: a call's words are UTF-8 here.
-        let _ = twins.same("--root @ROOT --log @WORK/log create @ID").failure();
+        let _ = twins.same("--root @ROOT --log @WORK/log create @ID");
         let _ = twins.same("--root @ROOT state @ID").failure();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::{Bundle, Delegate, on_each_delegate, wait_until};
+use runcrust_tests::{Bundle, Run, Runtime, on_each_delegate, wait_until};
 
 use crate::twin::Call;
 use crate::twins::Twins;
@@ -20,9 +20,10 @@ fn idle(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// A caller that differs from any other in what it hands down.
-const CALLER: &str =
-    "umask 027; trap '' HUP USR1 PIPE; ulimit -n 512; ulimit -c 0; exec 7</dev/null";
+/// A caller that differs from any other in what it hands down. SIGHUP isn't ignored: whether a container has that from
+/// runc 1.3 is a race of runc's own. runc 1.3 wants all the descriptors that it is to preserve.
+const CALLER: &str = "umask 027; trap '' USR1 PIPE; ulimit -n 512; ulimit -c 0; \
+                      exec 3</dev/null 4<&3 5<&3 6<&3 7<&3";
 
 /// Containers that run in the foreground until they end: output, input and status are theirs.
 fn run_in_the_foreground(twins: &Twins) {
@@ -50,7 +51,7 @@ fn run_in_the_foreground(twins: &Twins) {
         None,
     );
     let fds = run("--root @ROOT run --preserve-fds 5 @ID", Some(CALLER));
-    assert_ne!(fds.stdout, plain.stdout, "descriptor 7 is there");
+    assert_ne!(fds.stdout, plain.stdout, "descriptors 3 to 7 are there");
     let _ = twins.same("--root @ROOT state @ID").failure();
 }
 
@@ -71,7 +72,8 @@ on_each_delegate! {
         for twins in [Twins::plain(delegate, talking), Twins::apps(delegate, talking)] {
             // crun 1.8.1 doesn't know it, and ends with EX_USAGE.
             let kept = twins.same("--root @ROOT run --keep --bundle @BUNDLE @ID").failure();
-            let code = if delegate == Delegate::Runc { 7 } else { 64 };
+            let help = Run::of(Runtime::bare(delegate).command().args(["run", "--help"])).success();
+            let code = if help.stdout.contains("--keep") { 7 } else { 64 };
             assert_eq!(kept.status.code(), Some(code), "{kept:#?}");
             let _ = twins.same("--root @ROOT state @ID");
             let _ = twins.same("--root @ROOT delete @ID");
