@@ -116,6 +116,25 @@ pub fn killed_when(
     run(Tracer::new(wanted), command, spawn)
 }
 
+/// The command, which makes a container: `seen` is shown each step right after it was made, but for those of the hooks
+/// that run in the container.
+///
+/// # Panics
+///
+/// As [`of`].
+#[track_caller]
+pub fn of_a_create(
+    command: &Command,
+    mut seen: impl FnMut(&Step) + Send,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> Ended {
+    let wanted = |step: &Step| {
+        seen(step);
+        false
+    };
+    run(Tracer::without_init(wanted), command, spawn)
+}
+
 /// In a thread of its own: whoever it traces then is let go by the kernel.
 #[track_caller]
 fn run<F: FnMut(&Step) -> bool + Send>(

@@ -63,6 +63,8 @@ pub(super) struct Tracer<F> {
     held: Vec<Pid>,
     made: HashMap<(String, &'static str), usize>,
     killed: bool,
+    /// The container's first process is let go as it begins, and what it runs isn't seen.
+    lets_init_go: bool,
     /// It is a server: what it runs is looked at as well.
     is_server: bool,
     server: Option<Pid>,
@@ -76,8 +78,18 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
             held: Vec::new(),
             made: HashMap::new(),
             killed: false,
+            lets_init_go: false,
             server: None,
             is_server: false,
+        }
+    }
+
+    /// Of a command that makes a container, without what happens in that. `runc init` of runc 1.3 sends itself the
+    /// signal of glibc's `setxid`, and nix can't hand on a real-time signal.
+    pub(super) fn without_init(wanted: F) -> Self {
+        Self {
+            lets_init_go: true,
+            ..Self::new(wanted)
         }
     }
 
@@ -190,6 +202,12 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
 
     /// A step of the program that was, if it was ours, and else of the one that is.
     fn has_executed(&mut self, pid: Pid) {
+        if self.lets_init_go && is_init(pid) {
+            self.tracees.remove(&pid);
+            // It may have been killed meanwhile.
+            let _ = ptrace::detach(pid, None);
+            return;
+        }
         let now = program_of(pid, self.is_server);
         let tracee = self.tracees.entry(pid).or_default();
         tracee.call = None;
@@ -265,6 +283,12 @@ fn program_of(pid: Pid, all: bool) -> Option<String> {
     let verb = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
     let verb = String::from_utf8_lossy(verb);
     Some(format!("crust-mount-hook {verb}"))
+}
+
+/// Whether a process has begun as `runc init`; crun executes nothing there.
+fn is_init(pid: Pid) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"init")
 }
 
 #[cfg(target_arch = "x86_64")]

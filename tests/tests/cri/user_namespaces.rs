@@ -182,7 +182,9 @@ on_each_delegate! {
                     assert_eq!(cri.sh(app, &format!("stat -c %u:%g /data /data/{file}")), "0:2000\n5:6");
                 }
             }
-            pods.iter().for_each(|(user, _)| user.pod.end());
+            for (user, _) in &pods {
+                user.pod.end();
+            }
         }
         node.put_away(&targets.each_ref().map(|(_, target)| target.as_path()));
         assert!(device.is_free());

@@ -64,9 +64,8 @@ fn create_while_mounting(
         if wanted(step) {
             mounts.add_device(device);
         }
-        false
     };
-    steps::killed_when(&app.create_command(), after, |it| app.spawn(it))
+    steps::of_a_create(&app.create_command(), after, |it| app.spawn(it))
 }
 
 on_each_delegate! {
