@@ -56,12 +56,16 @@ pub(crate) fn masked(text: &str) -> String {
     masked
 }
 
-/// A line of runc's debug log that is there or not: a signal with which Go stirs its own threads, and from 1.2 on the
-/// end of a thread, which the process may end before.
+/// A line of runc's debug log that is there or not: a signal with which Go stirs its own threads, how long a busy
+/// machine took to freeze, and from 1.2 on the end of a thread, which the process may end before.
 fn is_by_chance(line: &str) -> bool {
-    ["urgent I/O condition", "mount source thread: closing"]
-        .iter()
-        .any(|text| line.contains(text))
+    [
+        "urgent I/O condition",
+        "frozen after",
+        "mount source thread: closing",
+    ]
+    .iter()
+    .any(|text| line.contains(text))
 }
 
 /// A line of runc's debug log without the place in runc's source, which runc 1.3 gives to some lines by chance.
