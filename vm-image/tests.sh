@@ -33,7 +33,7 @@ all=$(list vm all 'all()')
 # each alternative of one.
 named() {
     awk '
-        /^\[profile\.(engines|vm)\]/ { is_ours = 1 }
+        /^\[profile\.(engines|youki|vm)\]/ { is_ours = 1 }
         !is_ours || /^#/ { next }
         {
             for (rest = $0; match(rest, /binary\([^)]*\)|test\(\/[^\/]*\/\)|test\([^\/()]*\)/); ) {
@@ -65,7 +65,7 @@ named() {
 named | while read -r program name; do
     case $name in ^*) name=${name#^} ;; *) name=".*$name" ;; esac
     if ! printf '%s\n' "$all" | grep -Eq "::$program $name|^$program $name"; then
-        echo "$0: the profile engines or vm names $name of $program: there is no such test" >&2
+        echo "$0: a profile names $name of $program: there is no such test" >&2
         exit 1
     fi
 done
