@@ -140,11 +140,11 @@ engines: build
 		--package runcrust-tests $(if $(SUITE),-E 'binary($(SUITE))')
 else
 .PHONY: engines
-engines: build ## Run the suites that meet an engine with those of Debian RELEASE=trixie|sid; SUITE=, DELEGATE= (youki: this machine's)
+engines: build ## Run the suites that meet an engine with those of Debian RELEASE=trixie|sid; SUITE=, DELEGATE= (youki: this machine's), SHORT=1
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
-		$(if $(SUITE)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
+		-E '$(call filterset,$(SUITE),$(DELEGATE)) $(if $(SHORT),- binary(conformance) - binary(transparency))'
 endif
 
 # Of the tests that `make test` runs in part. A `'` would end the filterset.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crust_mount::identity::{Identity, MountId};
 use crust_state::crust::EntryError;
+use crust_state::files::FileError;
 use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex, TargetPath};
 
 use crate::matching::{PodError, Tables};
@@ -95,15 +96,17 @@ impl<'a> Targets<'a> {
         usual.root == Some(mount) || usual.kubelets.contains(&mount)
     }
 
-    /// Returns the target paths of all staged volumes. An entry that is readable but names no target path, as a
-    /// CSI driver may write it, is left out.
+    /// Returns the target paths of all staged volumes. Fails if an entry can't be read at the moment: it may be the
+    /// volume's that a source leads to. Left out are entries that name no target path, as a CSI driver may write
+    /// them, and those that aren't valid or that others than root can write: none of them is ever served, and one
+    /// of them must not keep all other pods of the node from starting.
     pub(super) fn all(&self) -> Result<Vec<TargetPath>, PodError> {
         let found = self.crust.map_or(Ok(Vec::new()), CrustDirectory::survey);
         let mut targets = Vec::new();
         for found in found.map_err(PodError::Crust)? {
             match found.info {
                 Ok(info) => targets.extend(info.target_path),
-                Err(source @ EntryError::File(_)) => {
+                Err(source @ EntryError::File(FileError::Call { .. })) => {
                     return Err(PodError::Staged {
                         volume: found.digest.short(),
                         source,

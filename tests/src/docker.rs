@@ -18,6 +18,7 @@ use crate::cleanup::Cleanup;
 use crate::containerd::app_layer;
 use crate::containerd::shims::Shims;
 use crate::daemon::Daemon;
+use crate::dir::unique;
 use crate::node::{PATIENCE, utf8};
 use crate::wait::comes_true_by_looks;
 use crate::{Delegate, Run, TestDir, cgroup, wait_until};
@@ -162,6 +163,27 @@ impl Docker {
     pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
         let shell = ["/bin/sh", "-ec", script];
         self.run_image(&[&["--rm"], flags].concat(), &shell)
+    }
+
+    /// Runs a script in a container of its own, and returns what it wrote to standard output, from its log: a client
+    /// that is attached may miss the words of a container that ends at once (seen with docker 26.1 on a busy machine).
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't end with 0.
+    #[track_caller]
+    pub fn output_of(&self, flags: &[&str], script: &str) -> String {
+        let name = unique("ends");
+        let detached = ["--detach", "--name", &name];
+        let shell = ["/bin/sh", "-ec", script];
+        let _ = self
+            .run_image(&[&detached, flags].concat(), &shell)
+            .success();
+        let ended = self.run(&["wait", &name]).success();
+        let log = self.run(&["logs", &name]).success();
+        let _ = self.run(&["rm", &name]).success();
+        assert_eq!(ended.stdout.trim(), "0", "{flags:?} {script}: {log}");
+        log.stdout
     }
 
     /// The trimmed output of a shell script in a container.

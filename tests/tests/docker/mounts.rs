@@ -61,9 +61,8 @@ on_each_delegate! {
         ];
         let script = "cat /data/mark; if echo x > /data/new; then rm /data/new; echo written; fi";
         for (flags, mark, is_writable) in rows {
-            let run = docker.run_to_its_end(flags, script).success();
             let written = if is_writable { "written\n" } else { "" };
-            assert_eq!(run.stdout, format!("{mark}\n{written}"), "{run}");
+            assert_eq!(docker.output_of(flags, script), format!("{mark}\n{written}"), "{flags:?}");
             assert_eq!(stands_in(target).len(), 1, "sub alone: {flags:?}");
             assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{flags:?}");
         }
@@ -82,8 +81,8 @@ on_each_delegate! {
         let _ = node.try_stage(&plain, device.path(), &[]).success();
         let sub = plain.join("sub");
         fs::create_dir(&sub).unwrap();
-        let run = docker.run_to_its_end(&[&volume(&plain, "")], "echo x > /data/file; ls /data").success();
-        assert_eq!(run.stdout, "file\nlost+found\n", "the directory itself is served");
+        let listed = docker.output_of(&[&volume(&plain, "")], "echo x > /data/file; ls /data");
+        assert_eq!(listed, "file\nlost+found\n", "the directory itself is served");
         named(&scene, "named", "none", "bind", utf8(&plain));
         // An overlay's upper directory can't be on an overlay, and these are on a tmpfs.
         let [upper, work] = ["upper", "work"].map(|name| dir.subdir(name));

@@ -47,8 +47,7 @@ on_each_delegate! {
         let _ = docker.run(&["commit", "one", "committed"]).success();
         let list = ["run", "--rm", "--runtime=crust", "committed", "/bin/ls", "/data"];
         assert_eq!(docker.run(&list).success().stdout, "");
-        let run = docker.run_to_its_end(&["--volumes-from=one"], "cat /data/file").success();
-        assert_eq!(run.stdout, "hello\n");
+        assert_eq!(docker.output_of(&["--volumes-from=one"], "cat /data/file"), "hello\n");
         let _ = docker.run(&["restart", "-t0", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         scene.assert_nothing_on_the_host();

@@ -1,7 +1,7 @@
 //! Sources that lead to a volume in ways that are easily overlooked: no container gets the host's directory.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -250,6 +250,23 @@ on_each_delegate! {
         let app = node.run(&Bundle::plain(node.dir()).bind(&bind, "/data", &[]).write());
         assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), "volume");
         assert_eq!(stands_in(&target), <[String; 0]>::default());
+    }
+
+    /// It can't be served, and nobody knows which directory it is for.
+    fn an_entry_that_others_could_write_keeps_no_ordinary_mount_from_its_container(delegate: Delegate) {
+        let scene = Staged::new(delegate);
+        let entry = scene.node.entry(&scene.csi);
+        let ordinary = scene.node.dir().subdir("ordinary");
+        fs::write(ordinary.join("mark"), "ordinary\n").unwrap();
+        let bind = scene.bind("bind", &ordinary);
+        for path in [entry.join("mountInfo.json"), entry] {
+            fs::set_permissions(&path, Permissions::from_mode(0o757)).unwrap();
+            let app = scene.node.run(&scene.bundle(&bind, &[]).write());
+            assert_eq!(app.sh("cat /data/mark"), "ordinary", "{}", path.display());
+            let bundle = scene.bundle(&scene.csi, &[]).write();
+            let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
+            let _ = refused.naming(&["can be written by others than root"]).sentence();
+        }
     }
 
     fn another_file_system_below_a_target_path_is_refused_with_its_reason(delegate: Delegate) {

@@ -1,7 +1,6 @@
 //! The system calls of runcrust's own part: from its exec to that of the delegate.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -189,18 +188,6 @@ impl Part {
     /// Those that have such a text.
     pub(crate) fn that_name(&self, text: &str) -> impl Iterator<Item = &String> {
         self.calls.iter().filter(move |call| call.contains(text))
-    }
-
-    /// How many ask whether a mount's source is on an overlay. Sources on the root directory's mount aren't asked,
-    /// and the budgets are those of such a node: `make engines` has the tests' directory on a mount of its own.
-    pub(crate) fn of_other_mounts(&self) -> usize {
-        let device = |path: &Path| fs::metadata(path).expect("stat").dev();
-        if device(Path::new("/")) == device(&std::env::temp_dir()) {
-            return 0;
-        }
-        let is_asked =
-            |two: &&[String]| two[0].starts_with("statx(") && two[1].starts_with("statfs(");
-        2 * self.calls.windows(2).filter(is_asked).count()
     }
 
     /// How many name an entry of the crust directory.
