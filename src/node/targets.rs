@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crust_mount::identity::{Identity, MountId};
 use crust_state::crust::EntryError;
-use crust_state::files::FileError;
 use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex, TargetPath};
 
 use crate::matching::{PodError, Tables};
@@ -106,10 +105,10 @@ impl<'a> Targets<'a> {
         for found in found.map_err(PodError::Crust)? {
             match found.info {
                 Ok(info) => targets.extend(info.target_path),
-                Err(source @ EntryError::File(FileError::Call { .. })) => {
+                Err(EntryError::File(error)) if error.is_temporary() => {
                     return Err(PodError::Staged {
                         volume: found.digest.short(),
-                        source,
+                        source: error.into(),
                     });
                 }
                 Err(_) => {}

@@ -91,6 +91,21 @@ impl FileError {
         matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
+    /// Whether the process or the system is short of something, or a disk failed: the file may be as it should be, and
+    /// another try may succeed.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        let Self::Call { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            Errno::from_io_error(source),
+            Some(
+                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::INTR | Errno::AGAIN
+            )
+        )
+    }
+
     /// Returns the path of the file or directory that the error is about.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -253,19 +253,34 @@ on_each_delegate! {
     }
 
     /// It can't be served, and nobody knows which directory it is for.
-    fn an_entry_that_others_could_write_keeps_no_ordinary_mount_from_its_container(delegate: Delegate) {
+    fn an_entry_that_is_not_valid_keeps_no_ordinary_mount_from_its_container(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let entry = scene.node.entry(&scene.csi);
+        let info = entry.join("mountInfo.json");
         let ordinary = scene.node.dir().subdir("ordinary");
         fs::write(ordinary.join("mark"), "ordinary\n").unwrap();
         let bind = scene.bind("bind", &ordinary);
-        for path in [entry.join("mountInfo.json"), entry] {
-            fs::set_permissions(&path, Permissions::from_mode(0o757)).unwrap();
+        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o757)).unwrap();
+        let spoils: [&dyn Fn(); 5] = [
+            &|| open(&info),
+            &|| open(&entry),
+            &|| fs::write(&info, "{").unwrap(),
+            &|| {
+                fs::remove_file(&info).unwrap();
+                fs::create_dir(&info).unwrap();
+            },
+            &|| {
+                fs::remove_dir_all(&entry).unwrap();
+                symlink("nowhere", &entry).unwrap();
+            },
+        ];
+        for (number, spoil) in spoils.iter().enumerate() {
+            spoil();
             let app = scene.node.run(&scene.bundle(&bind, &[]).write());
-            assert_eq!(app.sh("cat /data/mark"), "ordinary", "{}", path.display());
-            let bundle = scene.bundle(&scene.csi, &[]).write();
-            let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
-            let _ = refused.naming(&["can be written by others than root"]).sentence();
+            assert_eq!(app.sh("cat /data/mark"), "ordinary", "{number}");
+            let volume = scene.node.container(&scene.bundle(&scene.csi, &[]).write());
+            let _ = volume.create().failure();
+            assert_eq!(volume.state(), None, "{number}");
         }
     }
 
