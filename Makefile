@@ -144,7 +144,7 @@ engines: build ## Run the suites that meet an engine with those of Debian RELEAS
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
-		-E '$(call filterset,$(SUITE),$(DELEGATE)) $(if $(SHORT),- binary(conformance) - binary(transparency))'
+		-E '$(call filterset,$(SUITE),$(DELEGATE)) $(if $(SHORT),- binary(conformance) - binary(sharing) - binary(transparency))'
 endif
 
 # Of the tests that `make test` runs in part. A `'` would end the filterset.
