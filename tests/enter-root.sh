@@ -11,7 +11,6 @@ set -eu
 root=$1 workspace=$2
 shift 2
 
-mkdir -p "$root$workspace"
 # Runtimes pivot away from the root, so it has to be a mount.
 mount --rbind "$root" "$root"
 mount -t proc proc "$root/proc"

@@ -47,14 +47,10 @@ fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Ste
 }
 
 fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<'a> {
-    let Some((letter, rest)) = walk
-        .argument(at)
-        .and_then(|argument| argument.as_bytes().get(byte..))
-        .and_then(<[u8]>::split_first)
-    else {
+    let Some((letter, rest)) = walk.short_option(at, byte) else {
         return step(walk, scope);
     };
-    let Some(flag) = find(scope, |flag| flag.short.contains(letter)) else {
+    let Some(flag) = find(scope, |flag| flag.short.contains(&letter)) else {
         return Step::Doubt(at, Doubt::Unknown);
     };
     if flag.takes != Takes::Value {

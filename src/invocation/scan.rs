@@ -55,6 +55,12 @@ impl<'a> Walk<'a> {
         self.argv.get(at).map(OsString::as_os_str)
     }
 
+    /// Returns the letter of a short option at this byte of an argument, and the bytes after it.
+    pub(super) fn short_option(&self, at: usize, byte: usize) -> Option<(u8, &'a [u8])> {
+        let rest = self.argument(at)?.as_bytes().get(byte..)?;
+        rest.split_first().map(|(letter, rest)| (*letter, rest))
+    }
+
     /// The next argument, without taking it.
     pub(super) fn peek(&self) -> Option<&'a OsStr> {
         self.argument(self.next)

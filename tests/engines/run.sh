@@ -50,7 +50,7 @@ unshare --mount --propagation private --pid --fork --kill-child sh -eu -c '
     for ids in subuid subgid; do
         echo daemon:600000:65536 >>"$run/root/etc/$ids"
     done
-    exec sh tests/enter-root.sh "$run/root" "$workspace" \
+    exec sh "$workspace/tests/enter-root.sh" "$run/root" "$workspace" \
         env -i HOME=/root TERM="${TERM-dumb}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         RUNCRUST_BIN_DIR="$RUNCRUST_BIN_DIR" RUST_BACKTRACE="${RUST_BACKTRACE-}" \
         unshare --mount --propagation private sh tests/host-namespace.sh \
