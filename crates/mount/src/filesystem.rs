@@ -46,7 +46,7 @@ pub struct Request<'a> {
 /// clone of a btrfs that is mounted is refused, and so is an ext4 with its journal on another device. An
 /// ext4 whose superblock asks for a kernel panic on errors is mounted with `errors=remount-ro`.
 pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
-    let options = ext::disarm(request, effective_options(request))?;
+    let options = effective_options(request)?;
     let is_btrfs = request.fstype == "btrfs";
     if is_btrfs {
         twin::check_btrfs(request.device)?;
@@ -64,6 +64,14 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
         twin::check_btrfs(request.device)?;
     }
     Ok(mount)
+}
+
+/// Has the kernel read in the background what [`instantiate`] looks at before it mounts. `device` has to stay
+/// open until then: the kernel forgets what it has read when the last descriptor is closed.
+pub(crate) fn read_ahead(fstype: &str, device: &OwnedFd) {
+    if ext::is_one(fstype) {
+        ext::read_ahead(device);
+    }
 }
 
 /// The second try at an xfs, with `nouuid`. Refused for the same reason, it had no twin.
@@ -123,18 +131,19 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
     Ok(mount)
 }
 
-/// A device that doesn't tell whether it is read-only is treated as one that isn't: the mount then
-/// says so itself.
+/// Returns the options to mount with: those of the request, and what the file system itself demands.
 ///
 /// A file system that is read-only by its nature is mounted with `ro`: the kernel makes its superblock
-/// read-only in any case, and refuses a second mount without `ro`.
-fn effective_options(request: &Request<'_>) -> MountOptions {
+/// read-only in any case, and refuses a second mount without `ro`. A device that doesn't tell whether it is
+/// read-only is treated as one that isn't: the mount then says so itself.
+fn effective_options(request: &Request<'_>) -> Result<MountOptions, MountError> {
     let mut options = request.options.clone();
-    options.read_only |= probe::is_read_only_by_nature(request.device, request.fstype);
+    options.read_only |= probe::is_read_only_type(request.fstype);
+    ext::adapt(request, &mut options)?;
     if options.read_only && request.device.is_read_only().unwrap_or(false) {
         options = options.without_journal_replay(request.fstype);
     }
-    options
+    Ok(options)
 }
 
 /// The superblock's device as `st_dev` tells it.

@@ -122,15 +122,20 @@ const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
 /// Whether the device's file system can't be mounted read-write at all, because of its type or of a
 /// flag in its superblock. Reads the device.
 pub(crate) fn is_read_only_by_nature(device: &Device, fstype: &str) -> bool {
-    if matches!(
-        fstype,
-        "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs"
-    ) {
+    if is_read_only_type(fstype) {
         return true;
     }
     let found = device.open_for_reading(OFlags::empty()).and_then(probe);
     let found = found.ok().flatten();
     found.is_some_and(|found| found.demands.read_only)
+}
+
+/// Whether no file system of this type can be written to.
+pub(crate) fn is_read_only_type(fstype: &str) -> bool {
+    matches!(
+        fstype,
+        "squashfs" | "erofs" | "iso9660" | "cramfs" | "romfs"
+    )
 }
 
 /// Looks for the superblocks on an open device (or image); `None` when none of them is there,

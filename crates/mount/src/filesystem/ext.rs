@@ -11,8 +11,10 @@
 //! section of an xfs on another device is named by a mount option alone, which is refused.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, OFlags, fadvise};
 
 use super::{MountError, Request};
 use crate::errno::Name;
@@ -25,21 +27,20 @@ const LENGTH: usize = 1024;
 /// Offset of the superblock in bytes, unless `sb=` selects a copy.
 const DEFAULT: u64 = 1024;
 
-/// Returns the options to mount with, so that the superblock can't make the kernel panic. Fails if the
+/// Adapts the options to what the superblock says, so that it can't make the kernel panic. Fails if the
 /// superblock names another device.
+///
+/// `ro` is added if the superblock says that no mount can write to the file system (`tune2fs -O read-only`).
 ///
 /// `errors=remount-ro` is added only if a kernel could panic otherwise. Any other setting in the superblock
 /// (mke2fs's default is `continue`) is left to the volume: it is mounted as mount(8) would. The option isn't
 /// among those that are recorded and compared, so that a second pod still matches, and so does a volume
 /// mounted by an earlier version. It has no effect on a file system that is mounted already.
-pub(super) fn disarm(
-    request: &Request<'_>,
-    mut options: MountOptions,
-) -> Result<MountOptions, MountError> {
-    if !matches!(request.fstype, "ext2" | "ext3" | "ext4") {
-        return Ok(options);
+pub(super) fn adapt(request: &Request<'_>, options: &mut MountOptions) -> Result<(), MountError> {
+    if !is_one(request.fstype) {
+        return Ok(());
     }
-    let superblocks = read(request, &options)?;
+    let superblocks = read(request, options)?;
     if let Some(says) = superblocks.iter().find_map(Superblock::foreign_journal) {
         let device = request.device.path().to_owned();
         return Err(MountError::ForeignJournal { device, says });
@@ -53,7 +54,18 @@ pub(super) fn disarm(
             value: "remount-ro".to_owned(),
         });
     }
-    Ok(options)
+    options.read_only |= superblocks.iter().any(Superblock::is_read_only);
+    Ok(())
+}
+
+pub(super) fn is_one(fstype: &str) -> bool {
+    matches!(fstype, "ext2" | "ext3" | "ext4")
+}
+
+/// Requests the superblock at the default place. An error only means that [`adapt`] waits for the device.
+pub(super) fn read_ahead(device: &OwnedFd) {
+    let end = NonZeroU64::new(DEFAULT + LENGTH as u64);
+    let _ = fadvise(device, 0, end, Advice::WillNeed);
 }
 
 /// Returns the superblocks among which the kernel chooses the one to use. Fails if one can't be read, or
@@ -102,6 +114,12 @@ struct Superblock([u8; LENGTH]);
 impl Superblock {
     fn is_ext(&self) -> bool {
         self.0[0x38..0x3a] == [0x53, 0xef]
+    }
+
+    /// Returns true if no mount can write to the file system (`RO_COMPAT_READONLY`).
+    fn is_read_only(&self) -> bool {
+        const READ_ONLY: u32 = 0x1000;
+        self.number(0x64) & READ_ONLY != 0
     }
 
     /// Returns true if some kernel would panic on an error: `s_errors` is `EXT4_ERRORS_PANIC`, or a word

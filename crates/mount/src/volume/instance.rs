@@ -41,7 +41,10 @@ pub(super) fn make(
 ) -> Result<OwnedFd, Cause> {
     let plan = wanted.plan;
     // Until the superblock holds it.
-    let _held = disk::hold(wanted.volume.info(), &plan.device)?;
+    let held = disk::hold(wanted.volume.info(), &plan.device)?;
+    if let Some(held) = &held {
+        filesystem::read_ahead(&plan.superblock.fstype, held);
+    }
     let exclusive = wanted.admission == Admission::First;
     if exclusive {
         unheld(context, plan)?;
