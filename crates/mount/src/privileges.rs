@@ -103,9 +103,15 @@ pub fn keep(step: Step) -> Result<(), PrivilegesError> {
     };
     if before.contains(&Capability::CAP_SETPCAP) {
         // Were anything executed all the same: as root it would have all of this set again.
-        let bounding = caps::read(None, CapSet::Bounding).map_err(failed("prctl(CAPBSET_READ)"))?;
-        for other in bounding.difference(&needed) {
-            caps::drop(None, CapSet::Bounding, *other).map_err(failed("prctl(CAPBSET_DROP)"))?;
+        for other in caps::all().difference(&needed) {
+            let dropped = caps::drop(None, CapSet::Bounding, *other);
+            // An older kernel refuses to drop what it doesn't know, and doesn't have it in the set either.
+            let is_left = || caps::has_cap(None, CapSet::Bounding, *other).unwrap_or(false);
+            if let Err(error) = dropped
+                && is_left()
+            {
+                return Err(failed("prctl(CAPBSET_DROP)")(error));
+            }
         }
     }
     caps::clear(None, CapSet::Ambient).map_err(failed("prctl(CAP_AMBIENT_CLEAR_ALL)"))?;
