@@ -12,10 +12,10 @@ use crust_state::config::MountMode;
 use crust_state::{StateDirectory, TargetPath, sentence};
 
 use crate::oci::{Document, pretty};
-use crate::plan::{ContainerPlan, Plan, PlannedMount, SandboxPlan, planned};
+use crate::plan::{ContainerPlan, Passed, Plan, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role};
-use crate::start::{Job, in_one_reading, original, running_sandbox};
+use crate::start::{FirstLook, Job, in_one_reading, original, running_sandbox};
 
 pub(crate) use told::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
@@ -60,18 +60,19 @@ impl Explanation {
     fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
         let text = String::from_utf8_lossy(config);
         let written = Document::at_first(&text)?;
-        let Some(who) = job.concern(&written)? else {
+        let Some(first) = job.first_look(&written)? else {
             self.role = Some(role_of(&written));
             // What can't be told of them is the delegate's business.
             self.mounts = mounts(job, &written).unwrap_or_default();
             self.plan = Some(PlanTold::PassOn);
             return Ok(());
         };
-        let before = self.before(job, config, &who)?;
+        let who = &*first.who;
+        let before = self.before(job, config, who)?;
         let given = before.as_deref().unwrap_or(config);
-        let written = Document::parse(given).with_context(|| who.clone())?;
-        in_one_reading(&written, &who, |document| {
-            self.planned(job, config, (document, &written), &who)
+        let written = Document::parse(given).with_context(|| who.to_owned())?;
+        in_one_reading(&written, who, |document| {
+            self.planned(job, config, (document, &written), &first)
         })
     }
 
@@ -82,11 +83,11 @@ impl Explanation {
         job: &Job<'_>,
         config: &[u8],
         (document, given): (&Document<'_>, &Document<'_>),
-        who: &str,
+        first: &FirstLook<'_, '_>,
     ) -> Result<()> {
         self.role = Some(role_of(document));
-        self.mounts = mounts(job, document).with_context(|| who.to_owned())?;
-        let plan = job.plan(document, given, who)?;
+        self.mounts = mounts(job, document).with_context(|| first.who.clone())?;
+        let plan = job.plan(document, given, first)?;
         let given = given.text().as_bytes();
         let after = match plan {
             Plan::PassOn => {
@@ -207,8 +208,9 @@ fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
     let node = job.node()?;
     let bundle = job.bundle()?;
     let mounts = document.mounts()?;
+    let passed = Passed::default();
     let told = mounts.iter().map(|mount| {
-        let found = planned(mount, &bundle, job.config, &node);
+        let found = planned(mount, &bundle, &passed, job.config, &node);
         let source = mount.source.as_deref().unwrap_or_default();
         let mut told = MountTold {
             index: mount.index,

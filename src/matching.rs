@@ -170,7 +170,7 @@ fn match_below_overlays(
     }
     let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
     if (!resolved.only_by_path || has_csi_form())
-        && let Some(found) = elsewhere::find(&spellings, stacked, config, node)?
+        && let Some(found) = elsewhere::find(&spellings, resolved.identity, stacked, config, node)?
     {
         return Ok(Some(found));
     }

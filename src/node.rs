@@ -103,19 +103,27 @@ impl Node for ThisNode<'_> {
 
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
         // containerd and CRI-O resolve them before.
-        let kind = PathKind::of(path, self.targets.asks_for_root_mount());
-        let resolved = match kind {
-            PathKind::Other => resolved(path),
-            PathKind::OnRootMount | PathKind::Plain => Ok(None),
-        };
-        Ok(Resolved {
-            // What can't be looked up isn't a volume's where none is staged.
-            path: match resolved {
-                Err(_) if self.crust.is_none() => None,
-                resolved => resolved?,
-            },
-            only_by_path: kind == PathKind::OnRootMount,
-        })
+        match PathKind::of(path, self.targets.asks_for_root_mount()) {
+            PathKind::Other => Ok(Resolved {
+                // What can't be looked up isn't a volume's where none is staged.
+                path: match resolved(path) {
+                    Err(_) if self.crust.is_none() => None,
+                    resolved => resolved?,
+                },
+                ..Resolved::default()
+            }),
+            PathKind::OnRootMount => Ok(Resolved {
+                only_by_path: true,
+                ..Resolved::default()
+            }),
+            PathKind::Plain(opened) => Ok(Resolved {
+                identity: match self.tables() {
+                    Some(_) => Some(Identity::of_opened(&opened, path)?),
+                    None => None,
+                },
+                ..Resolved::default()
+            }),
+        }
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {

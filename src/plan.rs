@@ -16,7 +16,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::role::Role;
 
-pub(crate) use concern::{CREATED_BEFORE, Look};
+pub(crate) use concern::{CREATED_BEFORE, Look, Passed};
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;
@@ -139,7 +139,7 @@ pub(crate) fn passes_on(
     config: &Config,
     records: &impl Records,
 ) -> Result<(), PlanError> {
-    match look.named_by_a_mount(config, records) {
+    match look.named_by_a_mount(config, records, &mut Passed::default()) {
         Some(who) => Err(PlanError::OtherReading { who }),
         None => Ok(()),
     }

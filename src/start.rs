@@ -24,7 +24,7 @@ use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
 pub(crate) use bundle::original;
-pub(crate) use decide::{in_one_reading, running_sandbox};
+pub(crate) use decide::{FirstLook, in_one_reading, running_sandbox};
 
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +49,12 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     };
     let text = as_text(file.bytes());
     let given = Document::at_first(&text)?;
-    let Some(who) = job.concern(&given)? else {
+    let Some(first) = job.first_look(&given)? else {
         return Ok(None);
     };
     let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
-    is_legible.with_context(|| who.clone())?;
-    privileges::lowered(Step::Create, || job.make_ready(&file, &given, &who))?
+    is_legible.with_context(|| first.who.clone())?;
+    privileges::lowered(Step::Create, || job.make_ready(&file, &given, &first))?
 }
 
 /// As Go reads it. Almost all of them are UTF-8, which is quicker to check as a whole.
@@ -63,24 +63,24 @@ fn as_text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 impl Job<'_> {
-    /// Of a config that concerns `who`.
+    /// Makes the bundle of a config ready that concerns us.
     fn make_ready(
         &self,
         file: &ForeignFile,
         given: &Document<'_>,
-        who: &str,
+        first: &FirstLook<'_, '_>,
     ) -> Result<Option<Lock>> {
         let config = self.real_config()?;
         let lock = Lock::bundle(config.parent().unwrap_or(&config), self.deadline)?;
         // Another create of the same bundle may just have let go of it.
         let is_ours = if file.is_unchanged()? {
-            self.rewrite(file, given, config, who)?
+            self.rewrite(file, given, config, first)?
         } else {
             let Some(file) = self.read()? else {
                 return Ok(None);
             };
-            let given = Document::parse(file.bytes()).with_context(|| who.to_owned())?;
-            self.rewrite(&file, &given, config, who)?
+            let given = Document::parse(file.bytes()).with_context(|| first.who.clone())?;
+            self.rewrite(&file, &given, config, first)?
         };
         Ok(is_ours.then_some(lock))
     }
@@ -91,11 +91,12 @@ impl Job<'_> {
         file: &ForeignFile,
         given: &Document<'_>,
         config: PathBuf,
-        who: &str,
+        first: &FirstLook<'_, '_>,
     ) -> Result<bool> {
+        let who = &*first.who;
         in_one_reading(given, who, |document| {
             if !self.is_rewritten(document) {
-                let plan = self.plan(document, given, who)?;
+                let plan = self.plan(document, given, first)?;
                 if plan == Plan::PassOn {
                     return Ok(false);
                 }
@@ -109,7 +110,7 @@ impl Job<'_> {
             let bundle = Bundle::undone(&state, file, made, document, self.config)?;
             let given = Document::parse(bundle.text()).with_context(|| who.to_owned())?;
             in_one_reading(&given, who, |document| {
-                let plan = self.plan(document, &given, who)?;
+                let plan = self.plan(document, &given, first)?;
                 self.carry_out(document, &bundle, plan)
             })?;
             Ok(true)

@@ -71,9 +71,11 @@ struct Source<'a> {
 }
 
 /// Finds the volume that a source leads to although neither its path nor that of a parent is where the
-/// volume is staged. `stacked` is the number of overlays that the source may lead through.
+/// volume is staged. `identity` is the source's, if it is known by now; `stacked` is the number of overlays that
+/// the source may lead through.
 pub(super) fn find(
     spellings: &[&TargetPath],
+    identity: Option<Identity>,
     stacked: usize,
     config: &Config,
     node: &impl Node,
@@ -89,7 +91,11 @@ pub(super) fn find(
     for path in spellings {
         refuse_below(path, elsewhere, config, node)?;
     }
-    let Some(identity) = node.identity(path.as_path())? else {
+    let identity = match identity {
+        None => node.identity(path.as_path())?,
+        known => known,
+    };
+    let Some(identity) = identity else {
         return Ok(None);
     };
     let source = Source { path, identity };

@@ -86,6 +86,8 @@ pub(crate) struct Resolved {
     /// leads to a volume by its path or not at all, unless a kubelet's directory is a bind mount: its volumes
     /// have a path of CSI form on the root directory's mount too.
     pub(crate) only_by_path: bool,
+    /// The identity of what the path leads to, if the lookup has told it: without it, it has to be asked for.
+    pub(crate) identity: Option<Identity>,
 }
 
 /// An error of finding out what is staged, for a pod or on the node.

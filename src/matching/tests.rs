@@ -33,7 +33,7 @@ impl Node for Table<'_> {
         });
         Ok(Resolved {
             path: resolved,
-            only_by_path: false,
+            ..Resolved::default()
         })
     }
 

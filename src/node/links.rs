@@ -1,5 +1,6 @@
 //! Whether there are symbolic links on the way to a path.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -8,12 +9,13 @@ use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// The kind of an absolute path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum PathKind {
     /// It is its own resolved form, and leads over no mount point but the root directory's.
     OnRootMount,
-    /// It is its own resolved form: it is there, without a link and without `..`.
-    Plain,
+    /// It is its own resolved form: it is there, without a link and without `..`. What it leads to was opened,
+    /// for the path alone.
+    Plain(OwnedFd),
     /// There are links, or nothing is there, or it can't be seen at once.
     Other,
 }
@@ -35,7 +37,7 @@ impl PathKind {
                 Err(_) => return Self::Other,
             }
         }
-        open(resolve).map_or(Self::Other, |_| Self::Plain)
+        open(resolve).map_or(Self::Other, Self::Plain)
     }
 }
 
@@ -73,19 +75,26 @@ mod tests {
         ] {
             let path = lab.join(path);
             for asks_for_mount in [false, true] {
-                let is_plain = PathKind::of(&path, asks_for_mount) != PathKind::Other;
+                let kind = PathKind::of(&path, asks_for_mount);
+                let is_plain = !matches!(kind, PathKind::Other);
                 assert_eq!(is_plain, expected, "{}", path.display());
             }
         }
+        let name = |path: &str, asks_for_mount| match PathKind::of(Path::new(path), asks_for_mount)
+        {
+            PathKind::OnRootMount => "on root mount",
+            PathKind::Plain(_) => "plain",
+            PathKind::Other => "other",
+        };
         for (path, expected, on_mount) in [
-            ("/", PathKind::Plain, PathKind::OnRootMount),
-            ("/proc", PathKind::Plain, PathKind::Plain),
-            ("/proc/sys", PathKind::Plain, PathKind::Plain),
-            ("/proc/self/fd", PathKind::Other, PathKind::Other),
-            ("/proc/thread-self/fd/0", PathKind::Other, PathKind::Other),
+            ("/", "plain", "on root mount"),
+            ("/proc", "plain", "plain"),
+            ("/proc/sys", "plain", "plain"),
+            ("/proc/self/fd", "other", "other"),
+            ("/proc/thread-self/fd/0", "other", "other"),
         ] {
-            assert_eq!(PathKind::of(Path::new(path), false), expected, "{path}");
-            assert_eq!(PathKind::of(Path::new(path), true), on_mount, "{path}");
+            assert_eq!(name(path, false), expected, "{path}");
+            assert_eq!(name(path, true), on_mount, "{path}");
         }
     }
 }

@@ -32,21 +32,41 @@ pub(crate) struct Look<'a, 'd> {
     pub(crate) delegate: Reader,
 }
 
-impl Look<'_, '_> {
-    /// Whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
-    pub(crate) fn concern(self, config: &Config, records: &impl Records) -> Option<String> {
-        let named = self.named_by_a_mount(config, records);
+/// Sources of mounts that were found to lead to no volume, so that the plan needn't look them up again: an ordinary
+/// container has thirty. A seed would be a call of the kernel's for every container, and so few need none.
+#[derive(Default)]
+pub(crate) struct Passed<'d>(HashSet<Source<'d>, BuildHasherDefault<DefaultHasher>>);
+
+impl Passed<'_> {
+    pub(super) fn has(&self, text: &str, is_from_bundle: bool) -> bool {
+        self.0.contains(&Source {
+            text: Some(Cow::Borrowed(text)),
+            is_from_bundle,
+        })
+    }
+}
+
+impl<'d> Look<'_, 'd> {
+    /// Whom the config concerns, for an error; `None`: the delegate gets the bundle as it is. Sources that lead to
+    /// no volume are added to `passed`.
+    pub(crate) fn concern(
+        self,
+        config: &Config,
+        records: &impl Records,
+        passed: &mut Passed<'d>,
+    ) -> Option<String> {
+        let named = self.named_by_a_mount(config, records, passed);
         named.or_else(|| self.pod_of_a_sandbox(config, records))
     }
 
-    /// The volume that a mount names, by whatever reading.
+    /// Returns the volume that a mount names, by whatever reading. Sources that lead to none are added to `passed`.
     pub(super) fn named_by_a_mount(
         self,
         config: &Config,
         records: &impl Records,
+        passed: &mut Passed<'d>,
     ) -> Option<String> {
-        // A seed would be a call of the kernel's for every container, and so few need none.
-        let mut seen = HashSet::<_, BuildHasherDefault<DefaultHasher>>::default();
+        let Passed(seen) = passed;
         let attached = config.attach_directory();
         self.document.find_source(self.delegate, |source| {
             if seen.contains(&source) {
@@ -59,7 +79,7 @@ impl Look<'_, '_> {
             let named = self.named_by(&source, &attached, config, records);
             // What is borrowed costs no memory to speak of; others are rare, and looked at each time.
             let is_borrowed = matches!(source.text, Some(Cow::Borrowed(_)));
-            if is_borrowed && seen.len() < REMEMBERED {
+            if named.is_none() && is_borrowed && seen.len() < REMEMBERED {
                 seen.insert(source);
             }
             named

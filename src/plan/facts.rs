@@ -7,6 +7,7 @@ use crust_mount::ids::{IdRange, Ids};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
+use super::concern::Passed;
 use super::error::PlanError;
 use crate::matching::Node;
 use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace};
@@ -61,6 +62,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) namespaces: &'a [Namespace<'a>],
     /// Asked only where a volume is mounted.
     pub(crate) details: &'a dyn Details,
+    /// What the first look at the config has found.
+    pub(crate) passed: &'a Passed<'a>,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }

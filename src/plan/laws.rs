@@ -10,7 +10,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{Facts, Look, Plan, PlanError, PlannedMount, Records, plan};
+use super::{Facts, Look, Passed, Plan, PlanError, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
 use crate::oci::laws::to_go;
 use crate::oci::{Document, Mount, Namespace, Reader};
@@ -36,7 +36,8 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
             bundle,
             delegate,
         };
-        look.concern(&config, &node).is_some()
+        look.concern(&config, &node, &mut Passed::default())
+            .is_some()
     };
     let ours = document.mounts().unwrap_or_default();
     if ours.iter().any(of_a_volume) {
@@ -56,6 +57,13 @@ pub(crate) fn hold(document: &Document<'_>) {
         return;
     };
     let node = AllStaged::for_these(&mounts, &namespaces);
+    let mut passed = Passed::default();
+    let look = Look {
+        document,
+        bundle: Path::new(BUNDLE),
+        delegate: Reader::Go,
+    };
+    look.concern(&Config::default(), &node, &mut passed);
     for way in [MountMode::Bind, MountMode::Hook] {
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
@@ -63,6 +71,7 @@ pub(crate) fn hold(document: &Document<'_>) {
             mounts: &mounts,
             namespaces: &namespaces,
             details: document,
+            passed: &passed,
             restores: false,
         };
         let config = Config {
@@ -171,7 +180,7 @@ impl Node for AllStaged {
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
         Ok(Resolved {
             path: TargetPath::new(clean(path)).ok(),
-            only_by_path: false,
+            ..Resolved::default()
         })
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
-use super::concern::bound;
+use super::concern::{Passed, bound};
 use super::error::PlanError;
 use super::facts::Facts;
 use super::value::PlannedMount;
@@ -22,7 +22,7 @@ pub(super) fn matched(
             let all = facts.mounts.len();
             return Err(PlanError::TooSlow { done, all });
         }
-        matched.extend(planned(mount, facts.bundle, config, node)?);
+        matched.extend(planned(mount, facts.bundle, facts.passed, config, node)?);
     }
     Ok(matched)
 }
@@ -31,6 +31,7 @@ pub(super) fn matched(
 pub(crate) fn planned(
     mount: &Mount<'_>,
     bundle: &Path,
+    passed: &Passed<'_>,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<PlannedMount>, PlanError> {
@@ -44,6 +45,9 @@ pub(crate) fn planned(
     let Some(given) = &mount.source else {
         return Ok(None);
     };
+    if passed.has(given, is_bind(mount)) {
+        return Ok(None);
+    }
     let source = bound(bundle, given, is_bind(mount));
     let found = match_source(&source, config, node).map_err(failed)?;
     let Some(found) = found else {

@@ -2,6 +2,7 @@
 //! ends here.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use crust_mount::sandbox::Sandbox;
@@ -16,7 +17,7 @@ use crate::invocation::{Flavour, Verb};
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
-    CREATED_BEFORE, ContainerPlan, Facts, Look, Plan, Pod, SandboxPlan, passes_on, plan,
+    CREATED_BEFORE, ContainerPlan, Facts, Look, Passed, Plan, Pod, SandboxPlan, passes_on, plan,
 };
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
@@ -45,7 +46,20 @@ pub(crate) fn in_one_reading<T>(
     }
 }
 
-impl Job<'_> {
+/// The result of the first look at a config that the delegate doesn't get as it is.
+pub(crate) struct FirstLook<'a, 'd> {
+    /// Whom the config concerns, for an error.
+    pub(crate) who: String,
+    passed: Passed<'d>,
+    node: ThisNode<'a>,
+    done: Instant,
+}
+
+/// The time for which the plan believes what the first look has found. It has waited longer if another create of
+/// the bundle held the lock. What is staged meanwhile could as well be staged after the plan.
+const FRESH: Duration = Duration::from_millis(100);
+
+impl<'a> Job<'a> {
     /// The configuration, relative to the caller's directory. `None`: there is none.
     pub(crate) fn read(&self) -> Result<Option<ForeignFile>> {
         Ok(ForeignFile::read(&self.config_path())?)
@@ -59,17 +73,29 @@ impl Job<'_> {
 
     /// Whom of ours the config concerns; `None`: the delegate gets it as it is, whatever else is in
     /// it.
-    pub(crate) fn concern(&self, document: &Document<'_>) -> Result<Option<String>> {
-        if rewrite::is_marked(document, is_sandbox(document)) {
-            return Ok(Some(CREATED_BEFORE.to_owned()));
-        }
-        let bundle = self.bundle()?;
-        let look = self.look(document, &bundle);
-        Ok(look.concern(self.config, &self.node()?))
+    pub(crate) fn first_look<'d>(
+        &self,
+        document: &Document<'d>,
+    ) -> Result<Option<FirstLook<'a, 'd>>> {
+        let node = self.node()?;
+        let mut passed = Passed::default();
+        let who = if rewrite::is_marked(document, is_sandbox(document)) {
+            Some(CREATED_BEFORE.to_owned())
+        } else {
+            let bundle = self.bundle()?;
+            let look = self.look(document, &bundle);
+            look.concern(self.config, &node, &mut passed)
+        };
+        Ok(who.map(|who| FirstLook {
+            who,
+            passed,
+            node,
+            done: Instant::now(),
+        }))
     }
 
     /// This node, as it is looked at for the create.
-    pub(crate) fn node(&self) -> Result<ThisNode<'_>> {
+    pub(crate) fn node(&self) -> Result<ThisNode<'a>> {
         Ok(ThisNode::new(self.config, self.crust, self.deadline)?)
     }
 
@@ -94,28 +120,36 @@ impl Job<'_> {
         rewrite::is_rewritten(document, is_sandbox(document), self.config)
     }
 
-    /// Plans a create [`in_one_reading`] of a config that was `given` with others; `who` is concerned.
+    /// Plans a create [`in_one_reading`] of a config that was `given` with others.
     pub(crate) fn plan(
         &self,
         document: &Document<'_>,
         given: &Document<'_>,
-        who: &str,
+        first: &FirstLook<'_, '_>,
     ) -> Result<Plan> {
-        let named = || who.to_owned();
+        let named = || first.who.clone();
         let mounts = document.mounts().with_context(named)?;
         let namespaces = document.namespaces().with_context(named)?;
-        let (bundle, node) = (self.bundle()?, self.node()?);
+        let bundle = self.bundle()?;
+        let anew;
+        let (node, passed) = if first.done.elapsed() < FRESH {
+            (&first.node, &first.passed)
+        } else {
+            anew = (self.node()?, Passed::default());
+            (&anew.0, &anew.1)
+        };
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
             details: document,
+            passed,
             restores: self.start.verb == Verb::Restore,
         };
-        let plan = plan(facts, self.config, &node)?;
+        let plan = plan(facts, self.config, node)?;
         if plan == Plan::PassOn {
-            passes_on(self.look(given, &bundle), self.config, &node)?;
+            passes_on(self.look(given, &bundle), self.config, node)?;
         }
         Ok(plan)
     }

@@ -1,9 +1,10 @@
 //! The identity of a directory or file: the same by whichever path and mount it is reached.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crust_state::DeviceNumber;
-use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use crate::errno::Name;
@@ -41,25 +42,32 @@ impl Identity {
     /// statx(2), which opens no device. Attributes are taken as they are cached, so that no file server is
     /// waited for beyond the lookup of the names.
     pub fn of(path: &Path) -> Result<Option<Self>, LookupError> {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | MNT_ID_UNIQUE;
-        let stat = rustix::fs::statx(CWD, path, flags, wanted);
-        let Some(stat) = LookupError::unless_missing("statx", path, stat)? else {
-            return Ok(None);
-        };
+        let stat = statx(CWD, path, AtFlags::NO_AUTOMOUNT);
+        let stat = LookupError::unless_missing("statx", path, stat)?;
+        Ok(stat.map(|stat| Self::from_statx(&stat)))
+    }
+
+    /// Returns the identity of what was opened, be it for the path alone (`O_PATH`). `path` is for the error.
+    pub fn of_opened(opened: impl AsFd, path: &Path) -> Result<Self, LookupError> {
+        let stat = statx(opened, Path::new(""), AtFlags::EMPTY_PATH);
+        let stat = stat.map_err(|errno| LookupError::new("statx", path, errno))?;
+        Ok(Self::from_statx(&stat))
+    }
+
+    fn from_statx(stat: &Statx) -> Self {
         let is_unique = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
         let id = if is_unique {
             MountId::Unique
         } else {
             MountId::Reusable
         };
-        Ok(Some(Self {
+        Self {
             device: DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
             mount: id(stat.stx_mnt_id),
             is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             is_directory: FileType::from_raw_mode(stat.stx_mode.into()).is_dir(),
-        }))
+        }
     }
 
     /// Returns what tells a directory or file from all others of the node: `st_dev` and inode.
@@ -67,6 +75,11 @@ impl Identity {
     pub fn file(&self) -> (DeviceNumber, u64) {
         (self.device, self.inode)
     }
+}
+
+fn statx(place: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Errno> {
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | MNT_ID_UNIQUE;
+    rustix::fs::statx(place, path, flags | AtFlags::STATX_DONT_SYNC, wanted)
 }
 
 /// A path couldn't be looked up, though it may lead to something. It must not be taken for a path that leads to
@@ -170,6 +183,11 @@ mod tests {
         std::os::unix::fs::symlink("a", path("link")).unwrap();
         let of = |name: &str| Identity::of(&path(name)).unwrap();
         assert_eq!(of("a"), of("link"));
+        for name in ["a", "file"] {
+            let opened = std::fs::File::open(path(name)).unwrap();
+            let opened = Identity::of_opened(opened, &path(name)).unwrap();
+            assert_eq!(of(name), Some(opened), "{name}");
+        }
         let [a, b, file] = ["a", "b", "file"].map(|name| of(name).unwrap());
         assert_ne!(a.file(), b.file());
         assert_eq!(a.mount, b.mount);

@@ -168,6 +168,7 @@ impl Node for Host {
         Ok(Resolved {
             path: TargetPath::new(&real).ok().filter(|_| is_other),
             only_by_path: is_on_root && !is_other && self.has_csi_volumes_alone(),
+            identity: None,
         })
     }
 
