@@ -47,8 +47,8 @@ impl Passed<'_> {
 }
 
 impl<'d> Look<'_, 'd> {
-    /// Whom the config concerns, for an error; `None`: the delegate gets the bundle as it is. Sources that lead to
-    /// no volume are added to `passed`.
+    /// Returns the name of whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
+    /// Sources that lead to no volume are added to `passed`.
     pub(crate) fn concern(
         self,
         config: &Config,

@@ -62,7 +62,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) namespaces: &'a [Namespace<'a>],
     /// Asked only where a volume is mounted.
     pub(crate) details: &'a dyn Details,
-    /// What the first look at the config has found.
+    /// Sources that the first look at the config has passed.
     pub(crate) passed: &'a Passed<'a>,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,

@@ -48,7 +48,7 @@ pub(crate) fn in_one_reading<T>(
 
 /// The result of the first look at a config that the delegate doesn't get as it is.
 pub(crate) struct FirstLook<'a, 'd> {
-    /// Whom the config concerns, for an error.
+    /// The name of whom the config concerns, for an error.
     pub(crate) who: String,
     passed: Passed<'d>,
     node: ThisNode<'a>,
@@ -71,7 +71,7 @@ impl<'a> Job<'a> {
         config.unwrap_or_else(|| self.start.bundle.join("config.json"))
     }
 
-    /// Whom of ours the config concerns; `None`: the delegate gets it as it is, whatever else is in
+    /// Looks whether a config concerns a volume of ours; `None`: the delegate gets it as it is, whatever else is in
     /// it.
     pub(crate) fn first_look<'d>(
         &self,
