@@ -11,11 +11,13 @@ directory=$1
 shift
 targets=$*
 workspace=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tests/contained.sh
+. "$workspace/tests/contained.sh"
 
 mkdir -p "$directory"
 bare=$(mktemp --directory "$directory/bare.XXXXXX")
 root=$bare/root
-trap 'rm -rf --one-file-system "$bare"' EXIT
+trap 'end_contained; rm -rf --one-file-system "$bare"' EXIT
 trap 'exit 1' HUP INT TERM
 
 sh "$workspace/vm-image/debian.sh" "$root" host make,ca-certificates
@@ -32,7 +34,6 @@ cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
 git clone --quiet "$workspace" "$bare/runcrust"
 
 # shellcheck disable=SC2086 # a list of targets
-unshare --mount --propagation private --pid --fork --kill-child \
-    sh "$workspace/tests/enter-root.sh" "$root" "$bare/runcrust" \
+contained sh "$workspace/tests/enter-root.sh" "$root" "$bare/runcrust" \
     env -i HOME=/root TERM="${TERM-dumb}" PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt make $targets

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Runs a command with another root file system, which is to be that of a machine of its own:
+# Runs a command with another root file system, which is to be that of a machine of its own. It is the first
+# process of mount and pid namespaces of its own (tests/contained.sh):
 #
-#   unshare --mount --propagation private --pid --fork --kill-child \
-#       sh tests/enter-root.sh ROOT WORKSPACE COMMAND [ARGUMENT…]
+#   contained sh tests/enter-root.sh ROOT WORKSPACE COMMAND [ARGUMENT…]
 #
 # The command runs in the directory WORKSPACE, which is there under the same path, and sees this host's
-# devices and cgroups, but neither its processes nor its /run and /tmp. What it leaves running ends with it.
+# devices and cgroups, but neither its processes nor its /run, /tmp and /dev/shm. What it leaves running ends
+# with it.
 set -eu
 
 root=$1 workspace=$2
@@ -19,6 +20,8 @@ for shown in sys dev; do
 done
 mount -t tmpfs -o mode=755 run "$root/run"
 mount -t tmpfs -o mode=1777,size=6G tmp "$root/tmp"
+# podman's locks are there, in a format of its version.
+mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
 mkdir -p "$root$workspace" "$root/run/old"
 mount --bind "$workspace" "$root$workspace"
 cd "$root"
@@ -26,6 +29,7 @@ pivot_root . run/old
 umount --lazy /run/old
 cd "$workspace"
 
-# Not in its place: the first process of a pid namespace has to reap what others leave.
+# Not in its place: the first process of a pid namespace has to reap what others leave. It has no handler for
+# SIGTERM, and so gets none: the command does, and this ends with it.
 "$@" &
 wait $!

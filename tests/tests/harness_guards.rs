@@ -1,4 +1,4 @@
-//! The harness's own guards: loop devices, the watcher, and what an interrupted process leaves.
+//! The harness's own guards: loop devices, the watcher, and what an interrupted process or script leaves.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -134,4 +134,56 @@ fn is_attached(device: &Path, file: &Path) -> bool {
     let name = device.file_name().unwrap().to_str().unwrap();
     let behind = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
     behind.is_ok_and(|behind| Path::new(behind.trim()) == file)
+}
+
+/// A script that runs a command by `tests/contained.sh`. The command starts two processes: one writes a file on
+/// SIGTERM and ends, which the command waits for; the other goes on.
+const CONTAINED: &str = r#"
+set -eu
+. "$1/contained.sh"
+trap end_contained EXIT
+trap 'exit 1' HUP INT TERM
+contained sh -c '
+    "$1/sleep" 1000 &
+    sh -c "
+        trap \"echo asked >>\$1/asked; exit\" TERM
+        touch \$1/ready
+        while sleep 0.01; do :; done
+    " sh "$1" &
+    wait $!
+' sh "$2"
+"#;
+
+#[test]
+fn a_scripts_namespaces_end_with_it() {
+    let tests = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
+    for (signal, asked) in [
+        (Signal::SIGHUP, "asked\n"),
+        (Signal::SIGINT, "asked\n"),
+        (Signal::SIGTERM, "asked\n"),
+        (Signal::SIGKILL, ""),
+    ] {
+        let dir = TestDir::new();
+        let path = dir.path().to_str().unwrap();
+        symlink("/bin/sleep", dir.join("sleep")).unwrap();
+        let mut script = Command::new("sh")
+            .args(["-c", CONTAINED, "sh"])
+            .arg(&tests)
+            .arg(path)
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(script.id().try_into().unwrap());
+        wait_until("the command to run", SOON, || dir.join("ready").exists());
+        kill(pid, signal).unwrap();
+        wait_until("the script to end", SOON, || {
+            script.try_wait().unwrap().is_some()
+        });
+        let left = || process::with_command_line(|line| line.contains(path));
+        if signal == Signal::SIGKILL {
+            wait_until("the kernel to end the rest", SOON, || left().is_empty());
+        }
+        assert_eq!(left(), [0; 0], "{signal}");
+        let said = fs::read_to_string(dir.join("asked")).unwrap_or_default();
+        assert_eq!(said, asked, "{signal}");
+    }
 }
