@@ -41,9 +41,10 @@ for file in "$new"/root/boot/vmlinuz-* "$new"/root/boot/initrd.img-*; do
         mv "$file" "$new/${name%%-*}"
     fi
 done
-# The name is believed by all later runs.
+# A later run trusts a directory with this name: it has to be whole after a power cut, too.
 sync --file-system "$new"
 
-rm -rf --one-file-system "$cache/$release"-*
+# base-*: how such directories were named before there were releases.
+rm -rf --one-file-system "$cache/$release"-* "$cache"/base-*
 mv "$new" "$base"
 echo "$base"

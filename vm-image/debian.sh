@@ -20,9 +20,10 @@ sources() {
     if [ -z "$(apt-get indextargets 'Identifier: Packages')" ]; then
         apt-get update -qq >&2
     fi
-    # Where the host has security and updates, so has the other release; sid has neither.
+    # Where the host has security and updates, so has the other release; sid has neither. RELEASE would be what
+    # the host's sources say, which may be `stable`.
     # shellcheck disable=SC2016 # the variables are apt's
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' |
+    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Identifier: Packages' |
         awk -v from="$codename" -v to="$release" '
             $2 == from || (index($2, from "-") == 1 && to != "sid") {
                 sub("^" from, to, $2)
@@ -52,5 +53,8 @@ apt-config dump Acquire | grep -v IndexTargets >"$configuration"
 if [ "$release" = sid ]; then
     echo 'Acquire::Check-Valid-Until "false";' >>"$configuration"
 fi
-mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$packages" \
+# mmdebstrap mounts /proc, /sys and devices in the root: in a mount namespace of its own they go with it, and
+# never keep the root from being removed. Nothing of it outlives this script.
+setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child \
+    mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$packages" \
     --aptopt="$configuration" --aptopt='APT::Sandbox::User "root"' "$@" '' "$root" "$lists" >&2

@@ -15,7 +15,7 @@ mkdir -p "$cache"
 # One at a time; the second finds what the first has made.
 exec 8>"$cache/cache.lock"
 flock 8
-# Of runs that were killed.
+# Left behind by runs that were killed.
 rm -rf --one-file-system "$cache"/new.*
 
 base=$(sh "$here/base.sh" "$cache" "$release" "$here/packages")
@@ -66,7 +66,7 @@ truncate --size 6G "$new/root.img"
 mke2fs -q -t ext4 -d "$new/root" "$new/root.img"
 rm -rf --one-file-system "$new/root"
 ln "$base/vmlinuz" "$base/initrd.img" "$new"
-# The name is believed by all later runs.
+# A later run trusts a directory with this name: it has to be whole after a power cut, too.
 sync --file-system "$new"
 
 rm -rf --one-file-system "$cache"/node-*

@@ -3,8 +3,8 @@
 #
 #   sh vm-image/run.sh image|test|shell DIRECTORY RELEASE
 #
-# RELEASE is the node's Debian. What is made for it is kept in DIRECTORY; nothing is that is done on the
-# node. For the variables see docs/testing.md.
+# RELEASE is the node's Debian. DIRECTORY keeps what is made for the node, and nothing that is written on it.
+# For the variables see docs/testing.md.
 set -eu
 
 what=$1 directory=$2 release=$3
@@ -18,7 +18,7 @@ if ! flock --nonblock 9; then
     echo "$0: waiting for another run in $directory" >&2
     flock 9
 fi
-# Of runs that were killed.
+# Left behind by runs that were killed.
 rm -rf --one-file-system "$directory"/payload.img.* "$directory"/console.log.* "$directory"/shell.*
 
 make --silent deb 9>&-
