@@ -4,9 +4,12 @@
 #   sh vm-image/tests.sh
 #
 # What nextest counts as skipped is without the test programs that the profile leaves out as a whole.
-# Fails where a test that is ignored on the host is run neither in the guest nor by `make engines`, and
-# where these profiles name tests that there aren't.
+# Fails where a test that is ignored on the host is run neither in the guest nor by `make engines SHORT=1`, where
+# these profiles name tests that there aren't, and where the guest runs nothing of a program without a reason.
 set -eu
+
+here=$(dirname "$0")
+configuration=$here/../.config/nextest.toml
 
 # The tests that a filterset selects with a profile, one a line.
 list() {
@@ -20,10 +23,11 @@ count() {
 
 # Run nowhere, but by hand: a delegate that Debian hasn't.
 by_hand='test(a_delegate_that_has_pivoted_already)'
-elsewhere=$(list engines only 'default()')
+# In the form that CI runs.
+elsewhere=$(list engines only "default() & ($(cat "$here/../tests/engines/short.filter"))")
 forgotten=$(list vm only "not (default() | $by_hand)" | grep -vxF "$elsewhere" || true)
 if [ -n "$forgotten" ]; then
-    echo "$0: ignored, and in neither profile vm nor engines of .config/nextest.toml, so run nowhere:" >&2
+    echo "$0: ignored, and neither in profile vm of .config/nextest.toml nor in engines' short form, so CI runs them nowhere:" >&2
     echo "$forgotten" >&2
     exit 1
 fi
@@ -58,7 +62,7 @@ named() {
                 count = split(token, names, "|")
                 for (i = 1; i <= count; i++) print program, head names[i] tail
             }
-        }' .config/nextest.toml
+        }' "$configuration"
 }
 
 # A test that is renamed isn't left out unnoticed.
@@ -66,6 +70,21 @@ named | while read -r program name; do
     case $name in ^*) name=${name#^} ;; *) name=".*$name" ;; esac
     if ! printf '%s\n' "$all" | grep -Eq "::$program $name|^$program $name"; then
         echo "$0: a profile names $name of $program: there is no such test" >&2
+        exit 1
+    fi
+done
+
+# The programs of the suites that a list names, one a line.
+programs() {
+    printf '%s\n' "$1" | sed -n 's,^runcrust-tests::\([a-z0-9_]*\) .*,\1,p' | sort -u
+}
+
+# Comments of the profile name what it leaves out.
+in_guest=$(programs "$(list vm all 'default()')")
+reasons=$(sed -n '/^# In the guest/,/^\[profile\.vm\]/s/^#   //p' "$configuration")
+for program in $(programs "$all" | grep -vxF "$in_guest"); do
+    if ! printf '%s\n' "$reasons" | grep -qw "$program"; then
+        echo "$0: the guest runs nothing of $program: profile vm names no reason" >&2
         exit 1
     fi
 done

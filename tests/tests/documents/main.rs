@@ -1,6 +1,7 @@
 //! What documents show is what there is.
 
 mod crustlet;
+mod makefile;
 
 use std::collections::BTreeMap;
 use std::fs;
