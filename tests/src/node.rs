@@ -55,6 +55,16 @@ impl Node {
         }
     }
 
+    /// With its directory on the root directory's mount, as a kubelet's usually is. `/tmp` may be a mount of its own:
+    /// a tmpfs by default in Debian 13.
+    pub fn on_root_mount(delegate: Delegate) -> Self {
+        let dir = TestDir::guarded();
+        Self {
+            handler: Handler::new(&dir, delegate, ""),
+            dir,
+        }
+    }
+
     /// With programs that are replaced while it runs.
     pub fn installed(delegate: Delegate, version: Version, extra: &str) -> Self {
         let dir = TestDir::new();

@@ -70,7 +70,12 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
         i=0; while :; do i=$((i+1)); echo $i > /data/count; sleep 0.1; done";
     let bundle = bundle.bind(target, "/data", &[]).script(script);
     let container = node.run(&bundle.write());
-    let count = || container.sh("cat /data/count").parse::<u64>().unwrap_or(0);
+    let count = || {
+        container
+            .sh("cat /data/count || :")
+            .parse::<u64>()
+            .unwrap_or(0)
+    };
     wait_until("the container to count", PATIENCE, || count() > 3);
     let images = node.dir().subdir("images");
     let checkpoint = [

@@ -101,7 +101,7 @@ on_each_delegate! {
     }
 
     fn a_volume_costs_no_more_than_its_mount_and_its_records(delegate: Delegate) {
-        let node = Node::new(delegate);
+        let node = Node::on_root_mount(delegate);
         let device = node.ext4();
         let target = node.stage("a-pod", "pv-1", &device, &[]);
         let bundle = bundle(&node, &node.dir().subdir("sources")).bind(&target, "/data", &[]);

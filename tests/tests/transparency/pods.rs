@@ -31,7 +31,7 @@ struct Scene {
 
 impl Scene {
     fn new(delegate: Delegate) -> Self {
-        let node = Node::new(delegate);
+        let node = Node::on_root_mount(delegate);
         let (traces, hook) = (node.dir().subdir("traces"), node.dir().join("hook"));
         let ours = binary("crust-mount-hook");
         let (file, program) = (traces.join("$1"), ours.display());
