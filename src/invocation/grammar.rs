@@ -1,7 +1,7 @@
 //! The delegates' flags: which take a value, and which of them matter to us.
 //!
 //! Each table is a union over versions (runc 1.1.5 to its main of spring 2026; crun 1.8.1
-//! to 1.27; youki 0.7.0). A flag that the installed delegate doesn't know makes it exit by itself, so a
+//! to 1.28; youki 0.7.0). A flag that the installed delegate doesn't know makes it exit by itself, so a
 //! union never starts anything; what counts is that a flag takes a value in all or in none.
 
 use super::Verb;
@@ -173,9 +173,12 @@ pub(super) const CRUN: &[Flag] = &[
     value("lsm-profile", RESTORE),
     value("lsm-mount-context", RESTORE),
     switch("tcp-established", RESTORE),
+    switch("tcp-close", RESTORE),
     switch("ext-unix-sk", RESTORE),
     switch("shell-job", RESTORE),
     switch("file-locks", RESTORE),
+    // A switch in its help, and nevertheless it takes the next argument.
+    value("network-lock", RESTORE),
     flag("resources", b"r", Takes::Value, Role::Resources, UPDATE),
     value("blkio-weight", UPDATE),
     value("cpu-period", UPDATE),

@@ -23,7 +23,7 @@ struct Opt {
 /// An option's name, and its value.
 type Given<'a> = (&'static str, &'a [u8]);
 
-/// crun 1.8.1 as Debian 12 builds it, without checkpoints; and one of 1.27's.
+/// crun 1.8.1 as Debian 12 builds it, without checkpoints; and one of 1.28's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Age {
     Old,
@@ -31,7 +31,7 @@ enum Age {
 }
 
 pub(super) fn models() -> Vec<(&'static str, Model)> {
-    [("1.8.1", Age::Old), ("1.27", Age::New)]
+    [("1.8.1", Age::Old), ("1.28", Age::New)]
         .map(|(version, age)| {
             let model: Model = Box::new(move |arguments| starts(age, arguments));
             (version, model)
@@ -83,7 +83,8 @@ fn of(scope: Option<Verb>, age: Age) -> Options {
         Some(Verb::Restore) => (
             "",
             "bundle=,b console-socket= detach,d pid-file= image-path= work-path= tcp-established \
-             ext-unix-sk shell-job file-locks manage-cgroups-mode= lsm-profile= lsm-mount-context=",
+             tcp-close ext-unix-sk shell-job file-locks manage-cgroups-mode= network-lock= lsm-profile= \
+             lsm-mount-context=",
         ),
     };
     [own, old, if age == Age::New { new } else { "" }]
