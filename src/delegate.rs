@@ -1,16 +1,18 @@
-//! The runtime that does the work: finding it, and becoming it.
+//! The runtime that does the work: finding it, becoming it, and asking it what it is.
+
+pub(crate) mod identity;
+pub(crate) mod version;
 
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crust_mount::sys;
-
-use crate::invocation::Flavour;
+use crust_state::DelegateKind;
+use crust_state::config::DelegateSettings;
 
 /// Where a delegate is looked for when the configuration names none (docs/configuration.md). There is
 /// no `PATH` lookup: containerd and podman give little or none of it.
@@ -80,14 +82,15 @@ pub(crate) enum DelegateError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delegate {
     path: PathBuf,
-    flavour: Flavour,
+    kind: DelegateKind,
 }
 
 impl Delegate {
-    /// The configured delegate, or else the first of the built-in list.
-    pub(crate) fn find(configured: Option<&Path>) -> Result<Self, DelegateError> {
-        let (path, found) = match configured {
-            Some(path) => (path, Found::at(path)?),
+    /// Finds the configured delegate, or else the first of the built-in list. Where its kind isn't configured the
+    /// name of its file decides, with links resolved.
+    pub(crate) fn find(configured: &DelegateSettings) -> Result<Self, DelegateError> {
+        let (path, found) = match &configured.path {
+            Some(path) => (path.as_path(), Found::at(path)?),
             None => BUILT_IN
                 .iter()
                 .map(Path::new)
@@ -100,7 +103,7 @@ impl Delegate {
         }
         Ok(Self {
             path: path.to_path_buf(),
-            flavour: found.flavour,
+            kind: configured.kind.unwrap_or(found.kind),
         })
     }
 
@@ -109,9 +112,9 @@ impl Delegate {
         &self.path
     }
 
-    /// Whose grammar the command line has.
-    pub(crate) const fn flavour(&self) -> Flavour {
-        self.flavour
+    /// Returns the kind in force.
+    pub(crate) const fn kind(&self) -> DelegateKind {
+        self.kind
     }
 
     /// Becomes the delegate: `argv[1..]`, the environment, the process id and every inherited
@@ -130,7 +133,8 @@ impl Delegate {
 
 struct Found {
     metadata: Metadata,
-    flavour: Flavour,
+    /// The kind that the file's name stands for.
+    kind: DelegateKind,
 }
 
 impl Found {
@@ -143,29 +147,17 @@ impl Found {
             source,
         };
         let mut metadata = fs::symlink_metadata(path).map_err(failed)?;
-        let mut flavour = flavour_of(path);
+        let mut kind = DelegateKind::of_file(path);
         if metadata.is_symlink() {
             // `/usr/bin/runc` may be a link to crun (and krun always is one).
             let target = fs::canonicalize(path).map_err(failed)?;
             metadata = fs::metadata(&target).map_err(failed)?;
-            flavour = flavour_of(&target);
+            kind = DelegateKind::of_file(&target);
         }
         if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
             return Err(DelegateError::NotExecutable(path.to_path_buf()));
         }
-        Ok(Self { metadata, flavour })
-    }
-}
-
-/// Returns whose grammar the file has, by its name: its links have to be resolved before.
-pub(crate) fn flavour_of(path: &Path) -> Flavour {
-    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
-    if name == b"krun" || name.windows(4).any(|part| part == b"crun") {
-        Flavour::Crun
-    } else if name.windows(5).any(|part| part == b"youki") {
-        Flavour::Youki
-    } else {
-        Flavour::Runc
+        Ok(Self { metadata, kind })
     }
 }
 
@@ -184,27 +176,39 @@ mod tests {
             .unwrap();
     }
 
+    fn find(path: &Path) -> Result<Delegate, DelegateError> {
+        Delegate::find(&DelegateSettings {
+            path: Some(path.to_owned()),
+            kind: None,
+        })
+    }
+
     #[test]
-    fn the_flavour_is_that_of_the_file_a_link_leads_to() {
+    fn the_kind_is_the_configured_one_or_that_of_the_file_a_link_leads_to() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         script(&at("crun-1.27"), 0o755);
         script(&at("runc"), 0o755);
         symlink("crun-1.27", at("oci-runtime")).unwrap();
         symlink("runc", at("crun")).unwrap();
-        for (name, flavour) in [
-            ("crun-1.27", Flavour::Crun),
-            ("runc", Flavour::Runc),
-            ("oci-runtime", Flavour::Crun),
-            ("crun", Flavour::Runc),
+        for (name, by_name) in [
+            ("crun-1.27", DelegateKind::Crun),
+            ("runc", DelegateKind::Runc),
+            ("oci-runtime", DelegateKind::Crun),
+            ("crun", DelegateKind::Runc),
         ] {
-            let delegate = Delegate::find(Some(&at(name))).unwrap();
-            assert_eq!(delegate.flavour(), flavour, "{name}");
-            assert_eq!(
-                delegate.path,
-                at(name),
-                "the path is executed as configured"
-            );
+            let configured = DelegateKind::ALL.map(Some);
+            for kind in configured.into_iter().chain([None]) {
+                let path = Some(at(name));
+                let delegate = Delegate::find(&DelegateSettings { path, kind }).unwrap();
+                let expected = kind.unwrap_or(by_name);
+                assert_eq!(delegate.kind(), expected, "{name}, {kind:?}");
+                assert_eq!(
+                    delegate.path,
+                    at(name),
+                    "the path is executed as configured"
+                );
+            }
         }
     }
 
@@ -216,21 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn the_word_crust_does_not_make_it_crun() {
-        assert_eq!(flavour_of(Path::new("/usr/bin/runcrust")), Flavour::Runc);
-        assert_eq!(flavour_of(Path::new("/opt/crun/runc")), Flavour::Runc);
-        assert_eq!(flavour_of(Path::new("/usr/bin/krun")), Flavour::Crun);
-        assert_eq!(flavour_of(Path::new("/usr/bin/youki")), Flavour::Youki);
-        assert_eq!(flavour_of(Path::new("/opt/youki/runc")), Flavour::Runc);
-    }
-
-    #[test]
     fn what_can_not_be_executed_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         script(&at("data"), 0o644);
         symlink("nowhere", at("dangling")).unwrap();
-        let error = |path: &Path| Delegate::find(Some(path)).unwrap_err();
+        let error = |path: &Path| find(path).unwrap_err();
         assert!(matches!(
             error(&at("data")),
             DelegateError::NotExecutable(_)
@@ -252,7 +247,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         symlink(&own, &link).unwrap();
         for path in [&own, &link] {
-            let error = Delegate::find(Some(path)).unwrap_err();
+            let error = find(path).unwrap_err();
             assert!(matches!(error, DelegateError::Recursion(_)), "{error}");
             assert!(error.to_string().contains("is runcrust itself"));
         }
@@ -265,7 +260,7 @@ mod tests {
         fs::write(&path, "#!/nowhere/at/all\n").unwrap();
         let delegate = Delegate {
             path,
-            flavour: Flavour::Runc,
+            kind: DelegateKind::Runc,
         };
         let DelegateError::Exec { path, source } = delegate
             .exec(&["runcrust".into(), "state".into()])

@@ -5,7 +5,9 @@ mod made;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::invocation::{self, Flavour};
+use crust_state::DelegateKind;
+
+use crate::invocation;
 use crate::oci::{self, Document};
 use crate::{plan, rewrite};
 
@@ -13,16 +15,15 @@ use crate::{plan, rewrite};
 pub fn argv(bytes: &[u8]) {
     let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let mut lines = text.split(|byte| *byte == b'\n');
-    let flavour = match lines.next() {
-        Some(b"crun") => Flavour::Crun,
-        Some(b"youki") => Flavour::Youki,
-        _ => Flavour::Runc,
-    };
+    let name = lines.next().and_then(|line| std::str::from_utf8(line).ok());
+    let kind = name
+        .and_then(DelegateKind::from_name)
+        .unwrap_or(DelegateKind::Runc);
     let arguments = lines.map(|line| OsStr::from_bytes(line).to_owned());
     let argv: Vec<OsString> = std::iter::once("runcrust".into())
         .chain(arguments)
         .collect();
-    invocation::laws::hold(flavour, &argv);
+    invocation::laws::hold(kind, &argv);
 }
 
 /// A `config.json`.

@@ -5,6 +5,7 @@
 //! command line.
 
 mod common;
+mod delegate;
 mod install;
 mod uninstall;
 

@@ -34,11 +34,11 @@ use std::ffi::OsString;
 use anyhow::Result;
 use crust_mount::device::Neighbours;
 use crust_mount::sys;
-use crust_state::config::{ConfigError, ConfigFile};
-use crust_state::{Config, CrustDirectory, Deadline, limits, logging};
+use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
+use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, limits, logging};
 
 use delegate::Delegate;
-use invocation::{Command, Flavour, Invocation, Own, Start};
+use invocation::{Command, Invocation, Own, Start};
 use report::Report;
 use start::Job;
 
@@ -54,15 +54,15 @@ pub fn main(argv: &[OsString]) -> u8 {
     let config = ConfigFile::of(argv.first());
     let delegate = find_delegate(argv, config.as_ref());
     // Without a delegate there is still a caller, who reads the log that the command line names.
-    let flavour = delegate.as_ref().map_or(Flavour::Runc, Delegate::flavour);
-    let invocation = invocation::parse(flavour, argv);
+    let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);
+    let invocation = invocation::parse(kind, argv);
     match (&invocation.command, &delegate) {
         // Most calls: what else there is is not to be paid for by them.
         (Ok(Command::PassOn), Ok(delegate)) => {
             let Err(error) = delegate.exec(argv);
-            told(flavour, &invocation, &error.into())
+            told(kind, &invocation, &error.into())
         }
-        _ => act(argv, invocation, config, delegate, flavour),
+        _ => act(argv, invocation, config, delegate, kind),
     }
 }
 
@@ -73,7 +73,7 @@ fn act(
     invocation: Invocation,
     config: Result<Option<ConfigFile>, ConfigError>,
     delegate: Result<Delegate>,
-    flavour: Flavour,
+    kind: DelegateKind,
 ) -> u8 {
     sys::ignore_sigpipe();
     if let Ok(Command::Own(own, at)) = invocation.command {
@@ -83,7 +83,7 @@ fn act(
             Own::Install | Own::Uninstall => installer::run(argv, at),
         };
     }
-    let report = report(flavour, &invocation);
+    let report = report(kind, &invocation);
     report.tell_of_panics();
     let Err(error) = become_delegate(argv, invocation, config, delegate);
     report.fatal(&error);
@@ -91,14 +91,14 @@ fn act(
 }
 
 #[cold]
-fn told(flavour: Flavour, invocation: &Invocation, error: &anyhow::Error) -> u8 {
+fn told(kind: DelegateKind, invocation: &Invocation, error: &anyhow::Error) -> u8 {
     sys::ignore_sigpipe();
-    report(flavour, invocation).fatal(error);
+    report(kind, invocation).fatal(error);
     FAILURE
 }
 
-fn report(flavour: Flavour, invocation: &Invocation) -> Report {
-    Report::new(flavour, &invocation.globals, bundle_of(invocation))
+fn report(kind: DelegateKind, invocation: &Invocation) -> Report {
+    Report::new(kind, &invocation.globals, bundle_of(invocation))
 }
 
 /// runcrust's own subcommands, for manuals and completions; everything else is the delegate's.
@@ -107,18 +107,18 @@ pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
 }
 
-/// A mistake in the configuration must keep no container from being stopped: for that its
+/// A mistake in the configuration must keep no container from being stopped: for that what it says of its
 /// delegate is enough.
 fn find_delegate(
     argv: &[OsString],
     config: Result<&Option<ConfigFile>, &ConfigError>,
 ) -> Result<Delegate> {
     let configured = match config {
-        Ok(None) => None,
+        Ok(None) => DelegateSettings::default(),
         Ok(Some(file)) => file.delegate()?,
         Err(_) => Config::load_delegate(argv.first())?,
     };
-    Ok(Delegate::find(configured.as_deref())?)
+    Ok(Delegate::find(&configured)?)
 }
 
 /// All of the configuration, which most calls don't need.
@@ -152,7 +152,7 @@ fn become_delegate(
         globals: &invocation.globals,
         config: &config,
         crust: &crust,
-        flavour: delegate.flavour(),
+        kind: delegate.kind(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),
         neighbours: &Neighbours::default(),

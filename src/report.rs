@@ -12,9 +12,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crust_state::sentence;
+use crust_state::{DelegateKind, sentence};
 
-use crate::invocation::{Flavour, Globals, LogFormat};
+use crate::invocation::{Globals, LogFormat};
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +36,15 @@ pub(crate) struct Report {
 impl Report {
     /// The delegate's own log. `bundle` is that of a `create`, `run` or `restore`: crun changes
     /// to it before it opens a relative log, runc doesn't.
-    pub(crate) fn new(flavour: Flavour, globals: &Globals, bundle: Option<&Path>) -> Self {
-        let line = match (globals.log_format, flavour) {
+    pub(crate) fn new(kind: DelegateKind, globals: &Globals, bundle: Option<&Path>) -> Self {
+        let line = match (globals.log_format, kind) {
             (LogFormat::Json, _) => Line::Json,
-            (LogFormat::Text, Flavour::Runc) => Line::Logrus,
-            (LogFormat::Text, Flavour::Crun | Flavour::Youki) => Line::Plain,
+            (LogFormat::Text, DelegateKind::Runc) => Line::Logrus,
+            (LogFormat::Text, DelegateKind::Crun | DelegateKind::Youki) => Line::Plain,
         };
-        let path = globals.log.as_deref().and_then(|log| match flavour {
-            Flavour::Runc | Flavour::Youki => Some(log.to_path_buf()),
-            Flavour::Crun => crun_file(log).map(|path| match bundle {
+        let path = globals.log.as_deref().and_then(|log| match kind {
+            DelegateKind::Runc | DelegateKind::Youki => Some(log.to_path_buf()),
+            DelegateKind::Crun => crun_file(log).map(|path| match bundle {
                 Some(bundle) => bundle.join(path),
                 None => path.to_path_buf(),
             }),
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn the_log_is_the_one_that_the_delegate_would_write() {
-        use Flavour::{Crun, Runc, Youki};
+        use DelegateKind::{Crun, Runc, Youki};
         let bundle = Some(Path::new("/b"));
-        for (flavour, log, bundle, expected) in [
+        for (kind, log, bundle, expected) in [
             (Runc, "/l", bundle, Some("/l")),
             (Runc, "l", bundle, Some("l")),
             (Runc, "file:l", bundle, Some("file:l")),
@@ -153,9 +153,9 @@ mod tests {
             (Crun, "syslog:id", bundle, None),
             (Crun, "else:where", bundle, None),
         ] {
-            let report = Report::new(flavour, &globals(log, LogFormat::Json), bundle);
+            let report = Report::new(kind, &globals(log, LogFormat::Json), bundle);
             let path = report.log.as_ref().map(|(path, _)| path.to_str().unwrap());
-            assert_eq!(path, expected, "{flavour:?} --log {log}");
+            assert_eq!(path, expected, "{kind:?} --log {log}");
         }
         assert_eq!(Report::new(Runc, &Globals::default(), None).log, None);
     }
@@ -177,8 +177,11 @@ mod tests {
             "time=\"1970-01-01T00:00:00Z\" level=error msg=\"no \\\"x\\\" in C:\\\\\"\n"
         );
         assert_eq!(Line::Plain.text("no \"x\"", now), "no \"x\"\n");
-        for (flavour, line) in [(Flavour::Runc, Line::Logrus), (Flavour::Crun, Line::Plain)] {
-            let report = Report::new(flavour, &globals("/l", LogFormat::Text), None);
+        for (kind, line) in [
+            (DelegateKind::Runc, Line::Logrus),
+            (DelegateKind::Crun, Line::Plain),
+        ] {
+            let report = Report::new(kind, &globals("/l", LogFormat::Text), None);
             assert_eq!(report.log, Some(("/l".into(), line)));
         }
     }
@@ -192,7 +195,7 @@ mod tests {
         let error = Err::<(), _>(io::Error::from_raw_os_error(13))
             .context("a\nb")
             .unwrap_err();
-        Report::new(Flavour::Runc, &globals, None).fatal(&error);
+        Report::new(DelegateKind::Runc, &globals, None).fatal(&error);
         let text = fs::read_to_string(&log).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2);
@@ -208,7 +211,7 @@ mod tests {
         let log = dir.path().join("log");
         let error = anyhow!("x");
         Report::new(
-            Flavour::Crun,
+            DelegateKind::Crun,
             &globals("log", LogFormat::Text),
             Some(dir.path()),
         )
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(fs::metadata(&log).unwrap().mode() & 0o400, 0o400);
         let nowhere = dir.path().join("no/such/dir");
         let nowhere = globals(nowhere.to_str().unwrap(), LogFormat::Json);
-        Report::new(Flavour::Runc, &nowhere, None).fatal(&error);
+        Report::new(DelegateKind::Runc, &nowhere, None).fatal(&error);
     }
 
     proptest! {

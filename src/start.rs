@@ -16,9 +16,9 @@ use crust_mount::privileges::{self, Step};
 use crust_mount::volume::Context;
 use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, StateDirectory};
 
-use crate::invocation::{Flavour, Globals, Start};
+use crate::invocation::{Globals, Start};
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
 
@@ -33,8 +33,8 @@ pub(crate) struct Job<'a> {
     pub(crate) globals: &'a Globals,
     pub(crate) config: &'a Config,
     pub(crate) crust: &'a CrustDirectory,
-    /// The delegate's.
-    pub(crate) flavour: Flavour,
+    /// The delegate's kind.
+    pub(crate) kind: DelegateKind,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
     pub(crate) neighbours: &'a Neighbours,

@@ -3,17 +3,16 @@
 use std::path::Path;
 
 use crust_mount::mountinfo::{self, Mount};
+use crust_state::DelegateKind;
 use crust_state::check::Finding;
-
-use crate::invocation::Flavour;
 
 const WHAT: &str = "cgroups";
 
 const PLACE: &str = "/sys/fs/cgroup";
 
-pub(super) fn check(flavour: Flavour) -> Finding {
+pub(super) fn check(kind: DelegateKind) -> Finding {
     match mountinfo::read_own() {
-        Ok(mounts) => judge(Layout::of(&mounts), flavour),
+        Ok(mounts) => judge(Layout::of(&mounts), kind),
         Err(error) => Finding::failed(WHAT, &error),
     }
 }
@@ -47,14 +46,14 @@ impl Layout {
     }
 }
 
-fn judge(layout: Layout, flavour: Flavour) -> Finding {
-    match (layout, flavour) {
+fn judge(layout: Layout, kind: DelegateKind) -> Finding {
+    match (layout, kind) {
         (Layout::V2, _) => Finding::pass(WHAT, "v2"),
         (Layout::V1, _) => Finding::pass(WHAT, "v1"),
-        (Layout::Hybrid, Flavour::Runc | Flavour::Youki) => {
+        (Layout::Hybrid, DelegateKind::Runc | DelegateKind::Youki) => {
             Finding::pass(WHAT, "v1, with v2 beside it (hybrid)")
         }
-        (Layout::Hybrid, Flavour::Crun) => Finding::fail(
+        (Layout::Hybrid, DelegateKind::Crun) => Finding::fail(
             WHAT,
             "v1, with v2 beside it (hybrid), which crun refuses: no container starts",
             "boot with systemd.unified_cgroup_hierarchy=1, or set `delegate` to runc",
@@ -118,14 +117,14 @@ mod tests {
 
     #[test]
     fn crun_refuses_the_hybrid_mount() {
-        for (layout, flavour, expected) in [
-            (Layout::Hybrid, Flavour::Crun, Verdict::Fail),
-            (Layout::Hybrid, Flavour::Runc, Verdict::Pass),
-            (Layout::V1, Flavour::Crun, Verdict::Pass),
-            (Layout::V2, Flavour::Crun, Verdict::Pass),
-            (Layout::None, Flavour::Runc, Verdict::Fail),
+        for (layout, kind, expected) in [
+            (Layout::Hybrid, DelegateKind::Crun, Verdict::Fail),
+            (Layout::Hybrid, DelegateKind::Runc, Verdict::Pass),
+            (Layout::V1, DelegateKind::Crun, Verdict::Pass),
+            (Layout::V2, DelegateKind::Crun, Verdict::Pass),
+            (Layout::None, DelegateKind::Runc, Verdict::Fail),
         ] {
-            assert_eq!(judge(layout, flavour).verdict, expected, "{layout:?}");
+            assert_eq!(judge(layout, kind).verdict, expected, "{layout:?}");
         }
     }
 }

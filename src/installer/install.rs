@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use crust_handler::{Copy, Engine, Node, Request, check_complete, find_delegate, plan_copies};
+use crust_state::DelegateKind;
 use rustix::param::linux_execfn;
 
 use super::common::{Common, shown, tell};
-use crate::delegate::{built_in, flavour_of};
-use crate::invocation::Flavour;
+use super::delegate;
+use crate::delegate::built_in;
 use crate::programs;
 
 #[derive(Debug, clap::Args)]
@@ -72,18 +73,23 @@ impl Install {
             Some(runcrust) => runcrust.path.clone(),
             None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
         };
-        let delegate = find_delegate(&node, &program, &built_in());
+        let found = find_delegate(&node, &program, &built_in());
         let request = Request {
             program: Some(program.clone()),
-            is_crun: delegate.is_some_and(|path| flavour_of(&path) == Flavour::Crun),
+            is_crun: found
+                .as_ref()
+                .is_some_and(|it| it.kind == DelegateKind::Crun),
             systemd_cgroup: self.systemd_cgroup,
             ..common.request(&node, self.engine.into())?
         };
-        let plan = crust_handler::install(&node, &request)?;
+        let mut plan = crust_handler::install(&node, &request)?;
         if copies.is_empty() {
             node.check_program(&program)?;
         }
         check_complete(&node, &program, &built_in(), &copies)?;
+        if let Some(found) = &found {
+            plan.notes.extend(delegate::check(&node, found)?);
+        }
         tell(&shown(&plan))?;
         for copy in &copies {
             carry_over(&node, copy, common.dry_run)?;

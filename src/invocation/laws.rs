@@ -7,19 +7,19 @@ mod urfave;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::{Command, Flavour, Globals, Invocation, LogFormat, Start, Update, Verb, parse};
+use super::{Command, DelegateKind, Globals, Invocation, LogFormat, Start, Update, Verb, parse};
 
 /// What some version of a delegate does of itself.
 type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
 
 /// Panics where a law doesn't hold of `argv` (with `argv[0]`).
-pub(crate) fn hold(flavour: Flavour, argv: &[OsString]) {
-    let invocation = parse(flavour, argv);
-    no_version_starts_another(flavour, argv, &invocation);
-    a_switch_in_front_changes_nothing(flavour, argv, &invocation);
+pub(crate) fn hold(kind: DelegateKind, argv: &[OsString]) {
+    let invocation = parse(kind, argv);
+    no_version_starts_another(kind, argv, &invocation);
+    a_switch_in_front_changes_nothing(kind, argv, &invocation);
     let Invocation { globals, command } = invocation;
     match command {
-        Ok(Command::Start(start)) => can_be_said_plainly(flavour, &globals, start),
+        Ok(Command::Start(start)) => can_be_said_plainly(kind, &globals, start),
         Ok(Command::Own(own, at)) => assert_eq!(argv[at], *own.name()),
         Ok(Command::Update(update)) => takes_other_resources(argv, &update),
         Ok(Command::PassOn) => {}
@@ -28,8 +28,8 @@ pub(crate) fn hold(flavour: Flavour, argv: &[OsString]) {
 }
 
 /// A container that one of the delegate's versions starts is seen, with the same config, or refused.
-fn no_version_starts_another(flavour: Flavour, argv: &[OsString], invocation: &Invocation) {
-    for (version, started) in started(flavour, argv) {
+fn no_version_starts_another(kind: DelegateKind, argv: &[OsString], invocation: &Invocation) {
+    for (version, started) in started(kind, argv) {
         let Some(started) = started else { continue };
         match &invocation.command {
             Err(_) => {}
@@ -41,13 +41,13 @@ fn no_version_starts_another(flavour: Flavour, argv: &[OsString], invocation: &I
 
 /// What each version that there is a model of makes of a command line.
 pub(super) fn started(
-    flavour: Flavour,
+    kind: DelegateKind,
     argv: &[OsString],
 ) -> impl Iterator<Item = (&'static str, Option<Start>)> {
-    let models = match flavour {
-        Flavour::Runc => urfave::models(),
-        Flavour::Crun => argp::models(),
-        Flavour::Youki => clap4::models(),
+    let models = match kind {
+        DelegateKind::Runc => urfave::models(),
+        DelegateKind::Crun => argp::models(),
+        DelegateKind::Youki => clap4::models(),
     };
     models.into_iter().map(|(version, starts)| {
         let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
@@ -55,13 +55,13 @@ pub(super) fn started(
     })
 }
 
-fn a_switch_in_front_changes_nothing(flavour: Flavour, argv: &[OsString], before: &Invocation) {
+fn a_switch_in_front_changes_nothing(kind: DelegateKind, argv: &[OsString], before: &Invocation) {
     let Some((program, arguments)) = argv.split_first() else {
         return;
     };
     let mut longer = vec![program.clone(), "--debug".into()];
     longer.extend_from_slice(arguments);
-    let mut after = parse(flavour, &longer);
+    let mut after = parse(kind, &longer);
     match &mut after.command {
         Ok(Command::Own(_, at)) => *at -= 1,
         Ok(Command::Update(update)) => update.after_flags -= 1,
@@ -72,7 +72,7 @@ fn a_switch_in_front_changes_nothing(flavour: Flavour, argv: &[OsString], before
 }
 
 /// What was understood can be written in the one way that every version knows.
-fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
+fn can_be_said_plainly(kind: DelegateKind, globals: &Globals, start: Start) {
     let mut plain: Vec<OsString> = vec!["runcrust".into()];
     let log = globals.log.as_ref().map(|log| log.as_os_str());
     for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
@@ -90,7 +90,7 @@ fn can_be_said_plainly(flavour: Flavour, globals: &Globals, start: Start) {
         plain.extend(value.into_iter().flat_map(|value| option(name, value)));
     }
     plain.extend(["--".into(), start.id.clone()]);
-    let again = parse(flavour, &plain);
+    let again = parse(kind, &plain);
     assert_eq!(
         (&again.globals, again.command),
         (globals, Ok(Command::Start(start)))
@@ -116,7 +116,7 @@ fn takes_other_resources(argv: &[OsString], update: &Update) {
         after_flags: update.after_flags + 1,
         ..update.clone()
     };
-    let again = parse(Flavour::Crun, &longer).command;
+    let again = parse(DelegateKind::Crun, &longer).command;
     assert_eq!(again, Ok(Command::Update(expected)));
 }
 

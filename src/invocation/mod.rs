@@ -1,4 +1,4 @@
-//! What the caller asked for: argv, read by the delegate's own grammar.
+//! The caller's command line, read by the delegate's own grammar (docs/callers.md).
 //!
 //! Only `create`, `run` and `restore` make a container, and only for them is anything but the
 //! global flags read. The word is found by walking the flags as the delegate does; looking for
@@ -23,18 +23,9 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-pub(crate) use error::{Doubt, InvocationError};
+use crust_state::DelegateKind;
 
-/// Whose command line it is (docs/callers.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flavour {
-    /// urfave/cli: v1 up to runc 1.5.0-rc.1, v3 in its main since spring 2026.
-    Runc,
-    /// argp over `getopt_long`.
-    Crun,
-    /// clap 4: options and words in any order.
-    Youki,
-}
+pub(crate) use error::{Doubt, InvocationError};
 
 /// The form of the lines in the file that `--log` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,9 +151,9 @@ pub(crate) struct Invocation {
     pub(crate) command: Result<Command, InvocationError>,
 }
 
-/// Reads `argv` (with `argv[0]`) by the grammar of `flavour`.
-pub(crate) fn parse(flavour: Flavour, argv: &[OsString]) -> Invocation {
+/// Reads `argv` (with `argv[0]`) by the grammar of this kind of delegate.
+pub(crate) fn parse(kind: DelegateKind, argv: &[OsString]) -> Invocation {
     let mut globals = Globals::default();
-    let command = read::command(flavour, argv, &mut globals);
+    let command = read::command(kind, argv, &mut globals);
     Invocation { globals, command }
 }

@@ -7,22 +7,22 @@ use std::path::PathBuf;
 use super::grammar::{Flag, Role, Scope};
 use super::scan::{self, Step, Walk};
 use super::{
-    Command, Doubt, Flavour, Globals, InvocationError, LogFormat, Own, Start, Update, Verb, clap4,
-    getopt, goflag,
+    Command, DelegateKind, Doubt, Globals, InvocationError, LogFormat, Own, Start, Update, Verb,
+    clap4, getopt, goflag,
 };
 
 pub(super) fn command(
-    flavour: Flavour,
+    kind: DelegateKind,
     argv: &[OsString],
     globals: &mut Globals,
 ) -> Result<Command, InvocationError> {
     let mut walk = Walk::new(argv);
     let mut help = Help::default();
     let at = loop {
-        match flavour.step(&mut walk, Scope::Global) {
+        match step(kind, &mut walk, Scope::Global) {
             Step::Flag(flag, value) => match flag.role {
                 // runc reads the rest first; the others print and exit.
-                Role::Help if flavour != Flavour::Runc => return Ok(Command::PassOn),
+                Role::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
                 Role::Help => help.note(value),
                 _ => globals.set(flag, value),
             },
@@ -41,8 +41,8 @@ pub(super) fn command(
         return Ok(Command::Own(own, at));
     }
     match Verb::from_word(word) {
-        Some(verb) => read_start(flavour, verb, walk, globals),
-        None if flavour == Flavour::Crun && word == "update" => Ok(read_update(walk)),
+        Some(verb) => read_start(kind, verb, walk, globals),
+        None if kind == DelegateKind::Crun && word == "update" => Ok(read_update(walk)),
         None => Ok(Command::PassOn),
     }
 }
@@ -94,7 +94,7 @@ fn doubtful_global(argv: &[OsString], at: usize, doubt: Doubt) -> Result<Command
 }
 
 fn read_start(
-    flavour: Flavour,
+    kind: DelegateKind,
     verb: Verb,
     mut walk: Walk<'_>,
     globals: &mut Globals,
@@ -104,9 +104,9 @@ fn read_start(
     let (mut bundle, mut config, mut id, mut words) = (None, None, None, 0_usize);
     let mut rejected = false;
     loop {
-        match flavour.step(&mut walk, Scope::Verb(verb)) {
+        match step(kind, &mut walk, Scope::Verb(verb)) {
             Step::Flag(flag, value) => match flag.role {
-                Role::Help if flavour != Flavour::Runc => return Ok(Command::PassOn),
+                Role::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
                 Role::Help => help.note(value),
                 Role::Bundle => bundle = value,
                 Role::Config => config = value,
@@ -117,19 +117,19 @@ fn read_start(
                 id = id.or_else(|| walk.argument(at));
             }
             Step::End => break,
-            Step::Rejected if flavour != Flavour::Runc => return Ok(Command::PassOn),
+            Step::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassOn),
             // Not by every version, if there is more that they read in different ways.
             Step::Rejected => rejected = true,
             Step::Doubt(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
         }
     }
-    if help.wanted() || words > flavour.most_words(verb) {
+    if help.wanted() || words > most_words(kind, verb) {
         return Ok(Command::PassOn);
     }
     let Some(id) = id.filter(|_| !rejected) else {
-        return without_id(flavour, verb, walk.argv(), from);
+        return without_id(kind, verb, walk.argv(), from);
     };
-    let Some((bundle, config)) = flavour.paths(bundle, config) else {
+    let Some((bundle, config)) = paths(kind, bundle, config) else {
         return Ok(Command::PassOn);
     };
     Ok(Command::Start(Start {
@@ -156,13 +156,13 @@ fn doubtful_start(
 /// Nothing that can be an id, or a flag that can't be: the delegate has its own words for that,
 /// unless it finds an id among the flags.
 fn without_id(
-    flavour: Flavour,
+    kind: DelegateKind,
     verb: Verb,
     argv: &[OsString],
     from: usize,
 ) -> Result<Command, InvocationError> {
     match goflag::end_of_flags(argv, from) {
-        Some(at) if flavour == Flavour::Runc => doubtful_start(verb, argv, at, Doubt::Separator),
+        Some(at) if kind == DelegateKind::Runc => doubtful_start(verb, argv, at, Doubt::Separator),
         _ => Ok(Command::PassOn),
     }
 }
@@ -182,52 +182,50 @@ impl Globals {
     }
 }
 
-impl Flavour {
-    fn step<'a>(self, walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
-        match self {
-            Self::Runc => goflag::step(walk, scope),
-            Self::Crun => getopt::step(walk, scope),
-            Self::Youki => clap4::step(walk, scope),
-        }
+fn step<'a>(kind: DelegateKind, walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+    match kind {
+        DelegateKind::Runc => goflag::step(walk, scope),
+        DelegateKind::Crun => getopt::step(walk, scope),
+        DelegateKind::Youki => clap4::step(walk, scope),
     }
+}
 
-    /// runc: exactly one argument. crun: `crun_assert_n_args(…, 1, 1)`, of `restore` `1, 2`.
-    const fn most_words(self, verb: Verb) -> usize {
-        match (self, verb) {
-            (Self::Crun, Verb::Restore) => 2,
-            _ => 1,
-        }
+/// runc: exactly one argument. crun: `crun_assert_n_args(…, 1, 1)`, of `restore` `1, 2`.
+const fn most_words(kind: DelegateKind, verb: Verb) -> usize {
+    match (kind, verb) {
+        (DelegateKind::Crun, Verb::Restore) => 2,
+        _ => 1,
     }
+}
 
-    /// Bundle and configuration; `None` where the delegate will refuse them.
-    ///
-    /// Empty is as if not given to runc, ENOENT from realpath(3) to crun, and an error to clap. crun compares with
-    /// `config.json` before it makes the path absolute: that very word means the bundle's. To
-    /// runc it is a path like any other.
-    fn paths(
-        self,
-        bundle: Option<&OsStr>,
-        config: Option<&OsStr>,
-    ) -> Option<(PathBuf, Option<PathBuf>)> {
-        let given = |path: &&OsStr| !path.is_empty();
-        let (bundle, config) = match self {
-            Self::Runc => (bundle.filter(given), config.filter(given)),
-            Self::Crun | Self::Youki
-                if [bundle, config]
-                    .iter()
-                    .flatten()
-                    .any(|path| path.is_empty()) =>
-            {
-                return None;
-            }
-            Self::Crun => (bundle, config.filter(|path| *path != "config.json")),
-            Self::Youki => (bundle, config),
-        };
-        Some((
-            bundle.map_or_else(|| ".".into(), PathBuf::from),
-            config.map(PathBuf::from),
-        ))
-    }
+/// Bundle and configuration; `None` where the delegate will refuse them.
+///
+/// Empty is as if not given to runc, ENOENT from realpath(3) to crun, and an error to clap. crun compares with
+/// `config.json` before it makes the path absolute: that very word means the bundle's. To
+/// runc it is a path like any other.
+fn paths(
+    kind: DelegateKind,
+    bundle: Option<&OsStr>,
+    config: Option<&OsStr>,
+) -> Option<(PathBuf, Option<PathBuf>)> {
+    let given = |path: &&OsStr| !path.is_empty();
+    let (bundle, config) = match kind {
+        DelegateKind::Runc => (bundle.filter(given), config.filter(given)),
+        DelegateKind::Crun | DelegateKind::Youki
+            if [bundle, config]
+                .iter()
+                .flatten()
+                .any(|path| path.is_empty()) =>
+        {
+            return None;
+        }
+        DelegateKind::Crun => (bundle, config.filter(|path| *path != "config.json")),
+        DelegateKind::Youki => (bundle, config),
+    };
+    Some((
+        bundle.map_or_else(|| ".".into(), PathBuf::from),
+        config.map(PathBuf::from),
+    ))
 }
 
 /// Whether help (or, among the globals, the version) is all that is asked for. Where one of

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::{
-    Command, Doubt, Flavour, Globals, Invocation, InvocationError, LogFormat, Start, Verb, parse,
+    Command, DelegateKind, Doubt, Globals, Invocation, InvocationError, LogFormat, Start, Verb,
+    parse,
 };
 
 const CASES: &str = include_str!("cases.txt");
@@ -103,20 +104,15 @@ fn every_line_of_the_table_is_read_as_the_delegate_reads_it() {
     let mut count = 0;
     for line in lines(CASES) {
         let mut columns = line.split(" | ");
-        let (Some(flavour), Some(arguments), Some(expected)) =
+        let (Some(kind), Some(arguments), Some(expected)) =
             (columns.next(), columns.next(), columns.next())
         else {
             panic!("a line without three columns: {line}");
         };
-        let flavour = match flavour {
-            "runc" => Flavour::Runc,
-            "crun" => Flavour::Crun,
-            "youki" => Flavour::Youki,
-            other => panic!("no such flavour: {other}"),
-        };
+        let kind = DelegateKind::from_name(kind).unwrap_or_else(|| panic!("no such kind: {kind}"));
         let mut argv = argv(&[]);
         argv.extend(words(arguments));
-        let got = spelled(&parse(flavour, &argv));
+        let got = spelled(&parse(kind, &argv));
         if got != expected {
             wrong.push(format!("{line}\n    got: {got}"));
         }
@@ -142,8 +138,8 @@ fn bytes_that_are_not_utf8_survive() {
         odd.clone(),
         odd.clone(),
     ]);
-    for flavour in [Flavour::Runc, Flavour::Crun, Flavour::Youki] {
-        let Invocation { globals, command } = parse(flavour, &argv);
+    for kind in DelegateKind::ALL {
+        let Invocation { globals, command } = parse(kind, &argv);
         assert_eq!(globals.root.as_deref(), Some(odd.as_os_str()));
         assert_eq!(
             command,
@@ -160,7 +156,7 @@ fn bytes_that_are_not_utf8_survive() {
 #[test]
 fn an_empty_argv_is_passed_on() {
     for argv in [vec![], argv(&[])] {
-        let Invocation { globals, command } = parse(Flavour::Runc, &argv);
+        let Invocation { globals, command } = parse(DelegateKind::Runc, &argv);
         assert_eq!(
             (globals, command),
             (Globals::default(), Ok(Command::PassOn))
@@ -181,8 +177,8 @@ fn a_refusal_names_the_argument_and_keeps_the_log_it_is_reported_to() {
         "A",
         "x",
     ]);
-    for flavour in [Flavour::Runc, Flavour::Crun, Flavour::Youki] {
-        let Invocation { globals, command } = parse(flavour, &argv);
+    for kind in DelegateKind::ALL {
+        let Invocation { globals, command } = parse(kind, &argv);
         assert_eq!(globals.log, Some(PathBuf::from("/l")));
         assert_eq!(globals.log_format, LogFormat::Json);
         let error = command.unwrap_err();

@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use crust_state::TargetPath;
 use crust_state::bundle::{
     AddedElement, BundleRecord, Containers, Place, RemovedMount, ReplacedSource,
 };
 use crust_state::limits::HookLimits;
 use crust_state::record::Version;
+use crust_state::{DelegateKind, TargetPath};
 use oci_spec::runtime::{Hook, HookBuilder};
 use serde::Serialize;
 
-use crate::invocation::Flavour;
 use crate::oci::{ArrayPath, Document, Edit};
 
 /// The hook's name in its own arguments.
@@ -28,7 +27,7 @@ pub(crate) struct Hooks {
     /// The configuration that was read.
     pub(crate) config: Option<PathBuf>,
     /// The delegate that will run them.
-    pub(crate) delegate: Flavour,
+    pub(crate) delegate: DelegateKind,
 }
 
 /// What is made of a bundle.
@@ -103,7 +102,7 @@ impl Hooks {
         // defence: it ends a hook that sleeps in a system call past its deadline. runc does that
         // reliably. crun 1.21 and 1.28 do not: with any hook `timeout` they fail 4 to 6 % of parallel
         // creates, and some sleep for the whole timeout although the hook has ended.
-        if self.delegate == Flavour::Runc {
+        if self.delegate == DelegateKind::Runc {
             hook = hook.timeout(i64::try_from(limits.delegates.as_secs())?);
         }
         Ok(hook.build()?)

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use crust_mount::volume::Need;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
-use crust_state::{Config, DeviceNumber, TargetPath};
+use crust_state::{Config, DelegateKind, DeviceNumber, TargetPath};
 use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
-use crate::invocation::Flavour;
 use crate::matching::{By, Match};
 use crate::oci::laws::value_of;
 use crate::oci::{ArrayPath, Document};
@@ -127,7 +126,7 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
         program: "/usr/bin/crust-mount-hook".into(),
         cli: "/usr/bin/runcrust".into(),
         config: Some("/etc/runcrust/config.toml".into()),
-        delegate: Flavour::Runc,
+        delegate: DelegateKind::Runc,
     };
     let rootfs = Path::new("/b/rootfs");
     let (way, every) = match becomes {

@@ -5,12 +5,11 @@ use crust_state::bundle::{BundleRecord, Containers};
 use crust_state::config::MountMode;
 use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
-use crust_state::{Config, Process, TargetPath};
+use crust_state::{Config, DelegateKind, Process, TargetPath};
 
 use rustix::mount::MountAttrFlags;
 
 use super::*;
-use crate::invocation::Flavour;
 use crate::matching::{By, Match};
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
@@ -26,7 +25,7 @@ fn hooks() -> Hooks {
         program,
         cli,
         config: Some("/etc/runcrust/crust.toml".into()),
-        delegate: Flavour::Runc,
+        delegate: DelegateKind::Runc,
     }
 }
 
@@ -383,7 +382,7 @@ fn a_device_is_passed_once_with_the_most_access_that_a_volume_on_it_has() {
 #[test]
 fn only_hooks_that_runc_runs_have_a_timeout() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    for (delegate, has_timeout) in [(Flavour::Runc, true), (Flavour::Crun, false)] {
+    for (delegate, has_timeout) in [(DelegateKind::Runc, true), (DelegateKind::Crun, false)] {
         let hooks = Hooks {
             delegate,
             ..hooks()

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use crust_mount::sandbox::Sandbox;
 use crust_mount::volume::{self, Need};
-use crust_state::TargetPath;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::foreign::ForeignFile;
+use crust_state::{DelegateKind, TargetPath};
 
 use super::Job;
-use crate::invocation::{Flavour, Verb};
+use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
@@ -103,10 +103,10 @@ impl<'a> Job<'a> {
         Look {
             document,
             bundle,
-            delegate: match self.flavour {
+            delegate: match self.kind {
                 // youki accepts one spelling and no second key: the rules for Go refuse both, and more.
-                Flavour::Runc | Flavour::Youki => Reader::Go,
-                Flavour::Crun => Reader::C,
+                DelegateKind::Runc | DelegateKind::Youki => Reader::Go,
+                DelegateKind::Crun => Reader::C,
             },
         }
     }
@@ -244,7 +244,7 @@ impl<'a> Job<'a> {
             program: programs::hook(self.config)?,
             cli: programs::own_path(self.argv0)?,
             config: self.config.source.clone(),
-            delegate: self.flavour,
+            delegate: self.kind,
         })
     }
 }

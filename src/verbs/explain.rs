@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use crust_mount::device::Neighbours;
-use crust_state::{Config, CrustDirectory, Deadline, limits};
+use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, limits};
 use serde_json::Value;
 
 use super::Failure;
@@ -16,7 +16,7 @@ use crate::explain::{
     AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
     StagedTold, VolumeTold, explain,
 };
-use crate::invocation::{Flavour, Globals, Start, Verb};
+use crate::invocation::{Globals, Start, Verb};
 use crate::start::Job;
 
 #[derive(Debug, clap::Args)]
@@ -45,14 +45,18 @@ pub(super) fn run(
         bundle,
     };
     let crust = CrustDirectory::new(config);
+    let delegate = config.delegate_settings();
+    // Without a delegate `doctor` is who says so.
+    let kind = match Delegate::find(&delegate) {
+        Ok(delegate) => delegate.kind(),
+        Err(_) => delegate.kind.unwrap_or(DelegateKind::Runc),
+    };
     let job = Job {
         start: &start,
         globals: &Globals::default(),
         config,
         crust: &crust,
-        // What it reads where others read something else. Without one doctor is who says so.
-        flavour: Delegate::find(config.delegate.as_deref())
-            .map_or(Flavour::Runc, |delegate| delegate.flavour()),
+        kind,
         argv0,
         deadline: Deadline::after(limits::CREATE),
         neighbours: &Neighbours::default(),

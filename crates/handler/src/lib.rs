@@ -49,7 +49,7 @@ pub use entry::Handler;
 pub use error::HandlerError;
 pub use lines::unified;
 pub use node::Node;
-pub use programs::{Copy, check_complete, find_delegate, plan_copies};
+pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
 pub use request::{Engine, Request, entries, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
 pub use users::{check_unused, check_unused_by_any};

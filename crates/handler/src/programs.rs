@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crust_state::config::DelegateSettings;
 use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
-use crust_state::{Config, bounded};
+use crust_state::{Config, DelegateKind, bounded};
 
 use crate::error::HandlerError;
 use crate::node::Node;
@@ -125,14 +126,33 @@ pub fn check_complete(
     )))
 }
 
-/// Returns the real path of the program's delegate on the node, named by its configuration. `None`
-/// where there is none yet, or the configuration can't be read.
+/// The delegate of a program on the node.
+#[derive(Debug)]
+pub struct NodeDelegate {
+    /// Its path on the node, as it was configured or found.
+    pub path: PathBuf,
+    /// The kind in force.
+    pub kind: DelegateKind,
+    /// The settings in the program's configuration.
+    pub configured: DelegateSettings,
+    /// The configuration file to change: the one that is read, or the first that is looked for.
+    pub file: PathBuf,
+}
+
+/// Returns the program's delegate on the node, by its configuration. `None` if the node has none yet, or the
+/// configuration can't be read.
 #[must_use]
-pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<PathBuf> {
+pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<NodeDelegate> {
     let config = settings::of(node, program).ok()?;
     let mut candidates = candidates(&config, delegates).into_iter();
-    let found = candidates.find(|path| node.has_program(path))?;
-    Some(node.real(found))
+    let path = candidates.find(|path| node.has_program(path))?;
+    let by_name = || DelegateKind::of_file(&node.real(path));
+    Some(NodeDelegate {
+        path: path.to_owned(),
+        kind: config.delegate_kind.unwrap_or_else(by_name),
+        configured: config.delegate_settings(),
+        file: settings::file(node, program),
+    })
 }
 
 fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 use crust_state::config::CONFIG_DIRECTORY;
@@ -21,6 +21,15 @@ pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
     Ok(there
         .transpose()?
         .unwrap_or_else(|| found(node, Config::default())))
+}
+
+/// Returns the path on the node of the configuration file that the program reads. If no such file exists, it is the
+/// first one that the program looks for.
+pub(crate) fn file(node: &Node, program: &Path) -> PathBuf {
+    let name: OsString = program.into();
+    let mut files: Vec<PathBuf> = Config::files(Some(&name)).collect();
+    let there = files.iter().position(|file| node.has_file(file));
+    files.swap_remove(there.unwrap_or(0))
 }
 
 /// The configurations that a program could read on the node, whatever it is called by.

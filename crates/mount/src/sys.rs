@@ -21,6 +21,7 @@ use rustix::mount::MountAttrFlags;
 use rustix::process::Pid;
 
 pub use exec::{exec, ignore_sigpipe};
+pub use handles::unshare_place;
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).
 #[repr(C)]

@@ -1,5 +1,6 @@
 //! The runtime's configuration.
 
+mod delegate;
 mod file;
 mod glance;
 
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::bounded;
 use crate::trust::{self, Flaw, Kind};
 
+pub use delegate::{DelegateKind, DelegateSettings};
 pub use file::ConfigFile;
 
 /// Where configuration files are looked for.
@@ -100,6 +102,8 @@ pub struct Config {
     pub source: Option<PathBuf>,
     /// The OCI runtime that containers are handed to; unset, the first one found.
     pub delegate: Option<PathBuf>,
+    /// The kind of runtime that `delegate` is; unset, its file's name decides.
+    pub delegate_kind: Option<DelegateKind>,
     /// The hook; unset, `crust-mount-hook` beside the real path of runcrust.
     pub hook: Option<PathBuf>,
     /// The crust directory.
@@ -140,6 +144,7 @@ impl Default for Config {
         Self {
             source: None,
             delegate: None,
+            delegate_kind: None,
             hook: None,
             crust_root: "/run/crust".into(),
             state_dir: "/run/runcrust".into(),
@@ -212,9 +217,10 @@ impl Config {
         own.into_iter().chain([directory.join("config.toml")])
     }
 
-    /// Reads only `delegate`, as [`ConfigFile::delegate`] does.
-    pub fn load_delegate(argv0: Option<&OsString>) -> Result<Option<PathBuf>, ConfigError> {
-        ConfigFile::of(argv0)?.map_or(Ok(None), |file| file.delegate())
+    /// Reads only what is said of the delegate, as [`ConfigFile::delegate`] does.
+    pub fn load_delegate(argv0: Option<&OsString>) -> Result<DelegateSettings, ConfigError> {
+        let file = ConfigFile::of(argv0)?;
+        file.map_or_else(|| Ok(DelegateSettings::default()), |file| file.delegate())
     }
 
     /// Reads one file, which must be there.
@@ -226,6 +232,7 @@ impl Config {
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let mut config: Self = parse(path, text)?;
         config.check_paths(path)?;
+        config.delegate_settings().check(path)?;
         if config.fstypes.is_empty() {
             let reason = "is empty: no volume could ever be mounted".to_owned();
             return Err(ConfigError::Value {
@@ -276,6 +283,15 @@ impl Config {
             });
         }
         Ok(())
+    }
+
+    /// Returns what it says of the delegate.
+    #[must_use]
+    pub fn delegate_settings(&self) -> DelegateSettings {
+        DelegateSettings {
+            path: self.delegate.clone(),
+            kind: self.delegate_kind,
+        }
     }
 
     /// Where the delegate finds the volumes, in a mount namespace of its own.
@@ -353,6 +369,7 @@ mod tests {
         let defaults = Config {
             source: Some("/etc/x.toml".into()),
             delegate: None,
+            delegate_kind: None,
             hook: None,
             crust_root: "/run/crust".into(),
             state_dir: "/run/runcrust".into(),
@@ -409,12 +426,14 @@ mod tests {
     #[test]
     fn keys_are_read() {
         let config = parse(
-            "delegate = \"/usr/bin/crun\"\nsandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
+            "delegate = \"/usr/bin/oci\"\ndelegate_kind = \"crun\"\n\
+             sandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
              crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]\n\
              mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"\nkata_layout = true",
         )
         .unwrap();
-        assert_eq!(config.delegate, Some("/usr/bin/crun".into()));
+        assert_eq!(config.delegate, Some("/usr/bin/oci".into()));
+        assert_eq!(config.delegate_kind, Some(DelegateKind::Crun));
         assert_eq!(config.sandbox, SandboxMode::Always);
         assert_eq!(
             (config.shared, config.unstaged),

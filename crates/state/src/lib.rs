@@ -52,7 +52,7 @@ pub mod target;
 mod target_index;
 pub mod trust;
 
-pub use config::Config;
+pub use config::{Config, DelegateKind};
 pub use crust::{CrustDirectory, Volume};
 pub use deadline::Deadline;
 pub use device::{DeviceNumber, DiskSeq};

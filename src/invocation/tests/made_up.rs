@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use proptest::prelude::*;
 
 use super::super::laws;
-use super::{Flavour, argv, table_rows};
+use super::{DelegateKind, argv, table_rows};
 
 /// Arguments that meet the interesting branches often.
 fn argument() -> impl Strategy<Value = OsString> {
@@ -46,8 +46,6 @@ fn argument() -> impl Strategy<Value = OsString> {
     ]
 }
 
-const FLAVOURS: [Flavour; 3] = [Flavour::Runc, Flavour::Crun, Flavour::Youki];
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8192))]
 
@@ -61,8 +59,8 @@ proptest! {
         argv.extend(front);
         argv.push(verb.into());
         argv.extend(arguments);
-        for flavour in FLAVOURS {
-            laws::hold(flavour, &argv);
+        for kind in DelegateKind::ALL {
+            laws::hold(kind, &argv);
         }
     }
 }
@@ -72,8 +70,8 @@ fn the_laws_hold_of_every_row_of_the_tables() {
     for words in table_rows() {
         let mut argv = argv(&[]);
         argv.extend(words);
-        for flavour in FLAVOURS {
-            laws::hold(flavour, &argv);
+        for kind in DelegateKind::ALL {
+            laws::hold(kind, &argv);
         }
     }
 }

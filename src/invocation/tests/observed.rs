@@ -4,12 +4,20 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::{CASES, Command, Flavour, Start, argv, lines, parse, words};
+use super::{CASES, Command, DelegateKind, Start, argv, lines, parse, words};
 use crate::invocation::{Own, laws};
 
-pub(super) const TABLES: [(Flavour, &str, &str); 2] = [
-    (Flavour::Runc, "runc", include_str!("../observed/runc.txt")),
-    (Flavour::Crun, "crun", include_str!("../observed/crun.txt")),
+pub(super) const TABLES: [(DelegateKind, &str, &str); 2] = [
+    (
+        DelegateKind::Runc,
+        "runc",
+        include_str!("../observed/runc.txt"),
+    ),
+    (
+        DelegateKind::Crun,
+        "crun",
+        include_str!("../observed/crun.txt"),
+    ),
 ];
 
 /// Arguments, what the delegate does, what runcrust does.
@@ -39,10 +47,10 @@ fn configurations(table: &str) -> Vec<OsString> {
 }
 
 /// Which of them would be read. The caller's directory is `@` where a path is absolute.
-fn read_by(flavour: Flavour, arguments: &str, there_are: &[OsString]) -> String {
+fn read_by(kind: DelegateKind, arguments: &str, there_are: &[OsString]) -> String {
     let mut argv = argv(&[]);
     argv.extend(words(arguments));
-    match parse(flavour, &argv).command {
+    match parse(kind, &argv).command {
         Err(_) => "refuse".to_owned(),
         Ok(Command::PassOn | Command::Own(..) | Command::Update(_)) => "-".to_owned(),
         Ok(Command::Start(start)) => read_to(start, there_are),
@@ -79,10 +87,10 @@ fn plain(path: &Path) -> PathBuf {
 
 #[test]
 fn every_row_is_read_as_the_delegate_reads_it_or_refused() {
-    for (flavour, name, table) in TABLES {
+    for (kind, name, table) in TABLES {
         let (there_are, mut wrong) = (configurations(table), Vec::new());
         for (arguments, delegate, runcrust) in rows(table) {
-            let got = read_by(flavour, arguments, &there_are);
+            let got = read_by(kind, arguments, &there_are);
             let overlooked = delegate != "-" && got != "refuse" && got != configuration(delegate);
             if overlooked || got != configuration(runcrust) {
                 wrong.push(format!(
@@ -98,13 +106,13 @@ fn every_row_is_read_as_the_delegate_reads_it_or_refused() {
 /// to them.
 #[test]
 fn what_a_delegate_reads_its_model_reads_too() {
-    for ((flavour, name, table), version) in TABLES.into_iter().zip(["1.22.9", "1.8.1"]) {
+    for ((kind, name, table), version) in TABLES.into_iter().zip(["1.22.9", "1.8.1"]) {
         let there_are = configurations(table);
         let (mut overlooked, mut count) = (Vec::new(), 0);
         for (arguments, delegate, _) in rows(table).filter(|(_, delegate, _)| *delegate != "-") {
             let mut argv = argv(&[]);
             argv.extend(words(arguments));
-            let mut started = laws::started(flavour, &argv);
+            let mut started = laws::started(kind, &argv);
             let does_so = |(of, start): (&str, Option<Start>)| {
                 let read = start.map(|start| read_to(start, &there_are));
                 of == version && read == Some(configuration(delegate))
@@ -124,7 +132,7 @@ fn what_a_delegate_reads_its_model_reads_too() {
 fn every_case_was_seen() {
     for (_, name, table) in TABLES {
         let cases = CASES.lines().filter_map(|line| line.split_once(" | "));
-        for (_, case) in cases.filter(|(flavour, _)| *flavour == name) {
+        for (_, case) in cases.filter(|(kind, _)| *kind == name) {
             let columns: Vec<&str> = case.split(" | ").collect();
             let is_own = Own::ALL
                 .iter()

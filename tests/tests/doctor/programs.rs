@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{Delegate, Node, process, wait_until};
 
 use crate::scene::{doctor, in_order};
@@ -83,7 +83,26 @@ fn a_delegate_that_is_not_what_its_name_says() {
     );
     fs::copy(Delegate::Crun.program(), &runc).unwrap();
     let words = "says that it is crun ";
-    doctor(&node).assert("delegate", "fail", words);
+    let line = "delegate_kind = \"crun\"";
+    let told = doctor(&node);
+    let found = told.assert("delegate", "fail", words);
+    let file = utf8(&node.handler().configuration()).to_owned();
+    let fix = found.fix.as_ref().unwrap();
+    assert!(fix.contains(line) && fix.contains(&file), "{found:?}");
+    node.handler().reconfigure(line);
+    node.handler().delegate_to(&runc);
+    doctor(&node).assert("delegate", "pass", "runc, crun ");
+    node.handler().reconfigure("delegate_kind = \"youki\"");
+    node.handler().delegate_to(&runc);
+    let told = doctor(&node);
+    let found = told.assert(
+        "delegate",
+        "fail",
+        "by `delegate_kind` it is treated as youki",
+    );
+    assert!(found.fix.as_ref().unwrap().contains(line), "{found:?}");
+    node.handler().reconfigure("");
+    node.handler().delegate_to(&runc);
     script(&runc, "echo youki version: 1.0");
     let words = "says that it is youki 1.0";
     doctor(&node).assert("delegate", "fail", words);

@@ -4,6 +4,7 @@
 
 mod all;
 mod containerd;
+mod delegate;
 mod files;
 mod in_use;
 mod podman;

@@ -80,6 +80,15 @@ on_each_delegate! {
         assert!(part.count() <= START, "{part:#?}");
     }
 
+    fn a_configured_kind_costs_no_call(delegate: Delegate) {
+        let kind = format!("delegate_kind = \"{delegate}\"");
+        let costs = ["", &kind].map(|extra| {
+            let node = Node::with(delegate, extra);
+            create(&node, Bundle::plain(node.dir())).count()
+        });
+        assert_eq!(costs[0], costs[1]);
+    }
+
     fn where_nothing_is_staged_nothing_is_looked_up(delegate: Delegate) {
         let node = Node::new(delegate);
         stage_others(&node, 0);

@@ -9,6 +9,7 @@ mod elsewhere;
 mod errors;
 mod hooks;
 mod inherited;
+mod kinds;
 mod lives;
 mod many;
 mod names;

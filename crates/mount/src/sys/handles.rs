@@ -37,7 +37,7 @@ fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
 /// Gives the calling thread a root, a working directory and a umask that other threads don't share:
 /// setns(2) of a mount namespace is refused to a thread that shares them, and one that ends does so
 /// for a moment after it was joined (`do_exit` tells of the end before it lets go of them).
-pub(crate) fn unshare_place() -> Result<(), Errno> {
+pub fn unshare_place() -> Result<(), Errno> {
     // SAFETY: the table of descriptors stays shared. It is `CLONE_FILES`, which isn't given, for
     // which the function is unsafe.
     unsafe { unshare_unsafe(UnshareFlags::FS) }

@@ -3,10 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
-use super::glance::NotPlain;
-use super::{Config, ConfigError, glance, parse, read};
+use super::{Config, ConfigError, DelegateSettings, read};
 
 /// The text of a configuration file.
 #[derive(Debug)]
@@ -26,17 +23,10 @@ impl ConfigFile {
         Ok(None)
     }
 
-    /// Only `delegate`, whatever else the file holds: a mistake in it must keep no container from being
-    /// stopped.
-    pub fn delegate(&self) -> Result<Option<PathBuf>, ConfigError> {
-        #[derive(Deserialize)]
-        struct Only {
-            delegate: Option<PathBuf>,
-        }
-        match glance::delegate(&self.text) {
-            Ok(delegate) => Ok(delegate.map(PathBuf::from)),
-            Err(NotPlain) => Ok(parse::<Only>(&self.path, &self.text)?.delegate),
-        }
+    /// Reads only what is said of the delegate, whatever else the file holds: a mistake in it must keep no
+    /// container from being stopped.
+    pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
+        DelegateSettings::read(&self.path, &self.text)
     }
 
     /// All of it.

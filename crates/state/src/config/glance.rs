@@ -1,23 +1,27 @@
-//! `delegate` alone, out of a file of plain lines. It is all that most calls need of a configuration, and
-//! a reader of all of TOML costs them more than everything else that is done for them
-//! (docs/performance.md).
+//! A reader of a few keys in a file of plain lines. Most calls need no more of a configuration, and a reader of all
+//! of TOML costs them more than everything else that runcrust does for them (docs/performance.md).
 
 /// Some line isn't plain: TOML has to be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotPlain;
 
-/// What a file of plain lines says is the delegate.
+/// Returns the strings that a file of plain lines sets `keys` to.
 ///
 /// A line is plain that is empty, a comment, or `key = value`, the value being `true`, `false`, a string
 /// without escapes or a list of such on this one line.
-pub(super) fn delegate(text: &str) -> Result<Option<&str>, NotPlain> {
-    let mut found = None;
+pub(super) fn strings<'a, const N: usize>(
+    text: &'a str,
+    keys: [&str; N],
+) -> Result<[Option<&'a str>; N], NotPlain> {
+    let mut found = [None; N];
     for line in text.split_terminator('\n') {
         let Line::Setting(key, value) = Line::read(line).ok_or(NotPlain)? else {
             continue;
         };
-        if key == "delegate" && found.replace(value.ok_or(NotPlain)?).is_some() {
-            return Err(NotPlain);
+        for (wanted, found) in keys.iter().zip(&mut found) {
+            if key == *wanted && found.replace(value.ok_or(NotPlain)?).is_some() {
+                return Err(NotPlain);
+            }
         }
     }
     Ok(found)
@@ -99,9 +103,16 @@ mod tests {
 
     use super::*;
 
+    const KEYS: [&str; 2] = ["delegate", "delegate_kind"];
+
     #[derive(Deserialize)]
     struct Only {
         delegate: Option<String>,
+        delegate_kind: Option<String>,
+    }
+
+    fn delegate(text: &str) -> Result<Option<&str>, NotPlain> {
+        strings(text, KEYS).map(|[delegate, _]| delegate)
     }
 
     fn by_toml(text: &str) -> Option<Only> {
@@ -142,22 +153,70 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_key_has_its_own_value() {
+        for (text, expected) in [
+            ("", Ok([None, None])),
+            ("delegate_kind = \"a\"", Ok([None, Some("a")])),
+            (
+                "delegate_kind = \"a\"\ndelegate = \"b\"",
+                Ok([Some("b"), Some("a")]),
+            ),
+            (
+                "delegate_kind = \"a\"\ndelegate_kind = \"a\"",
+                Err(NotPlain),
+            ),
+            ("delegate = \"a\"\ndelegate_kind = true", Err(NotPlain)),
+        ] {
+            assert_eq!(strings(text, KEYS), expected, "{text:?}");
+        }
+    }
+
     /// The file that is installed is one of them, with whatever is switched on.
     #[test]
     fn the_installed_file_is_plain() {
         let installed = include_str!("../../../../deploy/etc/config.toml");
         assert_eq!(delegate(installed), Ok(None));
         let on = installed.replace("\n# delegate", "\ndelegate");
-        let expected = by_toml(&on).unwrap().delegate;
-        assert!(expected.is_some());
-        assert_eq!(delegate(&on), Ok(expected.as_deref()));
+        let expected = by_toml(&on).unwrap();
+        let expected = [
+            expected.delegate.as_deref(),
+            expected.delegate_kind.as_deref(),
+        ];
+        assert!(expected.iter().all(Option::is_some));
+        assert_eq!(strings(&on, KEYS), Ok(expected));
     }
 
     /// Pieces that plain lines are made of, and what makes them something else.
     fn pieces() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
-            "delegate", "key", " ", "\t", "=", " = ", "\"", "\"/a\"", "\"b c\"", "\"\"", "'", "[",
-            "]", ", ", ",", "#", "\n", "\n", "\r", "true", "false", "1", ".", "\\", "é", "\u{1}",
+            "delegate",
+            "delegate_kind",
+            "key",
+            " ",
+            "\t",
+            "=",
+            " = ",
+            "\"",
+            "\"/a\"",
+            "\"b c\"",
+            "\"\"",
+            "'",
+            "[",
+            "]",
+            ", ",
+            ",",
+            "#",
+            "\n",
+            "\n",
+            "\r",
+            "true",
+            "false",
+            "1",
+            ".",
+            "\\",
+            "é",
+            "\u{1}",
             "\"\"\"",
         ]);
         prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
@@ -170,8 +229,9 @@ mod tests {
         /// (a key that stands twice) is no reason not to stop a container.
         #[test]
         fn what_is_read_at_a_glance_is_what_toml_says(text in pieces()) {
-            if let (Ok(read), Some(expected)) = (delegate(&text), by_toml(&text)) {
-                prop_assert_eq!(read, expected.delegate.as_deref());
+            if let (Ok(read), Some(expected)) = (strings(&text, KEYS), by_toml(&text)) {
+                let expected = [expected.delegate.as_deref(), expected.delegate_kind.as_deref()];
+                prop_assert_eq!(read, expected);
             }
         }
     }

@@ -1,15 +1,17 @@
-//! What a runtime says that it is.
+//! Asking a runtime for its name and version.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
 use std::time::Duration;
 
+use crust_mount::sys;
 use crust_state::Deadline;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, chdir, chroot, kill_process_group};
 
 /// For an answer that takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -17,20 +19,25 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// More is no version.
 const MOST: u64 = 4096;
 
-/// The answer.
+/// The answer of a program that was asked for its version.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// Its name, and its version.
     Version(String, String),
     /// It runs and says none, or nothing in time, and what it does instead.
     Nothing(String),
-    /// It can't be executed, or ends as a failure: no container starts with it.
+    /// It can't be executed, or ends as a failure, and why.
     NotRun(String),
 }
 
-/// Asks a program, which is waited for only so long.
-pub(super) fn ask(program: &Path) -> Said {
-    match run(program) {
+/// Asks a program for its version. Waits three seconds at most.
+pub(crate) fn ask(program: &Path) -> Said {
+    ask_below(Path::new("/"), program)
+}
+
+/// Does the same with `root` as the program's root directory, in which `program` is a path.
+pub(crate) fn ask_below(root: &Path, program: &Path) -> Said {
+    match run(root, program) {
         Ok((status, text)) if status.success() => read(&text),
         // As where the dynamic loader doesn't find a library.
         Ok((status, _)) => Said::NotRun(status.to_string()),
@@ -41,8 +48,8 @@ pub(super) fn ask(program: &Path) -> Said {
 
 /// Fails where the kernel can't execute a program: it is another architecture's, or empty, or its
 /// interpreter isn't there.
-pub(in crate::doctor) fn execute(program: &Path) -> io::Result<()> {
-    spawn(program, &[], Stdio::null()).map(drop)
+pub(crate) fn execute(program: &Path) -> io::Result<()> {
+    spawn(program, &[], null()?, null()?).map(drop)
 }
 
 /// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
@@ -57,10 +64,12 @@ fn read(text: &str) -> Said {
     Said::Nothing(format!("answers {line:?}"))
 }
 
-fn run(program: &Path) -> io::Result<(ExitStatus, String)> {
+fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
     // A pipe would be held open by what the program leaves.
     let mut output = File::from(memfd_create("version", MemfdFlags::CLOEXEC)?);
-    let mut child = spawn(program, &["--version"], output.try_clone()?.into())?;
+    // Opened here: another root directory may be without.
+    let (null, stdout) = (null()?, output.try_clone()?);
+    let mut child = below(root, || spawn(program, &["--version"], null, stdout))?;
     let ended = Deadline::after(PATIENCE).poll(|| child.0.try_wait())?;
     let Some(status) = ended else {
         let seconds = PATIENCE.as_secs();
@@ -75,17 +84,37 @@ fn run(program: &Path) -> io::Result<(ExitStatus, String)> {
     Ok((status, String::from_utf8_lossy(&text).into_owned()))
 }
 
+fn null() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
+}
+
+/// Acts with `root` as the root directory: in a thread that shares its own with no other.
+fn below<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    if root == Path::new("/") {
+        return act();
+    }
+    let enter = || {
+        let entered = sys::unshare_place()
+            .and_then(|()| chroot(root))
+            .and_then(|()| chdir("/"));
+        entered.map_err(|errno| io::Error::other(format!("chroot {}: {errno}", root.display())))?;
+        act()
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, enter)?;
+        let ended = thread.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("panicked")))
+    })
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
 )]
-fn spawn(program: &Path, arguments: &[&str], stdout: Stdio) -> io::Result<Group> {
+fn spawn(program: &Path, arguments: &[&str], null: File, stdout: File) -> io::Result<Group> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/");
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(Stdio::null());
+    command.stdin(null.try_clone()?).stdout(stdout).stderr(null);
     Ok(Group(command.process_group(0).spawn()?))
 }
 

@@ -1,0 +1,165 @@
+//! The delegate, which is asked what it is before a handler is installed that treats it as that.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use runcrust_tests::node::utf8;
+use runcrust_tests::{Delegate, Node, Run, on_each_delegate};
+
+use crate::scene::{Scene, run, tree};
+
+/// Changes a node, and the delegate's file on it.
+type Spoil<'a> = &'a dyn Fn(&Scene, &Path);
+
+const CONFIGURED: &str = "delegate = \"/usr/bin/oci-runtime\"\n";
+
+/// A node with a shell, and with a delegate at `/usr/bin/oci-runtime` that runs this script.
+fn node(script: &str) -> Scene {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.at("bin")).unwrap();
+    fs::copy("/bin/busybox", scene.at("bin/sh")).unwrap();
+    scene.write(
+        "usr/bin/oci-runtime",
+        &format!("#!/bin/sh\n{script}\n"),
+        0o755,
+    );
+    scene
+}
+
+fn configure(scene: &Scene, text: &str) {
+    scene.write("etc/runcrust/config.toml", text, 0o644);
+}
+
+fn install(scene: &Scene) -> Run {
+    scene.installed("install podman")
+}
+
+/// Nothing is written, and what the sentence asks for is enough.
+#[test]
+fn a_delegate_of_another_kind_is_refused_with_the_lines_to_write() {
+    for (answer, kind) in [
+        ("crun version 1.21", "crun"),
+        ("youki version: 0.7.0", "youki"),
+    ] {
+        let scene = node(&format!("echo '{answer}'"));
+        let refused = |call: &str, words: [&str; 3]| {
+            let before = tree(&scene.root());
+            let refused = scene.installed(call).failure();
+            for words in words {
+                assert!(refused.stderr.contains(words), "{words}: {refused}");
+            }
+            assert_eq!(tree(&scene.root()), before);
+        };
+        let says = format!("/usr/bin/oci-runtime says that it is {kind} ");
+        let line = format!("delegate_kind = \"{kind}\"");
+
+        // The first of the places where one is looked for.
+        fs::remove_file(scene.at("usr/sbin/runc")).unwrap();
+        symlink("/usr/bin/oci-runtime", scene.at("usr/sbin/runc")).unwrap();
+        let both = format!(
+            "; hint: set delegate = \"/usr/sbin/runc\" and {line} in /etc/runcrust/runcrust.toml on \
+             the node"
+        );
+        for call in [
+            "install podman",
+            "install containerd",
+            "install crio --dry-run",
+        ] {
+            let by = "by its file name (links resolved) it is treated as runc";
+            refused(call, ["/usr/sbin/runc says that it is", by, &both]);
+        }
+
+        let one = format!("; hint: set {line} in /etc/runcrust/config.toml");
+        configure(&scene, CONFIGURED);
+        refused("install docker", [&says, "by its file name", &one]);
+        configure(&scene, &format!("{CONFIGURED}delegate_kind = \"runc\"\n"));
+        refused("install docker", [&says, "by `delegate_kind`", &one]);
+
+        configure(&scene, &format!("{CONFIGURED}{line}\n"));
+        let installed = install(&scene).success();
+        assert!(!installed.stdout.contains("oci-runtime"), "{installed}");
+        let text = scene.read("etc/containers/containers.conf.d/runcrust.conf");
+        // podman is told what the kind in force supports.
+        let is_crun = text.contains("runtime_supports_nocgroup");
+        assert_eq!(is_crun, kind == "crun", "{text}");
+    }
+}
+
+#[test]
+fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
+    let mut foreign = fs::read(Delegate::Runc.program()).unwrap();
+    // The ELF header's `e_machine`: IBM S/390.
+    foreign[18..20].copy_from_slice(&22_u16.to_le_bytes());
+    let cases: [(&str, Spoil<'_>, &str); 5] = [
+        (
+            "echo hello",
+            &|_, _| {},
+            "is treated as runc, which can't be checked from here: --version: answers \"hello\"",
+        ),
+        (
+            "echo kata-runtime version 3",
+            &|_, _| {},
+            "says that it is kata-runtime 3, which wasn't tried",
+        ),
+        (
+            "",
+            &|_, file| fs::write(file, &foreign).unwrap(),
+            "Exec format error",
+        ),
+        (
+            "echo crun version 1.21",
+            &|scene, _| fs::remove_file(scene.at("bin/sh")).unwrap(),
+            "is treated as runc, which can't be checked from here: --version: ",
+        ),
+        // Root runs nothing that others can change.
+        (
+            "echo > /asked; echo crun version 1.21",
+            &|scene, _| {
+                let file = "usr/bin/oci-runtime";
+                scene.write(file, &scene.read(file), 0o777);
+            },
+            "is treated as runc, and wasn't run to check that: /usr/bin/oci-runtime can be written",
+        ),
+    ];
+    for (script, spoil, words) in cases {
+        let scene = node(script);
+        configure(&scene, CONFIGURED);
+        spoil(&scene, &scene.at("usr/bin/oci-runtime"));
+        let installed = install(&scene).success();
+        let mut lines = installed.stdout.lines();
+        let note = lines.find(|line| line.starts_with("note: ") && line.contains("oci-runtime"));
+        assert!(note.is_some_and(|note| note.contains(words)), "{installed}");
+        assert!(!scene.at("asked").exists());
+    }
+}
+
+on_each_delegate! {
+    /// On this very node. By its name each would be the other.
+    fn a_delegate_by_another_name_is_installed_once_its_kind_is_configured(delegate: Delegate) {
+        let node = Node::guarded(delegate, "");
+        let handler = node.handler();
+        let program = node.dir().join(match delegate {
+            Delegate::Runc => "crun",
+            Delegate::Crun => "oci-runtime",
+        });
+        fs::copy(delegate.program(), &program).unwrap();
+        handler.delegate_to(&program);
+        let file = node.dir().join("containers.conf");
+        let install = || run(handler.path(), &["install", "podman", "--config", utf8(&file)]);
+        let refused = install().failure();
+        let line = format!("delegate_kind = \"{delegate}\"");
+        for words in [&*line, utf8(&program), utf8(&handler.configuration())] {
+            assert!(refused.stderr.contains(words), "{refused}");
+        }
+        assert!(!file.exists());
+
+        handler.reconfigure(&line);
+        handler.delegate_to(&program);
+        let installed = install().success();
+        assert!(!installed.stdout.contains(utf8(&program)), "{installed}");
+        let text = fs::read_to_string(&file).unwrap();
+        let is_crun = text.contains("runtime_supports_nocgroup");
+        assert_eq!(is_crun, delegate == Delegate::Crun, "{text}");
+    }
+}

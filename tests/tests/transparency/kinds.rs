@@ -1,0 +1,117 @@
+//! A delegate whose file's name is that of another: `delegate_kind` says what it is.
+
+use std::fs;
+
+use runcrust_tests::container::parse_log;
+use runcrust_tests::{Bundle, Container, Delegate, Node, Run, on_each_delegate};
+use serde_json::json;
+
+const POD: &str = "99999999-8888-7777-6666-555555555555";
+
+/// A node whose delegate is a copy under a name that stands for the other one.
+fn node(delegate: Delegate) -> Node {
+    let node = Node::with(delegate, &format!("delegate_kind = \"{delegate}\""));
+    let program = node.dir().join(match delegate {
+        Delegate::Runc => "crun",
+        Delegate::Crun => "oci-runtime",
+    });
+    fs::copy(delegate.program(), &program).unwrap();
+    node.handler().delegate_to(&program);
+    node
+}
+
+/// Creates an app by a command line that the other delegate would read in another way.
+fn create(app: &Container, bundle: &Bundle, delegate: Delegate) -> Run {
+    let mut command = app.command(&["create", "--pid-file"]);
+    command.arg(bundle.path().join("init.pid"));
+    match delegate {
+        // To crun it is `-b undle`, and one word too many.
+        Delegate::Runc => command.arg("-bundle").arg(bundle.path()),
+        // runc has no `-f`.
+        Delegate::Crun => {
+            let other = bundle.path().join("other.json");
+            fs::rename(bundle.config_path(), &other).unwrap();
+            command.arg("-f").arg(other).arg("-b").arg(bundle.path())
+        }
+    };
+    command.arg(app.id());
+    app.create_with(command)
+}
+
+on_each_delegate! {
+    /// By the other's grammar runc's line here makes no container, and would be passed on unread; crun's is refused.
+    fn its_command_lines_are_read_by_its_own_grammar(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.container(&bundle);
+        let _ = create(&app, &bundle, delegate).success();
+        let _ = app.start().success();
+        let _ = app.sh("echo hello > /data/file");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+    }
+
+    /// With a hook that has a `timeout`, crun fails some parallel creates.
+    fn its_hooks_have_the_limits_that_it_keeps(delegate: Delegate) {
+        let node = node(delegate);
+        let device = node.ext4();
+        let _target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = node.sandbox_bundle(POD).write();
+        let sandbox = node.run(&bundle);
+        let hooks = bundle.config()["hooks"]["createRuntime"].clone();
+        let hooks = hooks.as_array().expect("hooks");
+        let ours: Vec<_> = hooks.iter().filter(|hook| hook["args"][0] == "crust-mount-hook").collect();
+        assert!(!ours.is_empty(), "{hooks:?}");
+        for hook in ours {
+            assert_eq!(hook.get("timeout").is_some(), delegate == Delegate::Runc, "{hook}");
+        }
+        drop(sandbox);
+    }
+
+    fn its_text_log_is_written_in_its_own_form(delegate: Delegate) {
+        let node = node(delegate);
+        let attached = node.handler().state_dir().join("attach/0");
+        // Refused: runc reads it as `mounts`.
+        let config = json!({"Mounts": [{"source": attached}]}).to_string();
+        let bundle = Bundle::plain(node.dir()).write_bytes(config.as_bytes());
+        let log = node.dir().join("text.log");
+        let mut command = node.handler().command();
+        command.arg("--root").arg(bundle.runtime_root()).arg("--log").arg(&log);
+        command.args(["create", "--bundle"]).arg(bundle.path()).arg(bundle.id());
+        let refused = Run::of(&mut command).failure();
+        let text = fs::read_to_string(&log).unwrap();
+        match delegate {
+            Delegate::Runc => assert!(text.starts_with("time=\""), "{text}"),
+            Delegate::Crun => assert_eq!(text, refused.stderr),
+        }
+    }
+
+    /// Which kind was meant can't be told, and to guess one could pass a create on unread. This holds of every call.
+    fn a_kind_that_is_unknown_or_of_no_file_fails_every_call(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let file = node.handler().configuration();
+        let known = fs::read_to_string(&file).unwrap();
+        let (line, rest) = known.split_once('\n').unwrap();
+        for (text, words) in [
+            (format!("{line}\ndelegate_kind = \"kata\"\n{rest}"), ["line 2: ", "`kata`"]),
+            (format!("delegate_kind = \"crun\"\n{rest}"), ["delegate_kind: ", "`delegate`"]),
+        ] {
+            fs::write(&file, text).unwrap();
+            let bundle = Bundle::plain(node.dir()).write();
+            let app = node.container(&bundle);
+            for mut command in [app.create_command(), app.command(&["state", app.id()])] {
+                let _ = fs::remove_file(app.log_path());
+                let _ = Run::of(&mut command).failure();
+                let lines = parse_log(&fs::read_to_string(app.log_path()).unwrap());
+                let [line] = lines.as_slice() else {
+                    panic!("{lines:?}");
+                };
+                assert!(line.msg.starts_with(file.to_str().unwrap()), "{}", line.msg);
+                assert!(words.iter().all(|words| line.msg.contains(words)), "{}", line.msg);
+            }
+            assert_eq!(app.status(), None);
+        }
+    }
+}
