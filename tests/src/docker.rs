@@ -1,5 +1,6 @@
 //! docker, with a daemon of the test's own.
 
+mod containers;
 mod files;
 mod leftovers;
 
@@ -18,10 +19,10 @@ use crate::cleanup::Cleanup;
 use crate::containerd::app_layer;
 use crate::containerd::shims::Shims;
 use crate::daemon::Daemon;
-use crate::dir::unique;
+use crate::engine::INTERVAL;
 use crate::node::{PATIENCE, utf8};
 use crate::wait::comes_true_by_looks;
-use crate::{Delegate, Run, TestDir, cgroup, wait_until};
+use crate::{Delegate, Engine, Run, TestDir, cgroup, wait_until};
 
 /// The image of all containers: busybox; its program sleeps.
 pub const DOCKER_IMAGE: &str = "app:1";
@@ -30,8 +31,6 @@ pub const DOCKER_IMAGE: &str = "app:1";
 const START: Duration = Duration::from_secs(60);
 /// How long it may take to stop its containers and itself.
 const STOP: Duration = Duration::from_secs(30);
-/// Between two questions to the daemon.
-const INTERVAL: Duration = Duration::from_millis(50);
 
 /// dockerd, the containerd that it starts, and the client. Dropped, its containers are removed, and
 /// what doesn't go that way is ended by name.
@@ -141,114 +140,6 @@ impl Docker {
         self.files.configuration()
     }
 
-    /// Runs the client.
-    pub fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(self.files.client().args(arguments))
-    }
-
-    /// Runs a container: `docker run` with the runtime, the image, and a command.
-    pub fn run_image(&self, flags: &[&str], command: &[&str]) -> Run {
-        let runtime = self.runtime.as_ref().map(|name| ["--runtime", name]);
-        let runtime = runtime.as_ref().map_or(&[][..], |words| words);
-        self.run(&[&["run"], runtime, flags, &[DOCKER_IMAGE], command].concat())
-    }
-
-    /// Starts a container that sleeps, detached.
-    pub fn start_container(&self, name: &str, flags: &[&str]) -> Run {
-        let detached = ["--detach", "--name", name];
-        self.run_image(&[&detached, flags].concat(), &IDLE)
-    }
-
-    /// Runs a script in the foreground, in a container that is removed then.
-    pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
-        let shell = ["/bin/sh", "-ec", script];
-        self.run_image(&[&["--rm"], flags].concat(), &shell)
-    }
-
-    /// Runs a script in a container of its own, and returns what it wrote to standard output, from its log: a client
-    /// that is attached may miss the words of a container that ends at once (seen with docker 26.1 on a busy machine).
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
-    #[track_caller]
-    pub fn output_of(&self, flags: &[&str], script: &str) -> String {
-        let name = unique("ends");
-        let detached = ["--detach", "--name", &name];
-        let shell = ["/bin/sh", "-ec", script];
-        let _ = self
-            .run_image(&[&detached, flags].concat(), &shell)
-            .success();
-        let ended = self.run(&["wait", &name]).success();
-        let log = self.run(&["logs", &name]).success();
-        let _ = self.run(&["rm", &name]).success();
-        assert_eq!(ended.stdout.trim(), "0", "{flags:?} {script}: {log}");
-        log.stdout
-    }
-
-    /// The trimmed output of a shell script in a container.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
-    #[track_caller]
-    pub fn sh(&self, name: &str, script: &str) -> String {
-        let run = self.run(&["exec", name, "/bin/sh", "-ec", script]);
-        run.success().stdout.trim().to_owned()
-    }
-
-    /// What the daemon knows of a container, by a Go template.
-    ///
-    /// # Panics
-    ///
-    /// When it knows of none.
-    #[track_caller]
-    pub fn inspect(&self, name: &str, format: &str) -> String {
-        let run = self.run(&["inspect", "--format", format, name]);
-        run.success().stdout.trim().to_owned()
-    }
-
-    /// Waits until the daemon says this of a container, by a Go template.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't come to that.
-    #[track_caller]
-    pub fn wait_until(&self, name: &str, format: &str, expected: &str) {
-        let mut found = String::new();
-        let came = comes_true_by_looks(INTERVAL, PATIENCE, || {
-            found = self.inspect(name, format);
-            found == expected
-        });
-        assert!(came, "{format} of {name} is {found}, not {expected}");
-    }
-
-    /// Removes containers, whether they run or not.
-    ///
-    /// # Panics
-    ///
-    /// When one can't be.
-    #[track_caller]
-    pub fn remove(&self, names: &[&str]) {
-        let remove = ["rm", "--force", "--volumes"];
-        let _ = self.run(&[&remove, names].concat()).success();
-    }
-
-    /// The control group of a container.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such container.
-    #[track_caller]
-    pub fn cgroup(&self, name: &str) -> String {
-        format!("{}/{}", self.cgroup, self.inspect(name, "{{.Id}}"))
-    }
-
-    /// The shims that run, one for each container.
-    pub fn shims(&self) -> Vec<i32> {
-        self.shims.running()
-    }
-
     fn import_image(&self) {
         let archive = self.files.image();
         fs::write(&archive, app_layer()).expect("an image's layer");
@@ -271,6 +162,12 @@ impl Docker {
         let told = |line: &&str| !line.contains("loading plugin");
         let lines: Vec<&str> = log.lines().filter(told).collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Engine for Docker {
+    fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(self.files.client().args(arguments))
     }
 }
 

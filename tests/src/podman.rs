@@ -9,7 +9,7 @@ use crate::cleanup::Cleanup;
 use crate::containerd::app_layer;
 use crate::dir::unique;
 use crate::node::utf8;
-use crate::{Run, Runtime, TestDir};
+use crate::{Engine, Run, Runtime, TestDir};
 
 /// The image of [`Podman::import_image`].
 pub const PODMAN_IMAGE: &str = "localhost/app:1";
@@ -74,11 +74,6 @@ impl Podman {
         }
     }
 
-    /// Runs podman.
-    pub fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(command(&self.called).args(arguments))
-    }
-
     /// Starts a container that sleeps, detached, in a rootfs of its own whose root is the host's
     /// user `owner`.
     pub fn start(&self, name: &str, flags: &[&str], owner: u32) -> Run {
@@ -127,33 +122,17 @@ impl Podman {
         let _ = fs::remove_file(archive);
     }
 
-    /// The trimmed output of a shell script in a container.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
-    #[track_caller]
-    pub fn sh(&self, name: &str, script: &str) -> String {
-        let run = self.run(&["exec", name, "/bin/sh", "-ec", script]);
-        run.success().stdout.trim().to_owned()
-    }
-
-    /// What podman knows of a container, by a Go template.
-    ///
-    /// # Panics
-    ///
-    /// When it knows of none.
-    #[track_caller]
-    pub fn inspect(&self, name: &str, format: &str) -> String {
-        let run = self.run(&["inspect", "--format", format, name]);
-        run.success().stdout.trim().to_owned()
-    }
-
     fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
         let root = self.called.base.join("rootfs").join(name);
         rootfs::make(&root);
         rootfs::give(&root, owner, owner);
         root
+    }
+}
+
+impl Engine for Podman {
+    fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(command(&self.called).args(arguments))
     }
 }
 

@@ -1,17 +1,14 @@
 //! A finished command, which can tell what it was.
 
+mod started;
+
 use std::fmt;
-use std::fs::File;
-use std::io::{Read as _, Seek as _};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-
+use self::started::Started;
 use crate::cleanup::Working;
+use crate::node::PATIENCE;
 use crate::wait::comes_true;
 
 /// What came of a command.
@@ -57,32 +54,49 @@ impl Run {
     ///
     /// When the program can't be started.
     pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
-        let line = describe(command);
-        let _working = Working::begin();
-        let (stdout, stderr) = (Captured::new(), Captured::new());
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(stdout.stream())
-            .stderr(stderr.stream())
-            .process_group(0)
-            .spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{line}: {error}"));
-        let mut status = None;
-        let ended = comes_true(limit, || {
-            status = child.try_wait().expect("waitpid");
-            status.is_some()
-        });
-        if !ended {
-            let group = Pid::from_raw(child.id().cast_signed());
-            let _ = killpg(group, Signal::SIGKILL);
-            let _ = child.wait();
-        }
+        let mut started = Started::of(command);
+        let status = started.end_within(limit);
+        let (stdout, stderr) = started.output();
         Some(Self {
-            command: line,
+            command: describe(command),
             status: status?,
-            stdout: stdout.text(),
-            stderr: stderr.text(),
+            stdout,
+            stderr,
         })
+    }
+
+    /// Runs a command with standard input empty. Once it has written `stdout` and `stderr`, or hasn't for long, calls
+    /// `end`, which is to end it; not where it has ended before.
+    ///
+    /// # Panics
+    ///
+    /// When the program can't be started, or doesn't end.
+    #[track_caller]
+    pub fn ended_after(
+        command: &mut Command,
+        [stdout, stderr]: [&str; 2],
+        end: impl FnOnce(),
+    ) -> Self {
+        let mut started = Started::of(command);
+        comes_true(PATIENCE, || {
+            let (out, err) = started.output();
+            started.has_ended() || (&*out, &*err) == (stdout, stderr)
+        });
+        if !started.has_ended() {
+            end();
+        }
+        let status = started.end_within(PATIENCE);
+        let (stdout, stderr) = started.output();
+        let command = describe(command);
+        let Some(status) = status else {
+            panic!("{command} doesn't end; it wrote {stdout:?} and {stderr:?}");
+        };
+        Self {
+            command,
+            status,
+            stdout,
+            stderr,
+        }
     }
 
     /// The run, which must have ended with 0.
@@ -117,30 +131,6 @@ impl fmt::Display for Run {
             }
         }
         Ok(())
-    }
-}
-
-/// Output in a file without a name: a pipe would stay open as long as what the command leaves.
-struct Captured(File);
-
-impl Captured {
-    fn new() -> Self {
-        let file = memfd_create(c"output", MFdFlags::MFD_CLOEXEC).expect("memfd_create");
-        Self(File::from(file))
-    }
-
-    fn stream(&self) -> Stdio {
-        self.0.try_clone().expect("dup").into()
-    }
-
-    fn text(mut self) -> String {
-        let mut bytes = Vec::new();
-        let read = self
-            .0
-            .rewind()
-            .and_then(|()| self.0.read_to_end(&mut bytes));
-        read.expect("read a file in memory");
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Delegate, LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, Run, Staged, TestDir, cgroup,
-    on_each_delegate, on_each_file_system, process, wait_until,
+    Delegate, Engine as _, LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, Run, Staged,
+    TestDir, cgroup, on_each_delegate, on_each_file_system, process,
 };
 use serde_json::{Value, json};
 
@@ -235,8 +235,7 @@ on_each_delegate! {
         let stats = podman.run(&["stats", "--no-stream", "--format", "{{.Name}} {{.PIDs}}", "one"]).success();
         assert_eq!(stats.stdout.trim(), "one 1");
         let _ = podman.run(&["kill", "--signal", "KILL", "one"]).success();
-        wait_until("podman to see it ended", PATIENCE, || podman.inspect("one", "{{.State.Status}}") == "exited");
-        assert_eq!(podman.inspect("one", "{{.State.ExitCode}}"), "137");
+        podman.wait_until("one", "{{.State.Status}} {{.State.ExitCode}}", "exited 137");
         device.wait_until_free(PATIENCE);
         let _ = podman.run(&["start", "one"]).success();
         let _ = podman.sh("one", "echo x > /data/file");
@@ -250,8 +249,7 @@ on_each_delegate! {
         let script = "echo line >> /data/file; test $(grep -c line /data/file) = 3 || exit 1; exec sleep 1000";
         let flags = ["run", "--detach", "--name", "one", "--restart", "on-failure:5", &volume(target, "")];
         let _ = podman.run(&[&flags[..], &[PODMAN_IMAGE, "/bin/sh", "-ec", script]].concat()).success();
-        let lines = || podman.run(&["exec", "one", "cat", "/data/file"]).stdout;
-        wait_until("its third life", PATIENCE, || lines() == "line\nline\nline\n");
+        podman.wait_for_content("one", "/data/file", "line\nline\nline\n");
         assert_eq!(podman.sh("one", "stat -c %g /data"), "4242");
         scene.end();
     }
@@ -282,7 +280,7 @@ on_each_delegate! {
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
         process::kill_now(podman.inspect("one", "{{.State.Pid}}").parse().unwrap());
-        wait_until("podman to see it ended", PATIENCE, || podman.inspect("one", "{{.State.Status}}") == "exited");
+        podman.wait_until("one", "{{.State.Status}}", "exited");
         device.wait_until_free(PATIENCE);
         let _ = podman.run(&["start", "one"]).success();
         assert_eq!(podman.sh("one", "cat /data/file"), "x");

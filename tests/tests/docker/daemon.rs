@@ -1,7 +1,7 @@
 //! The daemon ends, in good order or not, and starts again.
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{on_each_delegate, process};
+use runcrust_tests::{Engine as _, on_each_delegate, process, wait_until};
 use serde_json::json;
 
 use crate::scene::Scene;
@@ -35,9 +35,12 @@ on_each_delegate! {
         let _ = docker.run(&["start", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         // One whose shim is killed.
-        let shims = docker.shims();
-        let [shim] = shims[..] else { panic!("shims: {shims:?}") };
-        process::kill_and_wait(shim);
+        let mut shims = docker.shims();
+        wait_until("the shim of the container's last life to end", PATIENCE, || {
+            shims = docker.shims();
+            shims.len() == 1
+        });
+        process::kill_and_wait(shims[0]);
         docker.wait_until("one", STATUS, "exited");
         device.wait_until_free(PATIENCE);
         let _ = docker.run(&["start", "one"]).success();

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Docker, Node, Run, on_each_delegate, wait_until};
+use runcrust_tests::{Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
 use crate::scene::{POD, volume};

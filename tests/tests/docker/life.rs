@@ -4,7 +4,7 @@ use std::fs;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{MountWatcher, cgroup, on_each_delegate};
+use runcrust_tests::{Engine as _, MountWatcher, cgroup, on_each_delegate};
 
 use crate::scene::Scene;
 
@@ -31,9 +31,20 @@ on_each_delegate! {
         let _ = node.stats(target).success();
         let _ = docker.run(&["unpause", "one"]).success();
         assert!(!cgroup::is_frozen(&group), "{group}");
-        let _ = docker.run(&["update", "--pids-limit", "77", "one"]).success();
-        let limits = cgroup::directories(&group).into_iter().map(|at| fs::read_to_string(at.join("pids.max")));
-        assert!(limits.flatten().any(|limit| limit.trim() == "77"), "{group}");
+        // cgroup v1's file, and v2's.
+        for (limits, files, expected) in [
+            (&["--pids-limit=77"][..], ["pids.max", "pids.max"], "77"),
+            (&["--memory=64m", "--memory-swap=64m"], ["memory.limit_in_bytes", "memory.max"], "67108864"),
+            (&["--cpus=0.5"], ["cpu.cfs_quota_us", "cpu.max"], "50000"),
+        ] {
+            let _ = docker.run(&[&["update"], limits, &["one"]].concat()).success();
+            let directories = cgroup::directories(&group);
+            let found = directories.iter().flat_map(|at| files.map(|file| fs::read_to_string(at.join(file))));
+            let found: Vec<String> = found.flatten().collect();
+            let has_limit = found.iter().any(|limit| limit.split_whitespace().next() == Some(expected));
+            assert!(has_limit, "{limits:?}: {found:?}");
+            assert_eq!(docker.sh("one", "cat /data/file"), "hello", "{limits:?}");
+        }
 
         for (command, code) in [("restart", None), ("stop", Some("137")), ("kill", Some("137"))] {
             let at_once = if command == "kill" { "--signal=KILL" } else { "-t0" };
@@ -46,16 +57,24 @@ on_each_delegate! {
             assert_eq!(docker.sh("one", "cat /data/file; stat -c %g /data"), "hello\n4242", "{command}");
         }
 
+        // One that ends by itself when it is told to stop, and writes to the volume meanwhile.
+        let script = "trap 'cat /data/file > /data/stopped; exit 3' TERM; echo ready > /data/runs; sleep 2147483647 & wait";
+        let detached = ["--detach", "--name=two", &volume];
+        let _ = docker.run_image(&detached, &["/bin/sh", "-ec", script]).success();
+        docker.wait_for_content("two", "/data/runs", "ready\n");
+        let _ = docker.run(&["stop", "-t60", "two"]).success();
+        docker.wait_until("two", "{{.State.Status}} {{.State.ExitCode}}", "exited 3");
+        assert_eq!(docker.sh("one", "cat /data/stopped; rm /data/runs /data/stopped"), "hello");
+
         // An image has the mount point, and nothing of the volume.
         let _ = docker.run(&["commit", "one", "committed"]).success();
-        let list = ["run", "--rm", "--runtime=crust", "committed", "/bin/ls", "/data"];
-        assert_eq!(docker.run(&list).success().stdout, "");
+        assert_eq!(docker.output_of_image("committed", &[], "ls -R /data"), "/data:\n");
         let refused = node.unstage(target).failure();
         assert!(refused.stderr.contains("it is in use by "), "{refused}");
         scene.assert_nothing_on_the_host();
         // Removed while it is paused.
         let _ = docker.run(&["pause", "one"]).success();
-        scene.end(&["one"]);
+        scene.end(&["one", "two"]);
         watcher.assert_never_mounted();
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
@@ -66,10 +85,13 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         let Scene { docker, node, target, .. } = &scene;
         let volume = scene.volume();
-        let run = docker.run_to_its_end(&[&volume], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
-        assert_eq!((run.status.code(), &*run.stdout, &*run.stderr), (Some(7), "x\n", "err\n"), "{run}");
-        let run = docker.run_to_its_end(&["--tty", &volume], IS_A_TERMINAL).success();
-        assert_eq!(run.stdout.trim(), "x");
+        for (flags, script, texts) in [
+            (&[&*volume][..], "echo x > /data/file; cat /data/file; echo err >&2", ["x\n", "err\n"]),
+            (&["--tty", &volume], IS_A_TERMINAL, ["x\r\n", ""]),
+        ] {
+            let run = docker.run_attached(flags, script, 7, texts);
+            assert_eq!((run.status.code(), [&*run.stdout, &*run.stderr]), (Some(7), texts), "{run}");
+        }
 
         let check = ["--health-cmd=cat /data/file", "--health-interval=100ms", "--health-retries=1"];
         let _ = docker.start_container("checked", &[&check[..], &[&volume]].concat()).success();
@@ -80,8 +102,9 @@ on_each_delegate! {
         let script = "echo line >> /data/lines; test $(grep -c line /data/lines) = 3 || exit 1; exec sleep 1000";
         let policy = ["--detach", "--name=failing", "--restart=on-failure:5", &volume];
         let _ = docker.run_image(&policy, &["/bin/sh", "-ec", script]).success();
-        docker.wait_until("failing", "{{.RestartCount}} {{.State.Status}}", "2 running");
-        assert_eq!(docker.sh("failing", "cat /data/lines; stat -c %g /data"), "line\nline\nline\n4242");
+        docker.wait_for_content("failing", "/data/lines", "line\nline\nline\n");
+        assert_eq!(docker.inspect("failing", "{{.RestartCount}}"), "2");
+        assert_eq!(docker.sh("failing", "stat -c %g /data"), "4242");
 
         // In runcrust's words.
         let file = node.entry(target).join("mountInfo.json");

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::on_each_delegate;
 use runcrust_tests::refusal::stands_in;
+use runcrust_tests::{Engine as _, on_each_delegate};
+use serde_json::Value;
 
 use crate::scene::{Scene, volume};
 
@@ -15,6 +16,17 @@ fn bind(source: &Path, options: &str) -> String {
         "--mount=type=bind,source={},target=/data,{options}",
         source.display()
     )
+}
+
+/// The options of a mount in a `config.json`.
+fn options_at(config: &Value, destination: &str) -> Vec<String> {
+    let mounts = config["mounts"].as_array().unwrap();
+    let mount = mounts
+        .iter()
+        .find(|mount| mount["destination"] == destination);
+    let options = mount.unwrap()["options"].as_array().unwrap();
+    let options = options.iter().map(|option| option.as_str().unwrap());
+    options.map(str::to_owned).collect()
 }
 
 /// Makes a named volume that mounts something.
@@ -41,28 +53,34 @@ on_each_delegate! {
         let _ = docker.sh("one", "echo volume > /data/mark; mkdir /data/sub; echo sub > /data/sub/mark");
         named(&scene, "named", "none", "bind", utf8(target));
         let at_data = "source=named,target=/data";
-        let rows: [(&[&str], &str, bool); 16] = [
-            (&["--volumes-from=one"], "volume", true),
-            (&["--volumes-from=one:ro"], "volume", false),
-            (&["--read-only", &scene.volume()], "volume", true),
-            (&[&volume(target, ":ro")], "volume", false),
-            (&[&volume(target, ":rslave")], "volume", true),
-            (&[&bind(target, "readonly")], "volume", false),
-            (&[&bind(target, "readonly,bind-recursive=readonly,bind-propagation=rprivate")], "volume", false),
-            (&[&bind(target, "readonly,bind-recursive=writable")], "volume", false),
-            (&[&bind(target, "bind-recursive=disabled")], "volume", true),
-            (&["--privileged", &scene.volume()], "volume", true),
-            (&["--user=5:6", "--group-add=4242", "--cap-drop=ALL", &scene.volume()], "volume", true),
-            (&[&volume(&sub, "")], "sub", true),
-            (&["--volume=named:/data"], "volume", true),
-            (&["--volume=named:/data:ro"], "volume", false),
-            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub")], "sub", true),
-            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub,readonly")], "sub", false),
+        // A volume's mount is private and has nothing below it: of `rslave` and of the `r` in `rro` nothing is to be
+        // seen in a container's mount table. The delegate is told.
+        let rows: [(&[&str], &str, &str); 16] = [
+            (&["--volumes-from=one"], "volume", "rprivate"),
+            (&["--volumes-from=one:ro"], "volume", "rro"),
+            (&["--read-only", &scene.volume()], "volume", "rprivate"),
+            (&[&volume(target, ":ro")], "volume", "rro"),
+            (&[&volume(target, ":rslave")], "volume", "rslave"),
+            (&[&bind(target, "readonly")], "volume", "rro"),
+            (&[&bind(target, "readonly,bind-recursive=readonly,bind-propagation=rprivate")], "volume", "rro"),
+            (&[&bind(target, "readonly,bind-recursive=writable")], "volume", "ro"),
+            (&[&bind(target, "bind-recursive=disabled")], "volume", "bind"),
+            (&["--privileged", &scene.volume()], "volume", "rprivate"),
+            (&["--user=5:6", "--group-add=4242", "--cap-drop=ALL", &scene.volume()], "volume", "rprivate"),
+            (&[&volume(&sub, "")], "sub", "rprivate"),
+            (&["--volume=named:/data"], "volume", "rbind"),
+            (&["--volume=named:/data:ro"], "volume", "rro"),
+            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub")], "sub", "rbind"),
+            (&[&format!("--mount=type=volume,{at_data},volume-subpath=sub,readonly")], "sub", "rro"),
         ];
-        let script = "cat /data/mark; if echo x > /data/new; then rm /data/new; echo written; fi";
-        for (flags, mark, is_writable) in rows {
-            let written = if is_writable { "written\n" } else { "" };
-            assert_eq!(docker.output_of(flags, script), format!("{mark}\n{written}"), "{flags:?}");
+        let script = "cat /data/mark; if echo x > /data/new; then rm /data/new; echo written; else echo refused; fi";
+        for (flags, mark, option) in rows {
+            let _ = docker.start_container("row", flags).success();
+            let options = options_at(&docker.config("row"), "/data");
+            assert!(options.iter().any(|found| found == option), "{flags:?}: {options:?}");
+            let written = if ["ro", "rro"].contains(&option) { "refused" } else { "written" };
+            assert_eq!(docker.sh("row", script), format!("{mark}\n{written}"), "{flags:?}");
+            docker.remove(&["row"]);
             assert_eq!(stands_in(target).len(), 1, "sub alone: {flags:?}");
             assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{flags:?}");
         }
@@ -131,8 +149,8 @@ on_each_delegate! {
         let _ = docker.sh("maker", "mkdir /data; echo image > /data/of-the-image");
         let _ = docker.run(&["commit", "maker", "with-data"]).success();
         named(&scene, "named", "none", "bind", utf8(target));
-        let list = ["run", "--rm", "--runtime=crust", "--volume=named:/data", "with-data", "/bin/ls", "/data"];
-        assert_eq!(docker.run(&list).success().stdout, "lost+found\n");
+        let listed = docker.output_of_image("with-data", &["--volume=named:/data"], "ls /data");
+        assert_eq!(listed, "lost+found\n");
         assert!(abnormal());
         fs::remove_file(target.join("of-the-image")).unwrap();
         let _ = docker.run(&["volume", "rm", "named"]).success();

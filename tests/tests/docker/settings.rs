@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use runcrust_tests::on_each_delegate;
 use runcrust_tests::volume::with_mounted;
+use runcrust_tests::{Engine as _, on_each_delegate};
 use serde_json::json;
 
 use crate::scene::Scene;
@@ -45,8 +45,7 @@ on_each_delegate! {
         let _ = docker.start_container("one", &[&scene.volume()]).success();
         assert_eq!(docker.sh("one", "echo hello > /data/file; cat /data/file; stat -c %g /data"), "hello\n4242");
         let _ = docker.run(&["commit", "one", "committed"]).success();
-        let list = ["run", "--rm", "--runtime=crust", "committed", "/bin/ls", "/data"];
-        assert_eq!(docker.run(&list).success().stdout, "");
+        assert_eq!(docker.output_of_image("committed", &[], "ls -R /data"), "/data:\n");
         assert_eq!(docker.output_of(&["--volumes-from=one"], "cat /data/file"), "hello\n");
         let _ = docker.run(&["restart", "-t0", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");

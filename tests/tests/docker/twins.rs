@@ -1,6 +1,6 @@
 //! Containers without a volume, once on the delegate alone: docker says the same of both, and so do they.
 
-use runcrust_tests::{DOCKER_IMAGE, Docker, Node, Run, on_each_delegate};
+use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate};
 use serde_json::json;
 
 /// Shows what a container can see of how it was made. Numbers of mounts and file systems are left out, and
@@ -25,8 +25,10 @@ fn without_ids(text: &str) -> String {
     replaced.collect()
 }
 
-/// Returns how a run ended and what it wrote.
-fn told(run: &Run) -> (Option<i32>, String, String) {
+/// How a run of the client ended, and what it wrote to its standard output and standard error.
+type Told = (Option<i32>, String, String);
+
+fn told(run: &Run) -> Told {
     (
         run.status.code(),
         without_ids(&run.stdout),
@@ -59,15 +61,18 @@ on_each_delegate! {
             (&["--user=nobody-has-this-name"], &["/bin/true"]),
         ];
         for (flags, command) in rows {
-            let on = |runtime| {
-                let name = ["run", "--rm", "--name=twin", "--hostname=twin", "--runtime", runtime];
-                told(&docker.run(&[&name, flags, &[DOCKER_IMAGE], command].concat()))
-            };
-            let told = on("crust");
-            assert_eq!(told, on("bare"), "{flags:?} {command:?}");
+            let told = twin_run(&docker, "crust", flags, command);
+            assert_eq!(told, twin_run(&docker, "bare", flags, command), "{flags:?} {command:?}");
             // Not twice the same mistake of the command line's.
-            assert_eq!(command == look, told.1.contains("CapEff:"), "{flags:?}: {told:?}");
+            let has_looked = told.iter().any(|(_, stdout, _)| stdout.contains("CapEff:"));
+            assert_eq!(command == look, has_looked, "{flags:?}: {told:?}");
         }
+        let attached = ["crust", "bare"].map(|runtime| {
+            let flags = ["--runtime", runtime, "--hostname=twin"];
+            let run = docker.run_attached(&flags, "hostname; echo err >&2", 7, ["twin\n", "err\n"]);
+            (run.status.code(), run.stdout, run.stderr)
+        });
+        assert_eq!(attached, ["crust", "bare"].map(|_| (Some(7), "twin\n".to_owned(), "err\n".to_owned())));
         let life = twin_life(&docker, "crust");
         assert_eq!(life, twin_life(&docker, "bare"));
         for status in ["running 0", "paused 0", "exited 137"] {
@@ -77,8 +82,24 @@ on_each_delegate! {
     }
 }
 
+/// Runs a container to its end, detached ([`Docker::run_attached`] says why), and returns what docker says meanwhile;
+/// its log, which has what the container wrote, is the third.
+fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Told; 4] {
+    let run = [
+        "run",
+        "--detach",
+        "--name=twin",
+        "--hostname=twin",
+        "--runtime",
+        runtime,
+    ];
+    let run = [&run, flags, &[DOCKER_IMAGE], command].concat();
+    let steps: [&[&str]; 4] = [&run, &["wait", "twin"], &["logs", "twin"], &["rm", "twin"]];
+    steps.map(|step| told(&docker.run(step)))
+}
+
 /// Returns what docker says at each step of a container's life.
-fn twin_life(docker: &Docker, runtime: &str) -> Vec<(Option<i32>, String, String)> {
+fn twin_life(docker: &Docker, runtime: &str) -> Vec<Told> {
     let state = [
         "inspect",
         "--format={{.State.Status}} {{.State.ExitCode}} {{.State.Error}} {{.RestartCount}}",

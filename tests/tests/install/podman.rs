@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Delegate, Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
+use runcrust_tests::{Delegate, Engine as _, Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
 
 use crate::scene::run;
 

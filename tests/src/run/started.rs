@@ -1,0 +1,104 @@
+//! A command that runs, and what it has written so far.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::describe;
+use crate::cleanup::Working;
+use crate::wait::comes_true;
+
+/// A command that runs in a process group of its own. Dropped, it is killed.
+pub(super) struct Started {
+    child: Child,
+    stdout: Captured,
+    stderr: Captured,
+    _working: Working,
+}
+
+impl Started {
+    /// Starts a command with standard input empty.
+    pub(super) fn of(command: &mut Command) -> Self {
+        let working = Working::begin();
+        let (stdout, stderr) = (Captured::new(), Captured::new());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout.stream())
+            .stderr(stderr.stream())
+            .process_group(0)
+            .spawn();
+        Self {
+            child: child.unwrap_or_else(|error| panic!("{}: {error}", describe(command))),
+            stdout,
+            stderr,
+            _working: working,
+        }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.status().is_some()
+    }
+
+    /// Waits for its end; `None` where it was killed, with its process group, because the limit has passed.
+    pub(super) fn end_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let mut status = None;
+        comes_true(limit, || {
+            status = self.status();
+            status.is_some()
+        });
+        if status.is_none() {
+            self.kill();
+        }
+        status
+    }
+
+    /// Returns what it has written to standard output, and to standard error.
+    pub(super) fn output(&self) -> (String, String) {
+        (self.stdout.text(), self.stderr.text())
+    }
+
+    fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("waitpid")
+    }
+
+    fn kill(&mut self) {
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        let _ = killpg(group, Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.kill();
+        }
+    }
+}
+
+/// Output in a file without a name: a pipe would stay open as long as what the command leaves.
+struct Captured(File);
+
+impl Captured {
+    fn new() -> Self {
+        let file = memfd_create(c"output", MFdFlags::MFD_CLOEXEC).expect("memfd_create");
+        Self(File::from(file))
+    }
+
+    fn stream(&self) -> Stdio {
+        self.0.try_clone().expect("dup").into()
+    }
+
+    /// Reads it by an open file of its own: the command writes at the offset of this one.
+    fn text(&self) -> String {
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let bytes = fs::read(path).expect("read a file in memory");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
