@@ -8,7 +8,7 @@ use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::node::PATIENCE;
 use crate::{CriError, Node, wait_until};
 
-/// A pod with the handler `crust`, whose sandbox runs. It goes with its containerd.
+/// A pod whose sandbox runs. It goes with its containerd.
 #[derive(Debug)]
 pub struct CriPod<'a> {
     containerd: &'a Containerd,
@@ -17,7 +17,7 @@ pub struct CriPod<'a> {
 }
 
 impl<'a> CriPod<'a> {
-    /// Runs one with this uid.
+    /// Runs one with this uid, and the handler `crust`.
     ///
     /// # Panics
     ///
@@ -27,14 +27,28 @@ impl<'a> CriPod<'a> {
         Self::of(containerd, containerd.pod(uid))
     }
 
-    /// Runs another one.
+    /// Runs another one, with the handler `crust`.
     ///
     /// # Panics
     ///
     /// As [`Self::run`].
     #[track_caller]
     pub fn of(containerd: &'a Containerd, config: PodSandboxConfig) -> Self {
-        let id = containerd.cri().run_pod(&config, "crust");
+        Self::with_handler(containerd, config, "crust")
+    }
+
+    /// Runs one with another handler.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::run`].
+    #[track_caller]
+    pub fn with_handler(
+        containerd: &'a Containerd,
+        config: PodSandboxConfig,
+        handler: &str,
+    ) -> Self {
+        let id = containerd.cri().run_pod(&config, handler);
         Self {
             id: id.expect("RunPodSandbox"),
             containerd,

@@ -5,10 +5,27 @@ use std::fs;
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::cri::runtime_v1::ContainerState;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{CriPod, on_each_delegate, process, wait_until};
+use runcrust_tests::{Containerd, CriPod, Node, on_each_delegate, process, wait_until};
 
-use crate::POD;
 use crate::scene::Scene;
+use crate::{OTHER_POD, POD, containerd_with_bare};
+
+/// Kills a pod's shim, and waits until containerd has killed its sandbox and said that its containers have ended;
+/// returns their processes.
+#[track_caller]
+fn without_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -> [i32; 2] {
+    let cri = pod.cri();
+    let left = apps.each_ref().map(|app| cri.pid(app).unwrap());
+    let sandbox = pod.pid();
+    process::kill_now(containerd.shim(pod.id()));
+    for app in apps {
+        assert_ne!(cri.wait(app).exit_code, 0);
+    }
+    wait_until("containerd to kill the sandbox", PATIENCE, || {
+        !process::is_alive(sandbox)
+    });
+    left
+}
 
 on_each_delegate! {
     fn a_pod_whose_pause_died_keeps_its_data_until_its_app_ends(delegate: Delegate) {
@@ -44,29 +61,33 @@ on_each_delegate! {
         containerd.restart();
     }
 
-    /// kubelet makes the pod anew. What the shim leaves behind containerd 1.6 and 1.7 kill; 2.1 says that it has ended,
-    /// and leaves it running, with a bare runc too.
+    /// kubelet makes the pod anew. Of what the shim leaves behind nothing runs on that wouldn't with the delegate alone:
+    /// containerd 1.6 and 1.7 kill it all; 2.1 kills the sandbox, and leaves the containers running.
     fn a_pod_whose_shim_died_comes_again(delegate: Delegate) {
-        let scene = Scene::new(delegate, &[]);
+        let node = Node::new(delegate);
+        let scene = Scene::in_containerd(containerd_with_bare(&node), node, Node::ext4, &[]);
         let Scene { device, target, containerd, .. } = &scene;
+        let bare = CriPod::with_handler(containerd, containerd.pod(OTHER_POD), "bare");
+        let ordinary = scene.node.dir().subdir("ordinary");
+        let left = without_shim(containerd, &bare, &["one", "two"].map(|name| bare.app(name, &ordinary)));
+        bare.end();
+        let outlives = left.map(process::is_alive);
+        left.into_iter().for_each(process::kill_and_wait);
+
         let (cri, pod) = (scene.cri(), scene.pod());
-        let apps = [pod.app("one", target), pod.app("two", target)];
+        let apps = ["one", "two"].map(|name| pod.app(name, target));
         let _ = cri.sh(&apps[0], "echo hello > /data/file; sync");
-        let mut pids = vec![cri.pid(&apps[0]).unwrap(), cri.pid(&apps[1]).unwrap()];
-        let sandbox = pod.pid();
-        process::kill_now(containerd.shim(pod.id()));
-        for app in &apps {
-            assert_ne!(cri.wait(app).exit_code, 0);
+        let left = without_shim(containerd, &pod, &apps);
+        for (pid, outlives) in left.into_iter().zip(outlives) {
+            wait_until("containerd to kill a container", PATIENCE, || outlives || !process::is_alive(pid));
         }
-        wait_until("containerd to kill the sandbox", PATIENCE, || !process::is_alive(sandbox));
-        pids.retain(|&pid| process::is_alive(pid));
-        if pids.is_empty() {
+        if outlives == [false; 2] {
             device.wait_until_free(PATIENCE);
         }
         let again = CriPod::of(containerd, containerd.pod(POD).attempt(1));
         let one = again.start(&again.with("one", target).attempt(1));
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello");
-        pids.into_iter().for_each(process::kill_and_wait);
+        left.into_iter().for_each(process::kill_and_wait);
         pod.end();
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello", "the old pod's end takes nothing from the new one");
         scene.end(&again);

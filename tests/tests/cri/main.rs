@@ -14,7 +14,7 @@ mod settings;
 mod user_namespaces;
 mod volumes;
 
-use runcrust_tests::{Containerd, Node};
+use runcrust_tests::{Containerd, Node, Runtime};
 
 const POD: &str = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee";
 const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
@@ -22,4 +22,13 @@ const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
 /// containerd with runcrust as its handler `crust`.
 fn containerd(node: &Node) -> Containerd {
     Containerd::start(node.dir(), &[("crust", &node.handler().runtime())])
+}
+
+/// The same, with the delegate alone as the handler `bare`.
+fn containerd_with_bare(node: &Node) -> Containerd {
+    let (crust, bare) = (
+        node.handler().runtime(),
+        Runtime::bare(node.handler().delegate()),
+    );
+    Containerd::start(node.dir(), &[("crust", &crust), ("bare", &bare)])
 }

@@ -31,10 +31,20 @@ impl Scene {
         device: impl FnOnce(&Node) -> LoopDevice,
         options: &[&str],
     ) -> Self {
+        Self::in_containerd(containerd(&node), node, device, options)
+    }
+
+    /// In a containerd of the test's own.
+    pub(crate) fn in_containerd(
+        containerd: Containerd,
+        node: Node,
+        device: impl FnOnce(&Node) -> LoopDevice,
+        options: &[&str],
+    ) -> Self {
         let device = device(&node);
         let target = node.stage(POD, "pv-1", &device, options);
         Self {
-            containerd: containerd(&node),
+            containerd,
             target,
             device,
             node,

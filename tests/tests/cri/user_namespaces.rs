@@ -9,10 +9,10 @@ use runcrust_tests::cri::runtime_v1::{
     ContainerConfig, IdMapping, NamespaceMode, NamespaceOption, UserNamespace,
 };
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Containerd, Cri, CriPod, Node, Runtime, on_each_delegate};
+use runcrust_tests::{Containerd, Cri, CriPod, Node, on_each_delegate};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd};
+use crate::{OTHER_POD, POD, containerd, containerd_with_bare};
 
 const THIRD_POD: &str = "cccccccc-bbbb-cccc-dddd-eeeeeeeeeeee";
 
@@ -22,7 +22,7 @@ const RANGES: [u32; 2] = [700_000, 900_000];
 /// What containerd does with the mappings of a pod's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
-    /// It doesn't know them, and the pod has the host's user namespace: before 1.7.
+    /// It doesn't know them, and the pod has the host's user namespace: 1.6.
     Ignored,
     /// The pod has its user namespace. Mappings of mounts are refused, which kubelet asks for since Kubernetes 1.27:
     /// only older ones run such pods. 1.7.
@@ -32,10 +32,15 @@ enum Support {
 }
 
 impl Support {
-    /// Asks as kubelet does, and by the version where there are no features yet.
+    /// Asks as kubelet does, and goes by the version where the handler has no features.
+    ///
+    /// # Panics
+    ///
+    /// When this version isn't known to have none.
     #[track_caller]
     fn of(cri: &Cri) -> Self {
         let version = cri.version().expect("Version").runtime_version;
+        let is = |prefix| version.trim_start_matches('v').starts_with(prefix);
         match cri.features("crust") {
             Some(features) => {
                 assert!(
@@ -44,8 +49,9 @@ impl Support {
                 );
                 Self::PodsAndMounts
             }
-            None if version.trim_start_matches('v').starts_with("1.7.") => Self::Pods,
-            None => Self::Ignored,
+            None if is("1.6.") => Self::Ignored,
+            None if is("1.7.") => Self::Pods,
+            None => panic!("containerd {version} says nothing of the handler's features"),
         }
     }
 }
@@ -116,8 +122,7 @@ fn mappings(first: u32) -> Vec<IdMapping> {
 on_each_delegate! {
     fn a_handler_has_its_delegates_features(delegate: Delegate) {
         let node = Node::new(delegate);
-        let handlers = [("crust", &node.handler().runtime()), ("bare", &Runtime::bare(delegate))];
-        let containerd = Containerd::start(node.dir(), &handlers);
+        let containerd = containerd_with_bare(&node);
         assert_eq!(containerd.cri().features("crust"), containerd.cri().features("bare"));
     }
 
