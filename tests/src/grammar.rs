@@ -19,6 +19,7 @@ use std::thread;
 
 use self::lab::{Lab, Seen};
 pub use self::table::{Row, Table, text};
+use self::vectors::cases;
 pub use self::vectors::{Section, sections};
 use crate::{Delegate, Node, Run, Runtime};
 
@@ -28,14 +29,36 @@ pub fn version(delegate: Delegate) -> String {
     run.stdout.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Where the committed table of a delegate is written.
-pub fn path(delegate: Delegate) -> PathBuf {
-    invocation().join(format!("observed/{delegate}.txt"))
+/// Whose grammar runcrust reads command lines by, where this is the delegate: by its file's name, a youki's in
+/// runc's place.
+fn flavour(delegate: Delegate) -> &'static str {
+    let program = delegate.program();
+    let name = program.file_name().unwrap_or_default();
+    if name
+        .as_encoded_bytes()
+        .windows(5)
+        .any(|part| part == b"youki")
+    {
+        "youki"
+    } else {
+        delegate.name()
+    }
 }
 
-/// The reader's room in runcrust's sources.
-fn invocation() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/invocation")
+/// Returns the rows that need no committed table: all for a youki in runc's place, which has none, and runcrust's own
+/// cases for runc and crun.
+pub fn rows_without_table(delegate: Delegate) -> Vec<Vec<String>> {
+    if flavour(delegate) == delegate.name() {
+        return cases(delegate);
+    }
+    let sections = sections(delegate).into_iter();
+    sections.flat_map(|section| section.rows).collect()
+}
+
+/// Where the committed table of a delegate is written.
+pub fn path(delegate: Delegate) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/invocation");
+    sources.join(format!("observed/{delegate}.txt"))
 }
 
 /// What a bare delegate does with each row, in the table's words.
@@ -48,8 +71,8 @@ pub fn delegate_does(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
 /// What runcrust does with each row, in the table's words.
 pub fn runcrust_does(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
-    // A delegate that does nothing, and succeeds. By its name it is a runc or a crun.
-    let stub = node.dir().subdir("stub").join(delegate.name());
+    // A delegate that does nothing, and succeeds. Its name says what it is.
+    let stub = node.dir().subdir("stub").join(flavour(delegate));
     fs::copy("/bin/true", &stub).expect("a copy of true");
     node.handler().delegate_to(&stub);
     let seen = observe(node.dir().path(), &node.handler().runtime(), rows);

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use runcrust_tests::grammar::{Row, Table, delegate_does, runcrust_does, version};
+use runcrust_tests::grammar::{
+    Row, Table, delegate_does, rows_without_table, runcrust_does, version,
+};
 use runcrust_tests::on_each_delegate;
 
 /// Fails with the rows for which `wrong` holds, and what was seen instead.
@@ -22,6 +24,18 @@ fn arguments(table: &Table) -> Vec<Vec<String>> {
 }
 
 on_each_delegate! {
+    /// Whatever it is: a youki in runc's place too, of which there is no table.
+    fn the_delegate_opens_what_runcrust_opens_or_nothing(delegate: Delegate) {
+        let rows = rows_without_table(delegate);
+        let theirs = delegate_does(delegate, &rows);
+        let ours = runcrust_does(delegate, &rows);
+        let opened = |outcomes: &[String]| outcomes.iter().filter(|outcome| outcome.contains("config.json")).count();
+        assert!(2 * opened(&theirs) > opened(&ours), "the delegate opens next to none: {theirs:?}");
+        let rows = rows.into_iter().zip(&theirs).zip(ours);
+        let rows = rows.map(|((arguments, delegate), runcrust)| Row { arguments, delegate: delegate.clone(), runcrust });
+        none_is(&rows.collect::<Vec<_>>(), &theirs, |row, seen| !row.sees(seen));
+    }
+
     /// Whatever version it is.
     fn the_delegate_opens_no_configuration_that_runcrust_overlooks(delegate: Delegate) {
         let table = Table::of(delegate);

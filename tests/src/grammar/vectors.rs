@@ -1,13 +1,11 @@
 //! Which rows are run: systematically, every spelling of what matters in every place; those of
 //! runcrust's own cases; and some at random.
 
-use std::fs;
-
 use super::spellings::{
     BUNDLES, CLUSTERS, CONFIGURATIONS, FRAMES, FRONTS, OTHERS, REPEATED, TOKENS,
 };
 use super::table::words;
-use super::{invocation, options};
+use super::{flavour, options};
 use crate::Delegate;
 use crate::random::Random;
 
@@ -19,6 +17,8 @@ pub struct Section {
     /// Their arguments.
     pub rows: Vec<Vec<String>>,
 }
+
+const CASES: &str = include_str!("../../../src/invocation/cases.txt");
 
 const VERBS: [&str; 3] = ["create", "run", "restore"];
 
@@ -60,11 +60,11 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> Section {
     }
 }
 
-/// Of those that only newer delegates accept, too: the installed one has its own words for them.
-fn cases(delegate: Delegate) -> Vec<Vec<String>> {
-    let text = fs::read_to_string(invocation().join("cases.txt")).expect("runcrust's sources");
-    let flavour = format!("{delegate} | ");
-    let lines = text.lines().filter_map(|line| line.strip_prefix(&flavour));
+/// The rows of runcrust's own cases for the program that stands in a delegate's place. Of those that only newer
+/// delegates accept, too: the installed one has its own words for them.
+pub(super) fn cases(delegate: Delegate) -> Vec<Vec<String>> {
+    let flavour = format!("{} | ", flavour(delegate));
+    let lines = CASES.lines().filter_map(|line| line.strip_prefix(&flavour));
     let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
     // Its own words never reach a delegate; and they would be done here, to this very host.
     let own = ["crust ", "install ", "uninstall "];
