@@ -97,9 +97,10 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
     container
 }
 
-/// With runc: Debian 12's crun is built without criu.
+/// With runc: Debian 12's crun is built without criu, and Debian 13's loads libcriu.so.2, which the
+/// guest hasn't.
 #[test]
-#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
+#[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
 fn a_container_comes_back_with_its_volume() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
@@ -115,7 +116,7 @@ fn a_container_comes_back_with_its_volume() {
 }
 
 #[test]
-#[ignore = "needs a kernel that Debian 12's criu knows; runs in the guest: make vm-test"]
+#[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
 fn an_app_comes_back_into_its_pod_with_its_volume() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
