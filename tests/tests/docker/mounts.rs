@@ -53,8 +53,8 @@ on_each_delegate! {
         let _ = docker.sh("one", "echo volume > /data/mark; mkdir /data/sub; echo sub > /data/sub/mark");
         named(&scene, "named", "none", "bind", utf8(target));
         let at_data = "source=named,target=/data";
-        // A volume's mount is private and has nothing below it: of `rslave` and of the `r` in `rro` nothing is to be
-        // seen in a container's mount table. The delegate is told.
+        // A volume's mount is private and has no mounts below it, so a container's mount table shows neither `rslave`
+        // nor whether `ro` is recursive. The delegate's configuration does.
         let rows: [(&[&str], &str, &str); 16] = [
             (&["--volumes-from=one"], "volume", "rprivate"),
             (&["--volumes-from=one:ro"], "volume", "rro"),
