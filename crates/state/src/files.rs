@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::trust::{self, Flaw, Kind};
@@ -437,9 +437,15 @@ impl Directory {
 
     /// Returns the size in bytes of a file in it or below; 0 for a file that doesn't exist.
     pub(crate) fn size_of(&self, path: &str) -> Result<u64, FileError> {
+        let stat = self.stat(path)?;
+        Ok(stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default()))
+    }
+
+    /// Looks at a file in it or below; `None` for a file that doesn't exist.
+    pub(crate) fn stat(&self, path: &str) -> Result<Option<Stat>, FileError> {
         match fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(u64::try_from(stat.st_size).unwrap_or_default()),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(0),
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(error) => Err(failed("fstatat", &self.path.join(path), error)),
         }
     }

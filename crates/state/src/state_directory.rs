@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::Stat;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +58,25 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct StateDirectory {
     root: LateDirectory,
-    /// The index of target paths as it was last seen: a daemon stages many on one file system.
-    targets: Mutex<TargetIndex>,
+    /// A daemon stages many volumes on one file system.
+    targets: Mutex<KnownTargets>,
+}
+
+/// The index of target paths as it was last read.
+#[derive(Debug, Default)]
+struct KnownTargets {
+    index: TargetIndex,
+    /// `None` if there was no file.
+    file: Option<Stat>,
+}
+
+impl KnownTargets {
+    /// Whether the file is the one that was read. It is only ever replaced whole. Not on each file system does its
+    /// successor have another inode number: ext4 gives them out again.
+    fn is_of(&self, file: Option<&Stat>) -> bool {
+        let which = |file: &Stat| (file.st_ino, file.st_ctime, file.st_ctime_nsec);
+        self.file.as_ref().map(which) == file.map(which)
+    }
 }
 
 /// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
@@ -358,16 +376,18 @@ impl StateDirectory {
         )
     }
 
-    /// Whether the index of target paths has this one. Another process may remove a path that isn't a CSI
-    /// volume's, so such a path is always looked up in the file.
+    /// Whether the index of target paths has this one. The file is read again only if it has been replaced, which
+    /// another process may do, or an operator who was told to remove it.
     pub fn has_target(&self, target: &Look<'_>) -> Result<bool, StateError> {
         let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_csi = target.path().csi_volume().is_some();
-        if is_csi && known.has(target) {
-            return Ok(true);
+        let root = self.root.get()?;
+        let file = root.map_or(Ok(None), |root| root.stat(TARGETS))?;
+        if !known.is_of(file.as_ref()) {
+            // Read after the look at it: where it is replaced in between, the next call reads it again.
+            let index = self.targets()?;
+            *known = KnownTargets { index, file };
         }
-        *known = self.targets()?;
-        Ok(known.has(target))
+        Ok(known.index.has(target))
     }
 
     /// Whether there is an index of target paths, whatever it is worth. Without one, nothing is known of what is staged.

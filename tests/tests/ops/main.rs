@@ -10,6 +10,7 @@ mod container;
 mod crash;
 mod daemon;
 mod expand;
+mod index;
 mod invalid;
 mod life;
 mod limits;
