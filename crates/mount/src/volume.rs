@@ -1,10 +1,12 @@
 //! A staged volume's life: staged, mounted in a sandbox, handed to containers, released, unstaged.
 //!
 //! The rooms beside this one know how to mount; here it is decided whether, and written down who
-//! has what. Locks are taken in the order bundle, volume, device, owners.
+//! has what. Locks are taken in the order bundle, volume, device, owners, targets; those of the paths of one volume in
+//! the order of their digests.
 
 mod acquire;
 mod admission;
+mod claim;
 mod context;
 mod difference;
 mod disk;

@@ -12,6 +12,7 @@ mod amount;
 mod entry;
 mod index;
 mod kata;
+mod paths;
 mod resize;
 mod staging;
 mod standing;
@@ -22,6 +23,7 @@ pub use amount::Amount;
 use entry::{Entry, Layout};
 pub use index::Index;
 use kata::KataDirectory;
+pub use paths::Paths;
 pub use staging::Staging;
 pub use survey::{Found, Shape};
 pub use volume::Volume;
@@ -61,6 +63,16 @@ pub enum EntryError {
         missing: PathBuf,
         /// The one that is: of the target path as given, or of its resolved form.
         twin: PathBuf,
+    },
+    /// The target path leads to a directory that is staged as another volume.
+    #[error(
+        "{target} leads to the same directory as {other}, which is another staged volume; hint: was a symbolic link changed? unstage {other}, or stage by that path"
+    )]
+    OtherVolume {
+        /// The path to be staged.
+        target: TargetPath,
+        /// The target path of the other volume.
+        other: TargetPath,
     },
     /// Staged in the crust directory and for Kata Containers, with another content.
     #[error("{} and {} say different things; hint: stage the volume in one of the two layouts", crust.display(), kata.display())]
@@ -245,6 +257,7 @@ impl CrustDirectory {
                 kata: staged.info_path(),
             });
         }
+        self.check_own(look)?;
         Ok(Staging::write(self.root.create()?, look, info)?)
     }
 
@@ -269,15 +282,19 @@ impl CrustDirectory {
         Ok(records)
     }
 
-    /// Removes every entry of a volume, whoever staged it; that there is none is fine.
-    pub fn unstage(&self, target: &TargetPath) -> Result<(), FileError> {
-        // The given path's first: what is left by a crash is a half that isn't staged.
-        for path in target.look().spellings() {
+    /// Removes every entry of the volume at a directory, by whichever path it was staged, and no entry of another
+    /// volume. Succeeds if there is none.
+    pub fn unstage(&self, path: &TargetPath) -> Result<(), FileError> {
+        let paths = self.paths_of(path);
+        // The target path's first: what is left by a crash is a half that isn't staged.
+        let own = paths
+            .iter()
+            .filter(|path| !self.is_anothers(path, &paths.target));
+        for path in own {
             self.root.remove_directory(&path.digest().to_string())?;
         }
-        self.kata
-            .as_ref()
-            .map_or(Ok(()), |kata| kata.remove(target))
+        let kata = self.kata.as_ref();
+        kata.map_or(Ok(()), |kata| kata.remove(&paths.target))
     }
 
     /// Whether there is an entry of a path, whatever it is worth.

@@ -412,11 +412,11 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Removes an unstaged target path from the index; that it isn't there is fine. Under
-    /// [`LockName::Targets`].
-    pub fn remove_target(&self, target: &Look<'_>) -> Result<(), StateError> {
+    /// Removes a path from the index, and no other form of it: that may be another volume's. That it isn't there is
+    /// fine. Under [`LockName::Targets`].
+    pub fn remove_target(&self, path: &TargetPath) -> Result<(), StateError> {
         let mut index = self.targets()?;
-        if index.remove(target) {
+        if index.remove(path) {
             self.write_targets(&index)?;
         }
         Ok(())

@@ -92,12 +92,10 @@ impl TargetIndex {
         self.elsewhere.iter().any(|known| known.as_os_str() == path)
     }
 
-    /// Removes a target path's spellings; whether that changed anything.
-    pub(crate) fn remove(&mut self, target: &Look<'_>) -> bool {
+    /// Removes a path; whether it was there.
+    pub(crate) fn remove(&mut self, path: &TargetPath) -> bool {
         let before = self.elsewhere.len();
-        for path in elsewhere(target) {
-            self.elsewhere.retain(|known| known != path.as_path());
-        }
+        self.elsewhere.retain(|known| known != path.as_path());
         before != self.elsewhere.len()
     }
 }
@@ -142,8 +140,11 @@ mod tests {
                 .map(|path| TargetPath::new(lab.join(path)).unwrap())
                 .collect();
             assert_eq!(index.elsewhere().collect::<Vec<_>>(), named, "{path}");
-            assert_eq!(index.remove(&target.look()), !named.is_empty(), "{path}");
-            assert_eq!(index.elsewhere().count(), 0, "{path}");
+            for left in (0..named.len()).rev() {
+                assert!(index.remove(&named[left]), "{path}");
+                assert_eq!(index.elsewhere().collect::<Vec<_>>(), named[..left]);
+            }
+            assert!(!index.remove(&target), "{path}: it isn't there");
             assert!(index.has_file_system(device), "{path}: stays");
             assert_eq!(index.has(&target.look()), named.is_empty(), "{path}");
         }

@@ -6,6 +6,7 @@
 mod answer;
 mod arguments;
 mod health;
+mod paths;
 mod resize;
 mod stage;
 mod stats;

@@ -61,7 +61,8 @@ impl Driver {
         id: &str,
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        self.crust.has_entry(target).map_err(Refusal::node(id))
+        let target = self.crust.target_of(target);
+        self.crust.has_entry(&target).map_err(Refusal::node(id))
     }
 
     /// Whether what a runtime finds there is the volume, by all that can be told.
@@ -71,7 +72,7 @@ impl Driver {
         devices: &[Device],
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        match self.crust.volume(target) {
+        match self.crust.volume(&self.crust.target_of(target)) {
             Ok(None) => Ok(false),
             Ok(Some(staged)) => {
                 let device = staged.info().device.as_path();

@@ -85,17 +85,18 @@ pub fn admit(
     info: &MountInfo,
     room: Room<'_>,
 ) -> Result<(), VolumeError> {
-    let target = &context.as_given(target);
+    let asked = target;
+    let target = &context.as_given(asked);
     let admitted = || -> Result<(), Cause> {
         let there = context.crust.volume(target);
         if stage::is_staged_as(context, &there, info)? {
             return Ok(());
         }
         let look = target.look();
-        check(context, &look)?;
+        check_all(context, [&look, &asked.look()])?;
         Ok(take_room(context, room, &look, &there, info)?)
     };
-    admitted().map_err(|cause| VolumeError::new(target, cause))
+    admitted().map_err(|cause| VolumeError::new(asked, cause))
 }
 
 /// Takes room for a stage, if it makes the crust directory grow.
@@ -129,6 +130,16 @@ fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &Mount
         },
         bytes: entries * size(info).saturating_sub(replaced),
     }
+}
+
+/// Checks the target path of a volume, and the path that the caller gave: both have to be acceptable.
+pub(super) fn check_all(context: &Context<'_>, looks: [&Look<'_>; 2]) -> Result<(), Denied> {
+    let [target, asked] = looks;
+    check(context, target)?;
+    if asked.path() == target.path() {
+        return Ok(());
+    }
+    check(context, asked)
 }
 
 /// Checks the target path of what is about to be staged and isn't yet.

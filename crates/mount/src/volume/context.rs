@@ -25,7 +25,8 @@ pub struct Context<'a> {
 #[derive(Debug)]
 pub struct Locked {
     pub(super) volume: Volume,
-    pub(super) _lock: Lock,
+    /// One for each of the volume's paths while its entries may change.
+    pub(super) _locks: Vec<Lock>,
 }
 
 impl Context<'_> {
@@ -36,7 +37,7 @@ impl Context<'_> {
         match self.crust.volume(&target) {
             Ok(Some(volume)) => Ok(Some(Locked {
                 volume,
-                _lock: lock,
+                _locks: vec![lock],
             })),
             // The lock's file has gone with the volume before.
             Ok(None) => {
@@ -45,49 +46,50 @@ impl Context<'_> {
             }
             Err(error) => {
                 drop(lock);
-                self.forget_unless_staged(&target, || Ok(()));
+                self.retire_unless_staged(&target);
                 Err(error.into())
             }
         }
     }
 
-    /// Removes the lock of a volume that isn't staged, after a step that failed, and does `clean_up` before. Each
-    /// refused call would otherwise leave a file, which takes a page of the memory that `/run` is.
-    ///
-    /// A lock that another process holds is left to that one. An error is logged: the step's own counts.
-    pub(super) fn forget_unless_staged(
+    /// Removes the lock of a volume that isn't staged, after a step that failed. Each refused call would otherwise
+    /// leave a file, which takes a page of the memory that `/run` is.
+    pub(super) fn retire_unless_staged(&self, target: &TargetPath) {
+        let lock = self.state.glance(LockName::Volume(target.digest()));
+        self.clean_up(target, lock, || Ok(()));
+    }
+
+    /// Retires the lock of a path that has no entry, and does `work` before. A lock that another process holds is
+    /// left to that one. An error is logged: that of the step before counts.
+    pub(super) fn clean_up(
         &self,
-        target: &TargetPath,
-        clean_up: impl FnOnce() -> Result<(), Cause>,
+        path: &TargetPath,
+        lock: Result<Option<Lock>, LockError>,
+        work: impl FnOnce() -> Result<(), Cause>,
     ) {
-        let forgotten = || -> Result<(), Cause> {
-            let name = LockName::Volume(target.digest());
-            let lock = match self.state.glance(name) {
+        let cleaned = || -> Result<(), Cause> {
+            let lock = match lock {
                 Ok(Some(lock)) => lock,
                 Ok(None) | Err(LockError::Held { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let cleaned = match self.crust.has_entry(target) {
+            let done = match self.crust.has_entry(path) {
                 Ok(true) => return Ok(()),
-                Ok(false) => clean_up(),
+                Ok(false) => work(),
                 // Whoever holds a lock may remove it, whatever is staged: the next one makes its own.
                 Err(_) => Ok(()),
             };
-            self.state.retire(lock, name)?;
-            cleaned
+            self.state.retire(lock, LockName::Volume(path.digest()))?;
+            done
         };
-        if let Err(error) = forgotten() {
-            tracing::warn!(volume = %target, "after a failed call, clean up what isn't staged: {error}");
+        if let Err(error) = cleaned() {
+            tracing::warn!(volume = %path, "clean up what isn't staged: {error}");
         }
     }
 
-    /// The target path as it was given when the volume was staged, for its resolved form: locks
-    /// and records go by that.
-    pub(super) fn as_given(&self, target: &TargetPath) -> TargetPath {
-        match self.crust.volume(target) {
-            Ok(Some(volume)) => volume.target().clone(),
-            _ => target.clone(),
-        }
+    /// Returns the target path that the volume at a directory was staged by. It names the volume's lock and records.
+    pub(super) fn as_given(&self, path: &TargetPath) -> TargetPath {
+        self.crust.target_of(path)
     }
 }
 

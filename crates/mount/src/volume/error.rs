@@ -97,6 +97,8 @@ impl VolumeError {
             | Cause::Resize(ResizeError::Refused { .. })
             | Cause::Conflict(_)
             | Cause::Denied(Denied::Mount(_) | Denied::Files(_) | Denied::Unclear(_))
+            | Cause::Contended
+            | Cause::Entry(EntryError::OtherVolume { .. })
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
             Cause::Info(_)
             | Cause::Device(
@@ -219,6 +221,11 @@ pub(super) enum Cause {
         "it is mounted in the pod's sandbox with {shown}, by nobody on record, and staged as {staged} by now; hint: let the pod be made anew"
     )]
     Unrecorded { shown: String, staged: String },
+    #[error(
+        "other calls stage or unstage it by other paths all the time, and this one didn't get its turn; hint: \
+         try again"
+    )]
+    Contended,
     #[error("process {pid}: {source}")]
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crate::errno::Name(*errno))]

@@ -64,7 +64,8 @@ pub fn find(context: &Context<'_>, wanted: &Wanted) -> Result<Overview, FindErro
         ),
         Wanted::Device(number) => (of_device(&all, *number), format!("with device {number}")),
         Wanted::Path(path) => {
-            let named = indices(&all, |it| is_target(&it.found, path));
+            let target = context.as_given(path);
+            let named = indices(&all, |it| is_target(&it.found, path, &target));
             (
                 if named.is_empty() {
                     by_device_path(&all, path)
@@ -97,8 +98,9 @@ fn name(found: &Found) -> String {
     }
 }
 
-fn is_target(found: &Found, path: &TargetPath) -> bool {
-    let is_given = found.digest == path.digest();
+/// Whether a volume is the one that `target` is the target path of, or `path` the resolved form.
+fn is_target(found: &Found, path: &TargetPath, target: &TargetPath) -> bool {
+    let is_given = [path.digest(), target.digest()].contains(&found.digest);
     let resolved = || found.target()?.resolved().ok();
     is_given || resolved().is_some_and(|resolved| resolved == *path)
 }

@@ -63,11 +63,12 @@ fn has_all(context: &Context<'_>, targets: &[Look<'_>]) -> Result<bool, Cause> {
     Ok(true)
 }
 
-/// Removes an unstaged target path from the index, where it has one.
-pub(super) fn remove(context: &Context<'_>, target: &TargetPath) -> Result<(), Cause> {
-    if target.csi_volume().is_some() {
+/// Removes a path that has no entry from the index, where it has one. Under its lock: a stage indexes a path before
+/// it writes the entry.
+pub(super) fn remove(context: &Context<'_>, path: &TargetPath) -> Result<(), Cause> {
+    if path.csi_volume().is_some() {
         return Ok(());
     }
     let _lock = context.state.lock(LockName::Targets, context.deadline)?;
-    Ok(context.state.remove_target(&target.look())?)
+    Ok(context.state.remove_target(path)?)
 }

@@ -1,13 +1,12 @@
 //! A volume that comes to a sandbox that runs (KEP-2857's earlier draft).
 
 use crust_state::crust::Staging;
-use crust_state::lock::LockName;
 use crust_state::{MountInfo, TargetPath};
 
+use super::claim::Claim;
 use super::context::{Context, Locked};
 use super::ensure::{Host, ensure_mounted};
 use super::error::{Cause, VolumeError};
-use super::index;
 use super::stage::{try_stage, validated};
 use super::users::has_users;
 
@@ -19,38 +18,39 @@ pub fn stage_mounted(
     info: &MountInfo,
     host: Host<'_>,
 ) -> Result<(), VolumeError> {
-    let target = &context.as_given(target);
-    let mounted = || -> Result<_, Cause> {
-        let info = validated(context, target, info)?;
-        let lock = context
-            .state
-            .lock(LockName::Volume(target.digest()), context.deadline)?;
-        let staging = try_stage(context, target, &info, None)?;
-        let volume = match context.crust.volume(target) {
-            Ok(Some(volume)) => volume,
-            unreadable => {
-                take_back(&staging, target);
-                unreadable?;
-                return Err(Cause::NotStaged(target.clone()));
-            }
-        };
-        let locked = Locked {
-            volume,
-            _lock: lock,
-        };
-        if let Err(cause) = ensure_mounted(context, &locked, host) {
-            // Mounted all the same, and not written down: what is staged is what it has.
-            if !has_users(&locked.volume) {
-                take_back(&staging, target);
-            }
-            return Err(cause);
+    let mounted = validated(context, target, info)
+        .and_then(|info| context.with_claim(target, |claim| mount(context, claim, &info, host)));
+    mounted.map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn mount(
+    context: &Context<'_>,
+    claim: Claim,
+    info: &MountInfo,
+    host: Host<'_>,
+) -> Result<(), Cause> {
+    let staging = try_stage(context, &claim, info, None)?;
+    let target = &claim.paths.target;
+    let volume = match context.crust.volume(target) {
+        Ok(Some(volume)) => volume,
+        unreadable => {
+            take_back(&staging, target);
+            unreadable?;
+            return Err(Cause::NotStaged(target.clone()));
         }
-        Ok(staging.keep()?)
     };
-    mounted().map_err(|cause| {
-        context.forget_unless_staged(target, || index::remove(context, target));
-        VolumeError::new(target, cause)
-    })
+    let locked = Locked {
+        volume,
+        _locks: claim.locks,
+    };
+    if let Err(cause) = ensure_mounted(context, &locked, host) {
+        // Mounted all the same, and not written down: what is staged is what it has.
+        if !has_users(&locked.volume) {
+            take_back(&staging, target);
+        }
+        return Err(cause);
+    }
+    Ok(staging.keep()?)
 }
 
 /// The error that is told is why; this one is for the log.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crust_state::crust::{Amount, EntryError, Staging};
+use crust_state::crust::{Amount, EntryError, Paths, Staging};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::record::VolumeRecord;
 use crust_state::{Deadline, DeviceNumber, MountInfo, Process, TargetPath, Volume, beneath};
@@ -11,6 +11,7 @@ use rustix::fs::ResolveFlags;
 
 use super::acquire::live_record;
 use super::admission::{self, Denied, Room};
+use super::claim::Claim;
 use super::context::Context;
 use super::difference::{differences, differences_in_use};
 use super::error::{Cause, VolumeError};
@@ -25,6 +26,9 @@ use crate::options;
 /// Everything that can be checked without mounting is: the device, the file system's name, the
 /// options, the group.
 ///
+/// A directory holds one volume, by whichever path it is named: where it is staged by another path already, that
+/// volume is staged again, and keeps its target path.
+///
 /// With `room` it is staged for a caller of a socket, who may not stage everything (see [`Room`]).
 pub fn stage(
     context: &Context<'_>,
@@ -32,18 +36,12 @@ pub fn stage(
     info: &MountInfo,
     room: Option<Room<'_>>,
 ) -> Result<(), VolumeError> {
-    let target = &context.as_given(target);
-    let staged = || -> Result<_, Cause> {
-        let info = validated(context, target, info)?;
-        let _lock = context
-            .state
-            .lock(LockName::Volume(target.digest()), context.deadline)?;
-        Ok(try_stage(context, target, &info, room)?.keep()?)
-    };
-    staged().map_err(|cause| {
-        context.forget_unless_staged(target, || index::remove(context, target));
-        VolumeError::new(target, cause)
-    })
+    let staged = validated(context, target, info).and_then(|info| {
+        context.with_claim(target, |claim| {
+            Ok(try_stage(context, &claim, &info, room)?.keep()?)
+        })
+    });
+    staged.map_err(|cause| VolumeError::new(target, cause))
 }
 
 /// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
@@ -85,7 +83,7 @@ pub fn stage_at_once(
     };
     let staged = staged();
     if staged.is_err() {
-        context.forget_unless_staged(target, || Ok(()));
+        context.retire_unless_staged(target);
     }
     match staged {
         Ok(staged) => staged.map(Ok),
@@ -122,14 +120,18 @@ fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     })
 }
 
-/// Stages it, to be kept or taken back, unless somebody uses what it would replace. Under the
-/// volume's lock.
+/// Stages a claimed volume, to be kept or taken back, unless somebody uses what it would replace.
 pub(super) fn try_stage<'a>(
     context: &Context<'a>,
-    target: &TargetPath,
+    claim: &Claim,
     info: &MountInfo,
     room: Option<Room<'_>>,
 ) -> Result<Staging<'a>, Cause> {
+    let target = &claim.paths.target;
+    let info = &MountInfo {
+        target_path: Some(target.clone()),
+        ..info.clone()
+    };
     let there = context.crust.volume(target);
     let before = describe_entry(&there);
     let look = target.look();
@@ -140,15 +142,14 @@ pub(super) fn try_stage<'a>(
         return Ok(context.crust.try_stage_seen(&look, there.info())?);
     }
     let info = checked(context, info.clone())?;
-    if readable(&there).is_none()
-        && !matches!(there, Ok(None))
-        && let Some(record) = context.crust.record(target)?
-    {
-        in_use(record)?;
+    if readable(&there).is_none() {
+        for path in own_paths(context, &claim.paths) {
+            context.crust.record(path)?.map_or(Ok(()), in_use)?;
+        }
     }
     let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
     if let Some(room) = room.filter(|_| !is_again) {
-        admission::check(context, &look)?;
+        admission::check_all(context, [&look, &claim.asked.look()])?;
         admission::take_room(context, room, &look, &there, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_again) {
@@ -220,39 +221,46 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     }
 }
 
-/// Unstages a volume: an unknown target path is fine, one that a live pod uses is refused.
+/// Unstages the volume at a directory, by whichever path it was staged. An unknown target path is fine, a volume that a
+/// live pod uses is refused.
 ///
 /// Waits, until the context's deadline, for the kernel to let the device go: the mounts of
 /// processes that were killed end a moment after them. Where another pod shares the device there
 /// is nothing to wait for.
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
-    let target = &context.as_given(target);
-    let unstaged = || -> Result<_, Cause> {
-        let name = LockName::Volume(target.digest());
-        let lock = context.state.lock(name, context.deadline)?;
-        let mut devices = devices_of(context, target)?;
-        match context.crust.record(target) {
+    let unstaged = context.with_claim(target, |claim| try_unstage(context, &claim));
+    unstaged.map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<(), Cause> {
+    let target = &claim.paths.target;
+    let mut devices = devices_of(context, target)?;
+    for path in own_paths(context, &claim.paths) {
+        match context.crust.record(path) {
             Ok(Some(record)) => in_use(record)?,
             Ok(None) => {}
             // Who uses it can't be read any more; whether anybody does, the device tells.
             Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
             Err(error) => return Err(error.into()),
         }
-        for device in &devices {
-            wait_until_free(context, target, *device)?;
-        }
-        context.crust.unstage(target)?;
-        index::remove(context, target)?;
-        let _owners = context.state.lock(LockName::Owners, context.deadline)?;
-        for device in devices {
-            context.state.remove_owner(device, target)?;
-        }
-        Ok(context.state.retire(lock, name)?)
-    };
-    unstaged().map_err(|cause| {
-        context.forget_unless_staged(target, || Ok(()));
-        VolumeError::new(target, cause)
-    })
+    }
+    for device in &devices {
+        wait_until_free(context, target, *device)?;
+    }
+    context.crust.unstage(&claim.asked)?;
+    let _owners = context.state.lock(LockName::Owners, context.deadline)?;
+    for device in devices {
+        context.state.remove_owner(device, target)?;
+    }
+    Ok(())
+}
+
+/// Returns the paths of a volume without those that another volume has.
+fn own_paths<'p>(context: &Context<'_>, paths: &'p Paths) -> impl Iterator<Item = &'p TargetPath> {
+    let target = &paths.target;
+    paths
+        .iter()
+        .filter(move |path| !context.crust.is_anothers(path, target))
 }
 
 fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {

@@ -24,7 +24,7 @@ pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Volume
 }
 
 fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
-    let Some(volume) = context.crust.volume(target)? else {
+    let Some(volume) = context.crust.volume(&context.as_given(target))? else {
         return Err(Cause::NotStaged(target.clone()));
     };
     let mut record = volume.record()?.ok_or(Cause::NotInUse)?;

@@ -111,14 +111,14 @@ impl KataDirectory {
         Ok(None)
     }
 
-    /// Removes a volume's entry, as Kata's own `direct-volume remove` does.
+    /// Removes a volume's entry, as Kata's own `direct-volume remove` does: that of the target path or, if it has
+    /// none, the one that it is found by.
     pub(super) fn remove(&self, target: &TargetPath) -> Result<(), FileError> {
-        let paths = target
-            .look()
-            .spellings()
-            .into_iter()
-            .chain(self.unresolved(target));
-        for name in paths.filter_map(|path| name(&path)) {
+        let mut paths = vec![target.clone()];
+        if matches!(self.exactly(target), Ok(None)) {
+            paths.extend(self.unresolved(target));
+        }
+        for name in paths.iter().filter_map(name) {
             self.root.remove_directory(&name)?;
         }
         Ok(())

@@ -70,6 +70,13 @@ impl Found {
         self.entries.iter().map(Place::path).collect()
     }
 
+    /// Returns the digests of all paths that the volume has an entry at, and of its target path.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        let entries = self.entries.iter();
+        let names = entries.filter_map(|entry| entry.name.parse().ok());
+        names.chain([self.digest])
+    }
+
     /// Who uses it: what the runtime reads, the first entry's record.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
         self.look(Entry::record)
@@ -165,9 +172,7 @@ impl CrustDirectory {
         let Some(root) = self.root.get()? else {
             return Ok(None);
         };
-        let names = found.entries.iter();
-        let names = names.filter_map(|entry| entry.name.parse().ok());
-        let mut names: Vec<Digest> = names.chain([found.digest]).collect();
+        let mut names: Vec<Digest> = found.digests().collect();
         names.sort_unstable();
         names.dedup();
         let mut again = self.gather(root, names.into_iter()).into_iter();

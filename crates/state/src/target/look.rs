@@ -116,8 +116,9 @@ impl Look<'_> {
         self.spellings().len() as u64
     }
 
-    /// The path as it was given and, where it differs, with its links resolved.
-    pub(crate) fn spellings(&self) -> Vec<TargetPath> {
+    /// Returns the path as it was given and, where it differs, with its links resolved.
+    #[must_use]
+    pub fn spellings(&self) -> Vec<TargetPath> {
         let mut paths = vec![self.path.clone()];
         let resolved = self.resolved().ok();
         paths.extend(resolved.filter(|resolved| resolved != self.path));

@@ -71,7 +71,7 @@ impl Pass<'_> {
                 self.volume(found, around);
             }
         }
-        self.locks(&found.iter().map(|found| found.digest).collect());
+        self.locks(&found.iter().flat_map(Found::digests).collect());
         self.index();
     }
 
@@ -239,11 +239,13 @@ impl Pass<'_> {
 
 /// Takes all of a volume away, and with it its lock.
 fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause> {
+    let paths = found.target().map(|target| context.crust.paths_of(target));
     context.crust.remove(found)?;
-    if let Some(target) = found.target() {
-        index::remove(context, target)?;
+    context.state.retire(lock, LockName::Volume(found.digest))?;
+    if let Some(paths) = paths {
+        context.forget_unstaged(&paths);
     }
-    Ok(context.state.retire(lock, LockName::Volume(found.digest))?)
+    Ok(())
 }
 
 /// Takes parts away from a volume, under its lock. What stays is in all of its entries then.
