@@ -83,13 +83,32 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
     let log = ops.log();
     let told: Vec<&str> = log
         .lines()
-        .filter(|it| it.contains("begins HTTP/2"))
+        .filter(|it| it.contains("HTTP/2 preface"))
         .collect();
     // Once for each socket, with who it is.
     assert_eq!(told.len(), 2, "{log}");
     let pid = format!("uid 0, pid {}", std::process::id());
     assert!(told.iter().all(|line| line.contains(&pid)), "{log}");
     assert!(!log.contains("os error 24"), "{log}");
+}
+
+/// The newcomer that makes them one too many isn't the one that is told of.
+#[test]
+fn the_warning_names_the_client_whose_connection_was_closed() {
+    const DESCRIPTORS: usize = 256;
+    const SILENT: usize = DESCRIPTORS / 8;
+    const OTHER: u32 = 1234;
+    let node = Node::trusted(Delegate::Runc, "");
+    let ops = limited(&node, DESCRIPTORS);
+    chown(ops.socket(), Some(OTHER), None).unwrap();
+    let silent = (0..SILENT).map(|_| connect_as(OTHER, ops.socket()).unwrap());
+    let mut silent: Vec<UnixStream> = silent.collect();
+    let _newcomer = connected(ops.socket(), b"");
+    assert!(is_closed(&mut silent[0]));
+    let log = ops.log();
+    let told = log.lines().find(|it| it.contains("HTTP/2 preface"));
+    let told = told.unwrap_or_else(|| panic!("{log}"));
+    assert!(told.contains(&format!("uid {OTHER},")), "{told}");
 }
 
 /// They are root's, and as many as there may be: the one that has made no call for longest makes room.

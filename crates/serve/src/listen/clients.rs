@@ -37,8 +37,8 @@ pub(crate) struct Clients {
     connections: Connections<UnixListener>,
     places: Arc<Places>,
     silent: JoinSet<Begun>,
-    /// Tasks of `silent`, those that were connected first at the front.
-    order: VecDeque<AbortHandle>,
+    /// Tasks of `silent` and their clients, those that were connected first at the front.
+    order: VecDeque<(AbortHandle, Peer)>,
     /// A client that has begun, and waits for a place.
     begun: Option<(UnixStream, Peer)>,
     warnings: Arc<Warnings>,
@@ -77,26 +77,29 @@ impl Clients {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        self.order.retain(|task| !task.is_finished());
-        if self.order.len() >= self.places.caps.silent
-            && let Some(oldest) = self.order.pop_front()
+        self.order.retain(|(task, _)| !task.is_finished());
+        let most = self.places.caps.silent;
+        if self.order.len() >= most
+            && let Some((oldest, its_peer)) = self.order.pop_front()
         {
             oldest.abort();
-            self.warnings.silent(&peer, "there are too many of them");
+            let why = format!("no HTTP/2 preface yet, and the oldest of {most} without one");
+            self.warnings.silent(&its_peer, &why);
         }
+        let its_peer = peer.clone();
         let task = self.silent.spawn(async move {
             let begun = timeout(PREFACE_TIMEOUT, preface(&stream)).await;
             let begun = begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             (stream, peer, begun)
         });
-        self.order.push_back(task);
+        self.order.push_back((task, its_peer));
     }
 
     fn waited(&mut self, (stream, peer, begun): Begun) {
         match begun {
             Ok(()) => self.begun = Some((stream, peer)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let why = format!("it had not for {} s", PREFACE_TIMEOUT.as_secs());
+                let why = format!("no HTTP/2 preface within {} s", PREFACE_TIMEOUT.as_secs());
                 self.warnings.silent(&peer, &why);
             }
             // It has hung up.

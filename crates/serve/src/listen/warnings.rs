@@ -27,13 +27,10 @@ impl Warnings {
         }
     }
 
-    /// Warns of a client that has not begun HTTP/2. `why` says what had lasted too long.
+    /// Warns of a connection that was closed before its client had begun HTTP/2.
     pub(super) fn silent(&self, peer: &Peer, why: &str) {
         if self.silent.is_due() {
-            tracing::warn!(
-                "{}: connections are closed on which no client begins HTTP/2, for {why}; the latest is of {peer}",
-                self.service
-            );
+            tracing::warn!("{}: closed a connection of {peer}: {why}", self.service);
         }
     }
 
