@@ -16,7 +16,7 @@ use crust_state::{
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
-use crate::tally::{Caps, Tally};
+use crate::tally::{Caps, Taker, Tally};
 
 /// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
 /// whose device hangs holds up no other until there are so many.
@@ -119,10 +119,10 @@ impl Node {
         if let Some(staged) = self.stage_at_once(&target, &info, caps) {
             return staged;
         }
-        let tally = Arc::clone(&self.tally);
+        let taker = Taker::new(&self.tally, caps);
         self.work(&self.threads, STAGE, move |context| {
             let _turn = turn;
-            let room = |growth, crust: Option<&_>| tally.take(caps, growth, crust);
+            let room = |growth, crust: Option<&_>| taker.take(growth, crust);
             // Most are new, and that is the short way.
             match volume::stage_at_once(context, &target, &info, &room, true) {
                 Some(staged) => Ok(staged?),
@@ -142,22 +142,25 @@ impl Node {
         let places = held(&self.places)?;
         let neighbours = Neighbours::default();
         let context = places.context(&self.config, STAGE, &neighbours);
-        let room = |growth, crust: Option<&_>| self.tally.take(caps, growth, crust);
+        let taker = Taker::new(&self.tally, caps);
+        let room = |growth, crust: Option<&_>| taker.take(growth, crust);
         let staged = volume::stage_at_once(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
     }
 
-    /// Checks whether the runtime may stage a volume for a caller of a socket.
+    /// Checks whether the runtime may stage a volume for a caller of a socket. The room that it takes is to be held
+    /// until the runtime has done so.
     pub(crate) async fn admit(
         &self,
         target: TargetPath,
         info: MountInfo,
         caps: Caps,
-    ) -> Result<(), Refusal> {
-        let tally = Arc::clone(&self.tally);
+    ) -> Result<Taker, Refusal> {
+        let taker = Taker::new(&self.tally, caps);
         self.work(&self.looks, STAGE, move |context| {
-            let room = |growth, crust: Option<&_>| tally.take(caps, growth, crust);
-            Ok(volume::admit(context, &target, &info, &room)?)
+            let room = |growth, crust: Option<&_>| taker.take(growth, crust);
+            volume::admit(context, &target, &info, &room)?;
+            Ok(taker)
         })
         .await
     }
@@ -179,7 +182,8 @@ impl Node {
     /// The program that answers for a volume; `None` as long as no runtime has it mounted.
     pub(crate) async fn runtime_cli(&self, target: TargetPath) -> Result<Option<PathBuf>, Refusal> {
         self.work(&self.looks, STAGE, move |context| {
-            let volume = context.crust.volume(&target).map_err(NodeError::from)?;
+            let staged = context.crust.target_of(&target);
+            let volume = context.crust.volume(&staged).map_err(NodeError::from)?;
             let volume = volume.ok_or_else(|| Refusal::NotStaged(target.volume_name()))?;
             Ok(volume.runtime_cli().map_err(NodeError::from)?)
         })

@@ -1,7 +1,7 @@
 //! An account of the staged volumes, kept from call to call: a listing for each stage would cost more than
 //! the stage.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crust_mount::volume::Denied;
 use crust_state::CrustDirectory;
@@ -19,7 +19,7 @@ pub(crate) struct Caps {
     pub(crate) bytes: u64,
 }
 
-/// An estimate of the number and size of the entries: the last count, plus the stages since. Unstages aren't
+/// An estimate of the number and size of the entries: the last count, plus what calls have taken since. Unstages aren't
 /// subtracted, so before a volume is refused the entries are counted anew.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<State>);
@@ -29,13 +29,56 @@ struct State {
     /// `None` before the first count.
     known: Option<Amount>,
     since: u32,
+    /// The sum of all room taken since the daemon started.
+    taken: Amount,
+    /// The part of that whose calls have ended.
+    ended: Amount,
+}
+
+/// The room taken by one call. A count of the entries misses those that calls under way have yet to write, so the room
+/// counts as taken until this is dropped at the end of the call.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    tally: Arc<Tally>,
+    caps: Caps,
+    taken: Mutex<Amount>,
+}
+
+impl Taker {
+    pub(crate) fn new(tally: &Arc<Tally>, caps: Caps) -> Self {
+        Self {
+            tally: Arc::clone(tally),
+            caps,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Takes room for what a stage adds: see [`Tally::take`].
+    pub(crate) fn take(
+        &self,
+        growth: Amount,
+        crust: Option<&CrustDirectory>,
+    ) -> Result<(), Denied> {
+        self.tally.take(self.caps, growth, crust)?;
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = sum(*taken, growth);
+        Ok(())
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.tally.state();
+        state.ended = sum(state.ended, taken);
+    }
 }
 
 impl Tally {
     /// Takes room for what a stage adds. Fails with [`Denied::Unknown`] where `crust` would have to be
     /// counted for that and isn't given, and with [`Denied::Uncounted`] where it can't be counted: no limit
     /// would hold otherwise.
-    pub(crate) fn take(
+    fn take(
         &self,
         caps: Caps,
         growth: Amount,
@@ -48,7 +91,8 @@ impl Tally {
             return Ok(());
         }
         let crust = crust.ok_or(Denied::Unknown)?;
-        self.counted(crust.amount().map_err(Denied::Uncounted)?);
+        let ended = self.state().ended;
+        self.counted(crust.amount().map_err(Denied::Uncounted)?, ended);
         self.try_take(caps, growth).unwrap_or(Ok(()))
     }
 
@@ -58,29 +102,38 @@ impl Tally {
         if state.since >= BETWEEN {
             return None;
         }
-        let known = state.known.as_mut()?;
-        let with = Amount {
-            entries: known.entries.saturating_add(growth.entries),
-            bytes: known.bytes.saturating_add(growth.bytes),
-        };
+        let with = sum(state.known?, growth);
         if let Err(full) = caps.allow(growth, with) {
             return Some(Err(full));
         }
-        *known = with;
+        state.known = Some(with);
+        state.taken = sum(state.taken, growth);
         state.since += 1;
         Some(Ok(()))
     }
 
-    fn counted(&self, amount: Amount) {
-        *self.state() = State {
-            known: Some(amount),
-            since: 0,
+    /// Notes the amount of a count. `ended` is what had ended before the count began: what has been taken beyond that
+    /// may not be in it.
+    fn counted(&self, amount: Amount, ended: Amount) {
+        let mut state = self.state();
+        let under_way = Amount {
+            entries: state.taken.entries.saturating_sub(ended.entries),
+            bytes: state.taken.bytes.saturating_sub(ended.bytes),
         };
+        state.known = Some(sum(amount, under_way));
+        state.since = 0;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sum(one: Amount, other: Amount) -> Amount {
+    Amount {
+        entries: one.entries.saturating_add(other.entries),
+        bytes: one.bytes.saturating_add(other.bytes),
     }
 }
 
@@ -139,12 +192,14 @@ mod tests {
             matches!(unknown, Err(Denied::Unknown)),
             "it was never counted"
         );
-        tally.counted(amount(1, 0));
+        let nothing = Amount::default();
+        tally.counted(amount(1, 0), nothing);
         assert!(take(CAPS, 999).is_ok());
         let full = take(CAPS, 2);
         assert!(matches!(full, Err(Denied::Unknown)), "not without a count");
         assert!(take(CAPS, 1).is_ok());
-        tally.counted(amount(0, 0));
+        let all = tally.state().taken;
+        tally.counted(nothing, all);
         let caps = Caps {
             volumes: u64::MAX,
             ..CAPS
@@ -154,6 +209,29 @@ mod tests {
         }
         let old = take(caps, 1);
         assert!(matches!(old, Err(Denied::Unknown)));
+    }
+
+    /// None of the calls has written its entry when the next one counts the entries.
+    #[test]
+    fn calls_side_by_side_share_the_room() {
+        let temporary = tempfile::tempdir().unwrap();
+        let config = Config {
+            crust_root: temporary.path().join("crust"),
+            ..Config::default()
+        };
+        let crust = CrustDirectory::new(&config);
+        let tally = Arc::new(Tally::default());
+        let call = || {
+            let taker = Taker::new(&tally, CAPS);
+            taker.take(amount(1, 1), Some(&crust)).map(|()| taker)
+        };
+        let mut under_way: Vec<Taker> = (0..CAPS.volumes).map(|_| call().unwrap()).collect();
+        let full = call().map(drop);
+        assert!(matches!(full, Err(Denied::Full { .. })), "{full:?}");
+        // One that ends without having written anything gives its room back.
+        under_way.pop();
+        under_way.push(call().unwrap());
+        assert!(call().is_err());
     }
 
     #[test]

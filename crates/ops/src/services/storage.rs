@@ -152,7 +152,7 @@ impl StorageService {
         let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         // The runtime's own command stages anything: whoever has this socket may not.
         let node = self.0.node();
-        node.admit(target.clone(), info, self.0.caps()).await?;
+        let _taker = node.admit(target.clone(), info, self.0.caps()).await?;
         let runtime = self.0.runtime();
         let asked = Asked {
             program: &runtime,
