@@ -23,19 +23,41 @@ pub(super) struct Claim {
     pub(super) locks: Vec<Lock>,
 }
 
+/// The paths of a volume after a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Each has an entry.
+    Entries,
+    /// Some may have none.
+    BarePaths,
+}
+
+impl Claim {
+    /// Describes the paths after a stage. One by another path than the target path leaves that path without an entry.
+    pub(super) fn left_by_stage(&self) -> Left {
+        if self.paths.target == self.asked {
+            Left::Entries
+        } else {
+            Left::BarePaths
+        }
+    }
+}
+
 impl Context<'_> {
-    /// Does `work` with the volume at a directory claimed. Afterwards, also if it failed, it removes the lock of each
-    /// path that has no entry, and the path from the index of target paths.
+    /// Does `work` with the volume at a directory claimed. If it fails, or says that it leaves paths without an entry,
+    /// these are forgotten.
     pub(super) fn with_claim(
         &self,
         path: &TargetPath,
-        work: impl FnOnce(Claim) -> Result<(), Cause>,
+        work: impl FnOnce(Claim) -> Result<Left, Cause>,
     ) -> Result<(), Cause> {
         let claim = self.claim(path)?;
         let paths = claim.paths.clone();
         let done = work(claim);
-        self.forget_unstaged(&paths);
-        done
+        if !matches!(done, Ok(Left::Entries)) {
+            self.forget_unstaged(&paths);
+        }
+        done.map(drop)
     }
 
     fn claim(&self, path: &TargetPath) -> Result<Claim, Cause> {

@@ -3,7 +3,7 @@
 use crust_state::crust::Staging;
 use crust_state::{MountInfo, TargetPath};
 
-use super::claim::Claim;
+use super::claim::{Claim, Left};
 use super::context::{Context, Locked};
 use super::ensure::{Host, ensure_mounted};
 use super::error::{Cause, VolumeError};
@@ -28,7 +28,8 @@ fn mount(
     claim: Claim,
     info: &MountInfo,
     host: Host<'_>,
-) -> Result<(), Cause> {
+) -> Result<Left, Cause> {
+    let left = claim.left_by_stage();
     let staging = try_stage(context, &claim, info, None)?;
     let target = &claim.paths.target;
     let volume = match context.crust.volume(target) {
@@ -50,7 +51,8 @@ fn mount(
         }
         return Err(cause);
     }
-    Ok(staging.keep()?)
+    staging.keep()?;
+    Ok(left)
 }
 
 /// The error that is told is why; this one is for the log.

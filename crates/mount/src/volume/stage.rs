@@ -11,7 +11,7 @@ use rustix::fs::ResolveFlags;
 
 use super::acquire::live_record;
 use super::admission::{self, Denied, Room};
-use super::claim::Claim;
+use super::claim::{Claim, Left};
 use super::context::Context;
 use super::difference::{differences, differences_in_use};
 use super::error::{Cause, VolumeError};
@@ -38,7 +38,8 @@ pub fn stage(
 ) -> Result<(), VolumeError> {
     let staged = validated(context, target, info).and_then(|info| {
         context.with_claim(target, |claim| {
-            Ok(try_stage(context, &claim, &info, room)?.keep()?)
+            try_stage(context, &claim, &info, room)?.keep()?;
+            Ok(claim.left_by_stage())
         })
     });
     staged.map_err(|cause| VolumeError::new(target, cause))
@@ -232,7 +233,7 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
     unstaged.map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<(), Cause> {
+fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<Left, Cause> {
     let target = &claim.paths.target;
     let mut devices = devices_of(context, target)?;
     for path in own_paths(context, &claim.paths) {
@@ -252,7 +253,7 @@ fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<(), Cause> {
     for device in devices {
         context.state.remove_owner(device, target)?;
     }
-    Ok(())
+    Ok(Left::BarePaths)
 }
 
 /// Returns the paths of a volume without those that another volume has.

@@ -1,6 +1,7 @@
 //! The paths of one volume. A directory may be reached by several: the one that its volume was staged by, that one
 //! with its links resolved, and others over other links. They all name the same volume.
 
+use super::entry::Entry;
 use super::{CrustDirectory, EntryError};
 use crate::target::{Look, TargetPath};
 
@@ -20,34 +21,56 @@ impl Paths {
     }
 }
 
+/// The volume that the entry of a path belongs to.
+enum Owner {
+    NoEntry,
+    /// The entry can't be read, or its target path leads elsewhere by now.
+    Unknown,
+    /// The volume with this target path.
+    Volume(TargetPath),
+}
+
 impl CrustDirectory {
     /// Returns the target path that the volume at a directory was staged by, whichever path leads there: the one in
     /// the entry of `path` or, if that has no entry, of its resolved form. Returns `path` where neither tells.
     #[must_use]
     pub fn target_of(&self, path: &TargetPath) -> TargetPath {
-        let resolved = || {
-            let is_absent = matches!(self.has_entry(path), Ok(false));
-            let resolved = is_absent.then(|| path.resolved().ok())??;
-            (resolved != *path).then_some(resolved)
-        };
-        self.target_at(path)
-            .or_else(|| self.target_at(&resolved()?))
-            .unwrap_or_else(|| path.clone())
+        self.target_by(path, || path.resolved().ok())
+    }
+
+    fn target_by(
+        &self,
+        path: &TargetPath,
+        resolved: impl FnOnce() -> Option<TargetPath>,
+    ) -> TargetPath {
+        let mut owner = self.owner_at(path);
+        if matches!(owner, Owner::NoEntry)
+            && let Some(resolved) = resolved().filter(|resolved| resolved != path)
+        {
+            owner = self.owner_at(&resolved);
+        }
+        match owner {
+            Owner::Volume(target) => target,
+            Owner::NoEntry | Owner::Unknown => path.clone(),
+        }
     }
 
     /// Returns the paths of the volume that `path` leads to. Whoever adds or removes one of its entries holds the
     /// locks of all of them.
     #[must_use]
     pub fn paths_of(&self, path: &TargetPath) -> Paths {
-        let target = self.target_of(path);
-        let mut others = Vec::new();
-        let asked = (*path != target).then_some(path);
-        let looks = [Some(&target), asked].into_iter().flatten();
-        for other in looks.flat_map(|path| path.look().spellings()) {
-            if other != target && !others.contains(&other) {
-                others.push(other);
-            }
+        let look = path.look();
+        let target = self.target_by(path, || look.resolved().ok());
+        let mut others = look.spellings();
+        if target != *path {
+            others.splice(0..0, target.look().spellings());
         }
+        let mut seen = vec![target.clone()];
+        others.retain(|other| {
+            let is_new = !seen.contains(other);
+            seen.push(other.clone());
+            is_new
+        });
         Paths { target, others }
     }
 
@@ -73,19 +96,31 @@ impl CrustDirectory {
         Ok(())
     }
 
-    fn target_at(&self, path: &TargetPath) -> Option<TargetPath> {
-        let katas = || Some(self.kata.as_ref()?.entry(path).ok()??.0);
-        self.own_target_at(path).or_else(katas)
+    fn owner_at(&self, path: &TargetPath) -> Owner {
+        match self.entry(path) {
+            Ok(Some(entry)) => owner(&entry, path).map_or(Owner::Unknown, Owner::Volume),
+            Ok(None) => match self.kata.as_ref().map(|kata| kata.entry(path)) {
+                None | Some(Ok(None)) => Owner::NoEntry,
+                Some(Ok(Some((target, _)))) => Owner::Volume(target),
+                Some(Err(_)) => Owner::Unknown,
+            },
+            Err(_) => Owner::Unknown,
+        }
     }
 
-    /// Returns the target path of the volume that the entry of exactly this path in the crust directory belongs to;
-    /// `None` without an entry, and for one that can't be read or whose target path leads elsewhere by now.
+    /// Returns the target path of the volume that the entry of exactly this path in the crust directory belongs to.
     fn own_target_at(&self, path: &TargetPath) -> Option<TargetPath> {
-        let info = self.entry(path).ok()??.info().ok()?;
-        let target = info.target_path.unwrap_or_else(|| path.clone());
-        // Where that can't be told, it counts as it was.
-        let leads_here =
-            || target == *path || target.resolved().map_or(true, |resolved| resolved == *path);
-        leads_here().then_some(target)
+        owner(&self.entry(path).ok()??, path)
     }
+}
+
+/// Returns the target path of the volume that the entry of a path belongs to; `None` for an entry that can't be read,
+/// or whose target path leads elsewhere by now.
+fn owner(entry: &Entry, path: &TargetPath) -> Option<TargetPath> {
+    let target = entry.info().ok()?.target_path;
+    let target = target.unwrap_or_else(|| path.clone());
+    // Where that can't be told, it counts as it was.
+    let leads_here =
+        || target == *path || target.resolved().map_or(true, |resolved| resolved == *path);
+    leads_here().then_some(target)
 }
