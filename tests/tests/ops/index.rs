@@ -32,13 +32,16 @@ fn an_index_that_was_removed_or_replaced_is_made_anew() {
     with_mounted(device.path(), |root| {
         fs::write(root.join("mark"), "volume\n").unwrap();
     });
-    assert_served(&node, &ops, &device, "pv-1");
+    // The second one is found in the index, which is remembered from then on.
+    for volume in ["pv-0", "pv-1"] {
+        assert_served(&node, &ops, &device, volume);
+    }
     fs::remove_file(index(&node)).unwrap();
     assert_served(&node, &ops, &device, "pv-2");
     assert!(index(&node).exists());
 
     // Another process makes it, of what is on another file system.
-    for volume in ["pv-1", "pv-2"] {
+    for volume in ["pv-0", "pv-1", "pv-2"] {
         ops.unstage(&node.target("pod-a", volume)).unwrap();
     }
     fs::remove_file(index(&node)).unwrap();
