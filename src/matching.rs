@@ -3,7 +3,7 @@
 mod elsewhere;
 mod node;
 mod subpath;
-mod tables;
+mod targets;
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
@@ -16,7 +16,7 @@ use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 
 pub(crate) use node::{Node, PodError, Resolved};
-pub(crate) use tables::Tables;
+pub(crate) use targets::TargetsElsewhere;
 
 /// A mount of a deferred volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,11 +168,19 @@ fn match_below_overlays(
             return Ok(Some(by_links(found, spelling)));
         }
     }
-    let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
-    if (!resolved.only_by_path || has_csi_form())
-        && let Some(found) = elsewhere::find(&spellings, resolved.identity, stacked, config, node)?
-    {
-        return Ok(Some(found));
+    // A directory that holds a kubelet's directory belongs to no single volume.
+    let mut holders = spellings.iter();
+    if !holders.any(|path| elsewhere::holds_kubelet(path, config)) {
+        for spelling in &spellings {
+            elsewhere::refuse_below(spelling, config, node)?;
+        }
+        let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
+        if let Some(path) = spellings.last()
+            && (!resolved.only_by_path || has_csi_form())
+            && let Some(found) = elsewhere::find(path, resolved.identity, stacked, config, node)?
+        {
+            return Ok(Some(found));
+        }
     }
     if config.unstaged == Unstaged::Refuse {
         for spelling in &spellings {
@@ -234,58 +242,74 @@ fn match_path(
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    let floor = path
-        .csi_volume()
-        .map(|volume| volume.directory().to_owned());
-    let may_be_a_volume = |parent: &Path| {
-        floor
-            .as_ref()
-            .is_some_and(|floor| parent.starts_with(floor))
-            || is_below_a_root(parent, config)
-    };
+    let may_be_parent = parents_that_match(path, config);
+    let candidates = path.ancestors();
+    let candidates = candidates.take_while(|(at, _)| at == path || may_be_parent(at));
+    let found = nearest_staged(path, candidates, |_, _| Ok(true), node)?;
+    Ok(found.map(|found| Match {
+        volume: found.volume,
+        subpath: found.below.to_owned(),
+        by: if found.at == *path {
+            By::Exact
+        } else {
+            By::Parent(found.at)
+        },
+        read_only: false,
+        resolved: None,
+    }))
+}
+
+/// A volume that is staged at a path or at a parent of it.
+struct Staged<'a> {
+    /// Where it is staged.
+    at: TargetPath,
+    /// Its target path, as it was given.
+    volume: TargetPath,
+    /// What remains of the path below it.
+    below: &'a Path,
+}
+
+/// Returns the volume at the first of these candidates, which are a path or its parents, that something is staged at,
+/// and that `is_it` accepts.
+fn nearest_staged<'p>(
+    path: &TargetPath,
+    candidates: impl Iterator<Item = (TargetPath, &'p Path)>,
+    is_it: impl Fn(&TargetPath, &Path) -> Result<bool, MatchError>,
+    node: &impl Node,
+) -> Result<Option<Staged<'p>>, MatchError> {
     let known = node.staged_lengths(path);
-    for (candidate, below) in path.ancestors() {
-        if candidate != *path && !may_be_a_volume(candidate.as_path()) {
-            break;
-        }
-        if known
-            .as_ref()
-            .is_some_and(|known| !known.contains(&candidate.length()))
-        {
+    let may_be = |at: &TargetPath| known.as_ref().is_none_or(|it| it.contains(&at.length()));
+    for (at, below) in candidates.filter(|(at, _)| may_be(at)) {
+        let staged = staged(&at, node);
+        if matches!(staged, Ok(None)) || !is_it(&at, below)? {
             continue;
         }
-        let staged = node
-            .staged(&candidate)
-            .map_err(|source| MatchError::Entry {
-                volume: candidate.volume_name(),
-                source,
-            })?;
-        if let Some(volume) = staged {
-            let is_parent = candidate != *path;
-            return Ok(Some(Match {
-                volume,
-                subpath: below.to_owned(),
-                by: if is_parent {
-                    By::Parent(candidate)
-                } else {
-                    By::Exact
-                },
-                read_only: false,
-                resolved: None,
-            }));
-        }
+        return Ok(staged?.map(|volume| Staged { at, volume, below }));
     }
     Ok(None)
+}
+
+fn staged(target: &TargetPath, node: &impl Node) -> Result<Option<TargetPath>, MatchError> {
+    node.staged(target).map_err(|source| MatchError::Entry {
+        volume: target.volume_name(),
+        source,
+    })
+}
+
+/// Returns whether a parent of the path can be matched by it: the rest of the path is a subPath of the parent's volume.
+fn parents_that_match(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
+    let floor = path.csi_volume();
+    let floor = floor.map(|volume| volume.directory().to_owned());
+    move |parent| {
+        let parent = parent.as_path();
+        let is_in_csi_volume = floor.as_ref().is_some_and(|it| parent.starts_with(it));
+        is_in_csi_volume || is_below_a_root(parent, config)
+    }
 }
 
 fn is_below_a_root(path: &Path, config: &Config) -> bool {
     let mut roots = config.match_roots.iter();
     roots.any(|root| path.starts_with(root) && path != root)
-}
-
-/// Whether a directory below this target path is a subPath of its volume.
-fn matches_below(target: &TargetPath, config: &Config) -> bool {
-    target.csi_volume().is_some() || is_below_a_root(target.as_path(), config)
 }
 
 /// The opposite of matching a directory that isn't a volume: its metadata may be lost.

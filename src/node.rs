@@ -11,7 +11,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_mount::mount_kind::MountKind;
 use crust_mount::mountinfo::has_option;
 use crust_mount::place::{Place, PlaceError, Places};
 use crust_mount::{bare, errno, overlay, selinux, within};
@@ -23,7 +24,7 @@ use crust_state::target::pod_csi_directory;
 use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, TargetPath};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
-use crate::matching::{Node, PodError, Resolved, Tables};
+use crate::matching::{Node, PodError, Resolved, TargetsElsewhere};
 use crate::plan::{PlanError, Records};
 use links::PathKind;
 use targets::Targets;
@@ -103,7 +104,7 @@ impl Node for ThisNode<'_> {
 
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
         // containerd and CRI-O resolve them before.
-        match PathKind::of(path, self.targets.asks_for_root_mount()) {
+        match PathKind::of(path, self.targets.asks_for_root_mount(self)) {
             PathKind::Other => Ok(Resolved {
                 // What can't be looked up isn't a volume's where none is staged.
                 path: match resolved(path) {
@@ -117,7 +118,7 @@ impl Node for ThisNode<'_> {
                 ..Resolved::default()
             }),
             PathKind::Plain(opened) => Ok(Resolved {
-                identity: match self.tables() {
+                identity: match self.targets.elsewhere() {
                     Some(_) => Some(Identity::of_opened(&opened, path)?),
                     None => None,
                 },
@@ -148,16 +149,19 @@ impl Node for ThisNode<'_> {
         self.places.of_target(target.as_path())
     }
 
-    fn tables(&self) -> Option<&Tables> {
-        self.targets.tables()
+    fn paths_to(&self, place: &Place) -> Vec<TargetPath> {
+        let paths = self.places.paths_to(place).into_iter();
+        paths
+            .filter_map(|path| TargetPath::new(path).ok())
+            .collect()
     }
 
-    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
+    fn targets_elsewhere(&self) -> Option<&TargetsElsewhere> {
         self.targets.elsewhere()
     }
 
-    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
-        self.targets.all()
+    fn identity_at_once(&self, path: &Path) -> AtOnce {
+        Identity::at_once(path)
     }
 
     fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
@@ -177,15 +181,25 @@ impl Node for ThisNode<'_> {
         Ok(found.is_some_and(|(mount, _)| has_option(&mount.options, "ro")))
     }
 
-    fn overlay_layers(&self, path: &Path, mount: MountId) -> Result<Vec<PathBuf>, PlaceError> {
-        // Most are a tmpfs, such as a secret's; before Linux 6.8 only the mount table says so.
-        if overlay::is_overlay(mount) == Some(false) {
-            return Ok(Vec::new());
+    fn mount_kind(&self, path: &Path, mount: MountId) -> Result<MountKind, PlaceError> {
+        if let Some(kind) = MountKind::of(mount) {
+            return Ok(kind);
         }
+        let found = self.places.mounted(path)?;
+        Ok(found.map_or(MountKind::Other, |(mount, _)| {
+            MountKind::by_type(&mount.fstype)
+        }))
+    }
+
+    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
         let Some((mount, Some(below))) = self.places.mounted(path)? else {
             return Ok(Vec::new());
         };
         Ok(overlay::layers_of(&mount, &below))
+    }
+
+    fn trigger_automount(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
+        Identity::of_automount(path)
     }
 
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {

@@ -10,18 +10,22 @@
 //! | a stock kubelet with a subPath of a hostPath volume | a bind below `volume-subpaths` |
 //! | podman and buildah, `:O`; a named volume of type overlay | an overlay |
 //!
-//! A source is compared with target paths in three ways, and the first that answers counts: by its path (is a
-//! target path above it?), by its identity (is it a target path's directory?), and by its place in its file
-//! system (is it below a target path's directory?). The nearest target path wins.
+//! The mount table says by which other paths such a directory can be reached. Each of them is matched as the source's
+//! own path is, and the nearest target path wins. Filters that need no mount table come first, since most sources are
+//! no such directory.
 
 use std::path::{Path, PathBuf};
 
 use crust_mount::identity::Identity;
+use crust_mount::mount_kind::MountKind;
 use crust_mount::place::Place;
+use crust_state::config::Unstaged;
 use crust_state::{Config, TargetPath};
 
-use super::tables::{Table, Tables};
-use super::{By, Match, MatchError, Node, matches_below};
+use super::targets::TargetsElsewhere;
+use super::{
+    By, Match, MatchError, Node, Staged, is_below_a_root, nearest_staged, parents_that_match,
+};
 
 /// The reason why a source that leads to a volume can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -74,42 +78,44 @@ struct Source<'a> {
 /// volume is staged. `identity` is the source's, if it is known by now; `stacked` is the number of overlays that
 /// the source may lead through.
 pub(super) fn find(
-    spellings: &[&TargetPath],
+    path: &TargetPath,
     identity: Option<Identity>,
     stacked: usize,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    let (Some(tables), Some(path)) = (node.tables(), spellings.last()) else {
+    let Some(targets) = node.targets_elsewhere() else {
         return Ok(None);
     };
-    // A directory that holds a kubelet's directory belongs to no single volume.
-    if spellings.iter().any(|path| holds_kubelet(path, config)) {
-        return Ok(None);
-    }
-    let elsewhere = tables.elsewhere(node)?;
-    for path in spellings {
-        refuse_below(path, elsewhere, config, node)?;
-    }
     let identity = match identity {
         None => node.identity(path.as_path())?,
         known => known,
     };
-    let Some(identity) = identity else {
+    let Some(mut identity) = identity else {
         return Ok(None);
     };
+    let mut kind = mount_kind(&identity, path, node)?;
+    if kind == MountKind::Autofs {
+        // The delegate's bind mounts what belongs there, and shows that.
+        let Some(mounted) = node.trigger_automount(path.as_path())? else {
+            return Ok(None);
+        };
+        identity = mounted;
+        kind = mount_kind(&identity, path, node)?;
+    }
     let source = Source { path, identity };
-    if let Some(found) = find_mounted(&source, tables, config, node)? {
+    if let Some(found) = find_directory(&source, targets, config, node)? {
         return Ok(Some(found));
     }
-    if stacked > 0 && may_be_on_overlay(&source.identity, node) {
-        let layers = node.overlay_layers(path.as_path(), source.identity.mount)?;
+    if stacked > 0 && kind == MountKind::Overlay {
+        let layers = node.overlay_layers(path.as_path())?;
         refuse_layers(path.as_path(), &layers, stacked - 1, config, node)?;
     }
     Ok(None)
 }
 
-fn holds_kubelet(path: &TargetPath, config: &Config) -> bool {
+/// Whether a directory holds a kubelet's directory: it belongs to no single volume.
+pub(super) fn holds_kubelet(path: &TargetPath, config: &Config) -> bool {
     let mut kubelets = config.kubelet_dirs.iter();
     kubelets.any(|dir| dir.starts_with(path.as_path()))
 }
@@ -118,12 +124,21 @@ fn holds_kubelet(path: &TargetPath, config: &Config) -> bool {
 /// the lookup of an overlay over its own mount point, as systemd-sysext makes one on `/usr`, would never end.
 pub(super) const MOST_STACKED: usize = 2;
 
-/// Whether a source may be on an overlay that somebody mounted, and not on that of the root directory or of a
-/// kubelet's, whose volumes are found by path. An overlay has no block device, but a file on it can have that of
-/// a layer (the kernel's `Documentation/filesystems/overlayfs.rst`, "Inode properties").
-fn may_be_on_overlay(source: &Identity, node: &impl Node) -> bool {
-    (source.is_mount_root || !node.is_usual_mount(source.mount))
-        && (source.device.major() == 0 || !source.is_directory)
+/// Returns the kind of the mount that a source is on. The kernel is asked only where that may matter: not for the
+/// mount of the root directory or of a kubelet's, whose volumes are found by path, nor for a directory on a block
+/// device. An overlay has no block device, but a file on it can have that of a layer (the kernel's
+/// `Documentation/filesystems/overlayfs.rst`, "Inode properties").
+fn mount_kind(
+    source: &Identity,
+    path: &TargetPath,
+    node: &impl Node,
+) -> Result<MountKind, MatchError> {
+    let is_asked = (source.is_mount_root || !node.is_usual_mount(source.mount))
+        && (source.device.major() == 0 || !source.is_directory);
+    if !is_asked {
+        return Ok(MountKind::Other);
+    }
+    Ok(node.mount_kind(path.as_path(), source.mount)?)
 }
 
 /// Refuses an overlay that has a volume's directory among its layers. `stacked` is the number of overlays that
@@ -144,72 +159,106 @@ pub(super) fn refuse_layers(
 }
 
 /// Refuses a directory below a target path that the lookup of its parents doesn't reach.
-fn refuse_below(
+pub(super) fn refuse_below(
     path: &TargetPath,
-    elsewhere: &Table,
     config: &Config,
     node: &impl Node,
 ) -> Result<(), MatchError> {
-    for target in elsewhere.above(path) {
-        if holds_kubelet(&target, config) {
-            return Ok(());
-        }
-        if let Some(volume) = staged(&target, node)? {
-            let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
-            let mount = |found: Option<Identity>| found.map(|found| found.mount);
-            let why = match (mount(below?), mount(whole?)) {
-                (Some(below), Some(whole)) if below != whole => Why::OtherMount { target },
-                _ => Why::Below { target },
-            };
-            return Err(refused(&volume, path.as_path(), why));
-        }
-    }
-    Ok(())
+    let Some(targets) = node.targets_elsewhere().filter(|it| !it.is_empty()) else {
+        return Ok(());
+    };
+    let parents = path.ancestors().skip(1);
+    let parents = parents.take_while(|(parent, _)| !holds_kubelet(parent, config));
+    let parents = parents.filter(|(parent, _)| targets.may_have(parent));
+    let Some(found) = nearest_staged(path, parents, |_, _| Ok(true), node)? else {
+        return Ok(());
+    };
+    let target = found.at;
+    let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
+    let mount = |found: Option<Identity>| found.map(|found| found.mount);
+    let why = match (mount(below?), mount(whole?)) {
+        (Some(below), Some(whole)) if below != whole => Why::OtherMount { target },
+        _ => Why::Below { target },
+    };
+    Err(refused(&found.volume, path.as_path(), why))
 }
 
-/// Finds the volume whose directory, or a directory of it, is the source by another mount.
-fn find_mounted(
+/// Finds the volume whose directory, or a directory of it, is the source by another path.
+fn find_directory(
     source: &Source<'_>,
-    tables: &Tables,
+    targets: &TargetsElsewhere,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
     let Source { path, identity } = source;
-    if !tables.are_on(identity.device, node)? {
-        return Ok(None);
-    }
-    let mut searched = vec![tables.elsewhere(node)?];
-    if !is_told_by_path(source, node) {
-        searched.push(tables.others(node)?);
-    }
-    for table in &searched {
-        for target in table.same_file(identity, node)? {
-            if let Some(volume) = staged(target, node)? {
-                return Ok(Some(found_at(volume, PathBuf::new(), path, node)?));
-            }
+    for target in targets.same_directory(identity, node) {
+        if let Some(volume) = super::staged(target, node)? {
+            return Ok(Some(found_at(volume, PathBuf::new(), path, node)?));
         }
     }
-    let mut is_worth = false;
-    for table in &searched {
-        is_worth = is_worth || table.may_hold(identity, node)?;
-    }
-    if !is_worth {
+    let may_be_csi = node.is_indexed(identity.device) && !is_told_by_path(source, node);
+    if !may_be_csi && !targets.may_hold(identity, node) {
         return Ok(None);
     }
     let Some(place) = node.place(path.as_path())? else {
         return Ok(None);
     };
-    for part in place.path.ancestors() {
-        for table in &searched {
-            for target in table.at((place.device, part), identity, node)? {
-                if let Some(volume) = staged(target, node)? {
-                    let subpath = place.path.strip_prefix(part).unwrap_or(Path::new(""));
-                    return found_below(source, (target, volume), subpath, &place, config, node);
-                }
-            }
+    if targets.is_known_as_none(&place) {
+        return Ok(None);
+    }
+    let mut paths = node.paths_to(&place);
+    paths.retain(|other| other != *path);
+    let mut nearest: Option<Staged<'_>> = None;
+    for other in &paths {
+        let is_at_place = |at: &TargetPath, below: &Path| is_at(at, &place, below, node);
+        let may_be_parent = parents_that_match(other, config);
+        let candidates = other.ancestors().filter(|(at, _)| {
+            let is_elsewhere = || targets.may_have(at) && !holds_kubelet(at, config);
+            may_be_parent(at) || is_elsewhere()
+        });
+        let found = nearest_staged(other, candidates, is_at_place, node)?;
+        let depth = |found: &Staged<'_>| found.below.components().count();
+        nearest = nearest.into_iter().chain(found).min_by_key(depth);
+    }
+    if let Some(found) = nearest {
+        return found_below(source, &found, &place, config, node);
+    }
+    if config.unstaged == Unstaged::Refuse {
+        for other in &paths {
+            refuse_bare(other, &place, node)?;
         }
     }
+    targets.know_as_none(place);
     Ok(None)
+}
+
+/// Whether a path leads to the place that is above another by these names. What the mount table says may be hidden
+/// by what was mounted above it since.
+fn is_at(
+    path: &TargetPath,
+    place: &Place,
+    below: &Path,
+    node: &impl Node,
+) -> Result<bool, MatchError> {
+    let found = node
+        .target_place(path)
+        .map_err(|source| MatchError::Place {
+            volume: path.volume_name(),
+            source,
+        })?;
+    let expected = place.path.ancestors().nth(below.components().count());
+    Ok(found.is_some_and(|it| it.device == place.device && Some(&*it.path) == expected))
+}
+
+/// The rule for lost metadata: a bind of a CSI volume's directory, or of one below, that is bare.
+fn refuse_bare(path: &TargetPath, place: &Place, node: &impl Node) -> Result<(), MatchError> {
+    let Some((directory, below)) = path.csi_directory() else {
+        return Ok(());
+    };
+    if is_at(&directory, place, below, node)? {
+        super::refuse_unstaged(path, node)?;
+    }
+    Ok(())
 }
 
 /// Whether the source would have been found by its path if it were of a CSI volume: it is reached by the mount of
@@ -223,26 +272,25 @@ fn is_told_by_path(source: &Source<'_>, node: &impl Node) -> bool {
 /// Decides about a source whose place is at or below that of a staged target path.
 fn found_below(
     source: &Source<'_>,
-    (target, volume): (&TargetPath, TargetPath),
-    subpath: &Path,
+    found: &Staged<'_>,
     place: &Place,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
     let path = source.path;
+    let target = found.at.clone();
+    let is_whole = found.below.as_os_str().is_empty();
+    let matches_below = target.csi_volume().is_some() || is_below_a_root(target.as_path(), config);
     let why = if place.deleted {
-        Why::Removed {
-            target: target.clone(),
-            place: place.clone(),
-        }
-    } else if !subpath.as_os_str().is_empty() && !matches_below(target, config) {
-        Why::Below {
-            target: target.clone(),
-        }
+        let place = place.clone();
+        Why::Removed { target, place }
+    } else if !is_whole && !matches_below {
+        Why::Below { target }
     } else {
-        return Ok(Some(found_at(volume, subpath.to_owned(), path, node)?));
+        let (volume, subpath) = (found.volume.clone(), found.below.to_owned());
+        return Ok(Some(found_at(volume, subpath, path, node)?));
     };
-    Err(refused(&volume, path.as_path(), why))
+    Err(refused(&found.volume, path.as_path(), why))
 }
 
 fn found_at(
@@ -268,11 +316,4 @@ fn refused(volume: &TargetPath, path: &Path, why: Why) -> MatchError {
         path: path.display().to_string(),
         why,
     }
-}
-
-fn staged(target: &TargetPath, node: &impl Node) -> Result<Option<TargetPath>, MatchError> {
-    node.staged(target).map_err(|source| MatchError::Entry {
-        volume: target.volume_name(),
-        source,
-    })
 }

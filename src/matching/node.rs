@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_mount::mount_kind::MountKind;
 use crust_mount::place::{Place, PlaceError};
 use crust_state::crust::EntryError;
-use crust_state::files::FileError;
 use crust_state::{DeviceNumber, TargetPath};
 
-use super::tables::Tables;
+use super::targets::TargetsElsewhere;
 
 /// The node as matching asks about it. A lookup whose error doesn't say that nothing is there fails: whoever took
 /// it for "nothing" would pass a volume's directory on.
@@ -32,19 +32,18 @@ pub(crate) trait Node {
     fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
         self.place(target.as_path())
     }
-    /// Returns the tables of target paths; `None` if no source can lead to a volume except by its path. What
-    /// follows is asked only where there are tables.
-    fn tables(&self) -> Option<&Tables> {
+    /// Returns the paths that lead to a place by the mounts of this namespace, unless something is mounted over them.
+    fn paths_to(&self, _place: &Place) -> Vec<TargetPath> {
+        Vec::new()
+    }
+    /// Returns the target paths that aren't a CSI volume's by their form; `None` if no source can lead to a volume
+    /// except by its path. What follows is asked only where there are some.
+    fn targets_elsewhere(&self) -> Option<&TargetsElsewhere> {
         None
     }
-    /// Returns target paths that aren't a CSI volume's by their form, as given and with links resolved. Some may
-    /// not be staged any more.
-    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
-        Ok(Vec::new())
-    }
-    /// Returns the target paths of all volumes that are staged on the node. Each entry is read for that.
-    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
-        Ok(Vec::new())
+    /// Returns the identity of what a path leads to, links followed, without waiting for a disk or a server.
+    fn identity_at_once(&self, _path: &Path) -> AtOnce {
+        AtOnce::Nothing
     }
     /// Returns the identity of what a path leads to, links followed; `None` if nothing is there.
     fn identity(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
@@ -62,10 +61,18 @@ pub(crate) trait Node {
     fn is_usual_mount(&self, _mount: MountId) -> bool {
         true
     }
-    /// Returns the directories of the overlay that a path leads to, and what each has at the path; nothing if it
-    /// leads to another file system.
-    fn overlay_layers(&self, _path: &Path, _mount: MountId) -> Result<Vec<PathBuf>, PlaceError> {
+    /// Returns the kind of a mount, which the path leads to.
+    fn mount_kind(&self, _path: &Path, _mount: MountId) -> Result<MountKind, PlaceError> {
+        Ok(MountKind::Other)
+    }
+    /// Returns the directories of the overlay that a path leads to, and what each has at the path.
+    fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
         Ok(Vec::new())
+    }
+    /// Has what belongs at an automount's trigger mounted, as the delegate's bind does, and returns its identity;
+    /// `None` if nothing is there.
+    fn trigger_automount(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
+        Ok(None)
     }
     /// Whether the time for the create is over: whoever writes a pod may give it thousands of mounts.
     fn is_overdue(&self) -> bool {
@@ -100,8 +107,6 @@ pub(crate) enum PodError {
     },
     #[error("volume {volume}: {source}")]
     Staged { volume: String, source: EntryError },
-    #[error(transparent)]
-    Crust(FileError),
     #[error(transparent)]
     Lookup(LookupError),
 }

@@ -4,10 +4,9 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use crust_mount::identity::{Identity, MountId};
-use crust_state::crust::EntryError;
-use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex, TargetPath};
+use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex};
 
-use crate::matching::{PodError, Tables};
+use crate::matching::{Node, TargetsElsewhere};
 
 /// The node's target paths, each part of it read at most once for a create.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(super) struct Targets<'a> {
     /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<UsualMounts>,
-    tables: Tables,
+    elsewhere: OnceCell<TargetsElsewhere>,
 }
 
 /// The mounts that the root directory and the kubelets' directories are on; one that can't be looked up isn't
@@ -36,7 +35,7 @@ impl<'a> Targets<'a> {
             crust,
             index: OnceCell::new(),
             usual_mounts: OnceCell::new(),
-            tables: Tables::default(),
+            elsewhere: OnceCell::new(),
         }
     }
 
@@ -49,33 +48,32 @@ impl<'a> Targets<'a> {
         self.index.get_or_init(read).as_ref()
     }
 
-    /// Returns the tables; `None` where nothing was ever indexed.
-    pub(super) fn tables(&self) -> Option<&Tables> {
-        let is_needed = self.index().is_none_or(|index| !index.is_empty());
-        is_needed.then_some(&self.tables)
-    }
-
-    pub(super) fn elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
-        if let Some(index) = self.index() {
-            return Ok(index.elsewhere().collect());
-        }
-        let mut all = self.all()?;
-        all.retain(|target| target.csi_volume().is_none());
-        Ok(all)
+    /// Returns the target paths that aren't a CSI volume's by their form; `None` where nothing was ever indexed.
+    pub(super) fn elsewhere(&self) -> Option<&TargetsElsewhere> {
+        let index = self.index();
+        let is_needed = index.is_none_or(|index| !index.is_empty());
+        let paths = || index.map(|index| index.elsewhere().collect());
+        let elsewhere = || TargetsElsewhere::new(paths());
+        is_needed.then(|| self.elsewhere.get_or_init(elsewhere))
     }
 
     /// Whether it is worth asking if a source is on the root directory's mount: then it can lead to a volume
-    /// only by its path. It isn't once a kubelet's directory is known to be on a mount of its own, where most
-    /// sources will be.
-    pub(super) fn asks_for_root_mount(&self) -> bool {
-        let is_worth =
-            |index: &TargetIndex| !index.is_empty() && index.elsewhere().next().is_none();
+    /// only by its path. It isn't if a target path can be reached by another mount, nor once a kubelet's directory is
+    /// known to be on a mount of its own, where most sources will be.
+    pub(super) fn asks_for_root_mount(&self, node: &impl Node) -> bool {
+        let Some(elsewhere) = self.elsewhere() else {
+            return false;
+        };
         let usual = self.usual_mounts.get();
         let is_on_root = |usual: &UsualMounts| {
             let mut kubelets = usual.kubelets.iter();
             kubelets.all(|mount| Some(*mount) == usual.root)
         };
-        usual.is_none_or(is_on_root) && self.index().is_some_and(is_worth)
+        let are_on_root = || {
+            let root = self.usual_mounts().root;
+            root.is_some_and(|root| elsewhere.are_on(root, node))
+        };
+        usual.is_none_or(is_on_root) && (elsewhere.is_empty() || are_on_root())
     }
 
     pub(super) fn is_indexed(&self, device: DeviceNumber) -> bool {
@@ -84,36 +82,18 @@ impl<'a> Targets<'a> {
     }
 
     pub(super) fn is_usual_mount(&self, mount: MountId) -> bool {
-        let usual = self.usual_mounts.get_or_init(|| {
+        let usual = self.usual_mounts();
+        usual.root == Some(mount) || usual.kubelets.contains(&mount)
+    }
+
+    fn usual_mounts(&self) -> &UsualMounts {
+        self.usual_mounts.get_or_init(|| {
             let mount = |path: &Path| Some(Identity::of(path).ok()??.mount);
             let kubelets = self.config.kubelet_dirs.iter();
             UsualMounts {
                 root: mount(Path::new("/")),
                 kubelets: kubelets.filter_map(|dir| mount(dir)).collect(),
             }
-        });
-        usual.root == Some(mount) || usual.kubelets.contains(&mount)
-    }
-
-    /// Returns the target paths of all staged volumes. Fails if an entry can't be read at the moment: it may be the
-    /// volume's that a source leads to. Left out are entries that name no target path, as a CSI driver may write
-    /// them, and those that aren't valid or that others than root can write: none of them is ever served, and one
-    /// of them must not keep all other pods of the node from starting.
-    pub(super) fn all(&self) -> Result<Vec<TargetPath>, PodError> {
-        let found = self.crust.map_or(Ok(Vec::new()), CrustDirectory::survey);
-        let mut targets = Vec::new();
-        for found in found.map_err(PodError::Crust)? {
-            match found.info {
-                Ok(info) => targets.extend(info.target_path),
-                Err(EntryError::File(error)) if error.is_temporary() => {
-                    return Err(PodError::Staged {
-                        volume: found.digest.short(),
-                        source: error.into(),
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-        Ok(targets)
+        })
     }
 }

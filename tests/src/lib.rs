@@ -11,6 +11,7 @@
 //! unshare --mount --propagation private sh tests/host-namespace.sh cargo nextest run -p runcrust-tests
 //! ```
 
+mod automount;
 mod buildah;
 pub mod bundle;
 pub mod cgroup;
@@ -64,6 +65,7 @@ mod watcher;
 pub mod writer;
 pub mod xattr;
 
+pub use automount::Automount;
 pub use buildah::Buildah;
 pub use bundle::Bundle;
 pub use container::Container;

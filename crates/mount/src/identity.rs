@@ -3,9 +3,10 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use crust_state::DeviceNumber;
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxAttributes, StatxFlags};
+use crust_state::{DeviceNumber, beneath};
+use rustix::fs::{AtFlags, CWD, FileType, ResolveFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::errno::Name;
 
@@ -54,6 +55,27 @@ impl Identity {
         Ok(Self::from_statx(&stat))
     }
 
+    /// Returns the identity of what a path leads to, links followed, if the kernel can tell it from memory.
+    #[must_use]
+    pub fn at_once(path: &Path) -> AtOnce {
+        match beneath::open_at_once(path, ResolveFlags::empty()) {
+            Ok(opened) => Self::of_opened(opened, path).map_or(AtOnce::Unknown, AtOnce::Found),
+            Err(errno) if is_missing(errno) => AtOnce::Nothing,
+            Err(_) => AtOnce::Unknown,
+        }
+    }
+
+    /// Has the automount whose trigger a path leads to mounted, and returns the identity of what is there then;
+    /// `None` if that is nothing. Waits for the daemon of the automount, as bind mounts of the path do.
+    pub fn of_automount(path: &Path) -> Result<Option<Self>, LookupError> {
+        // Without OPEN_TREE_CLONE this opens for the path alone, but with the lookup of a bind mount.
+        let opened = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLOEXEC);
+        let opened = LookupError::unless_missing("open_tree", path, opened)?;
+        opened
+            .map(|opened| Self::of_opened(opened, path))
+            .transpose()
+    }
+
     fn from_statx(stat: &Statx) -> Self {
         let is_unique = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
         let id = if is_unique {
@@ -77,6 +99,17 @@ impl Identity {
     }
 }
 
+/// The answer to a lookup that waits for no disk and no server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// The path leads to nothing.
+    Nothing,
+    /// The path leads to this directory or file.
+    Found(Identity),
+    /// The kernel would have to ask a disk or a server, or the lookup failed.
+    Unknown,
+}
+
 fn statx(place: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Errno> {
     let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | MNT_ID_UNIQUE;
     rustix::fs::statx(place, path, flags | AtFlags::STATX_DONT_SYNC, wanted)
@@ -85,7 +118,7 @@ fn statx(place: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Errno> 
 /// A path couldn't be looked up, though it may lead to something. It must not be taken for a path that leads to
 /// nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {}: {}, so it can't be told whether it is a volume's; hint: {}", path.display(), Name(*errno), hint(*errno))]
+#[error("{call} {}: {}, so it can't be told what the path leads to; hint: {}", path.display(), Name(*errno), hint(*errno))]
 pub struct LookupError {
     /// The system call that failed, as an error message names it.
     pub call: &'static str,
@@ -105,7 +138,7 @@ impl LookupError {
     ) -> Result<Option<T>, Self> {
         match result {
             Ok(found) => Ok(Some(found)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
+            Err(errno) if is_missing(errno) => Ok(None),
             Err(errno) => Err(Self::new(call, path, errno)),
         }
     }
@@ -121,6 +154,14 @@ impl LookupError {
     }
 }
 
+/// Whether the error of a lookup says that the path leads to nothing (`path_resolution(7)`).
+fn is_missing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG
+    )
+}
+
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::MFILE => {
@@ -132,6 +173,10 @@ fn hint(errno: Errno) -> &'static str {
         Errno::ACCESS | Errno::PERM => {
             "root must be able to look the path up: on FUSE that takes the option allow_other, on NFS the \
              export option no_root_squash"
+        }
+        Errno::NOTCONN | Errno::CONNABORTED => {
+            "the FUSE program that served the file system of the path has ended: start it again, or unmount \
+             the file system (umount --lazy)"
         }
         _ => {
             "see the kernel's log (dmesg) for the file system that the path is on, and create the container \
@@ -192,9 +237,19 @@ mod tests {
         assert_ne!(a.file(), b.file());
         assert_eq!(a.mount, b.mount);
         assert!(a.is_directory && !file.is_directory && !a.is_mount_root);
+        for name in ["a", "file", "link"] {
+            let at_once = Identity::at_once(&path(name));
+            assert_eq!(at_once, AtOnce::Found(of(name).unwrap()), "{name}");
+        }
         for missing in ["none", "file/x", "none/x"] {
             assert_eq!(of(missing), None, "{missing}");
+            assert_eq!(
+                Identity::at_once(&path(missing)),
+                AtOnce::Nothing,
+                "{missing}"
+            );
         }
+        assert_eq!(Identity::at_once(&path("none")), AtOnce::Nothing);
         assert!(
             Identity::of(Path::new("/proc"))
                 .unwrap()

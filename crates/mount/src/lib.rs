@@ -50,6 +50,7 @@ pub mod identity;
 pub mod ids;
 mod linux;
 pub mod loops;
+pub mod mount_kind;
 pub mod mountinfo;
 pub mod namespace;
 pub mod options;

@@ -4,12 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::identity::MountId;
 use crate::mountinfo::Mount;
-use crate::sys::statmount;
-
-/// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
-const MAGIC: u64 = 0x794c_7630;
 
 /// Returns the directories that mount options of an overlay name: lower ones, the upper and the work
 /// directory. `options` is one option, or several with commas between them, as mount(2) takes them;
@@ -20,18 +15,6 @@ const MAGIC: u64 = 0x794c_7630;
 #[must_use]
 pub fn layers(options: &[u8]) -> Vec<PathBuf> {
     split(options, b',').flat_map(layers_of_option).collect()
-}
-
-/// Whether a mount is an overlay; `None` if the kernel doesn't say so without the mount table (before Linux
-/// 6.8). No file server is asked, unlike by statfs(2), which waits for one that doesn't answer.
-/// fuse-overlayfs isn't told from another FUSE file system.
-#[must_use]
-pub fn is_overlay(mount: MountId) -> Option<bool> {
-    let MountId::Unique(id) = mount else {
-        return None;
-    };
-    let magic = statmount::superblock_magic(id).ok()?;
-    Some(magic == MAGIC)
 }
 
 /// Returns the directories that a mounted overlay is made of, and what each of them has at `below`, a path
@@ -104,7 +87,6 @@ fn literal(text: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Identity;
     use crate::mountinfo;
 
     #[test]
@@ -177,14 +159,5 @@ mod tests {
             layers_of(&mounts[0], Path::new("/")),
             <[PathBuf; 0]>::default()
         );
-    }
-
-    #[test]
-    fn another_file_system_is_not_taken_for_an_overlay() {
-        let proc = Identity::of(Path::new("/proc")).unwrap().unwrap();
-        assert_ne!(is_overlay(proc.mount), Some(true));
-        let unknown = MountId::Unique(u64::MAX);
-        assert_eq!(is_overlay(unknown), None, "no such mount");
-        assert_eq!(is_overlay(MountId::Reusable(1)), None);
     }
 }

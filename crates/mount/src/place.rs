@@ -16,7 +16,7 @@ use crate::identity::LookupError;
 use crate::mountinfo::{Mount, MountInfoError, Table};
 
 /// A directory or file, by its file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     /// mountinfo's device: `st_dev` is another one in each of btrfs's subvolumes.
     pub device: DeviceNumber,
@@ -66,12 +66,8 @@ impl Position {
         if matches!(mount.fstype.as_bytes(), b"nfs" | b"nfs4") {
             return None;
         }
-        let root = mount.root.as_os_str().as_bytes();
-        let (root, deleted) = match root.strip_suffix(b"//deleted") {
-            Some(root) => (root, true),
-            None => (root, false),
-        };
-        let mut path = PathBuf::from(OsStr::from_bytes(root));
+        let (root, deleted) = root(mount);
+        let mut path = root.to_owned();
         if !self.is_mount_root {
             path.extend(self.path.strip_prefix(&mount.mount_point).ok()?);
         }
@@ -83,8 +79,56 @@ impl Position {
     }
 }
 
-/// Mounts by their ids.
-type Mounts = HashMap<u64, Mount>;
+/// Returns the path of a mount's root from the root of its file system, and whether it has been removed from there.
+fn root(mount: &Mount) -> (&Path, bool) {
+    let root = mount.root.as_os_str().as_bytes();
+    let (root, deleted) = match root.strip_suffix(b"//deleted") {
+        Some(root) => (root, true),
+        None => (root, false),
+    };
+    (Path::new(OsStr::from_bytes(root)), deleted)
+}
+
+/// A mount table.
+#[derive(Debug, Default)]
+struct Mounts {
+    by_id: HashMap<u64, Mount>,
+    /// Ids of the mounts of a directory, by the device and the path from the root of its file system.
+    by_root: HashMap<DeviceNumber, HashMap<PathBuf, Vec<u64>>>,
+}
+
+impl Mounts {
+    fn new(all: Vec<Mount>) -> Self {
+        let mut mounts = Self::default();
+        for mount in all {
+            let id = mount.id.into();
+            let roots = mounts.by_root.entry(mount.device).or_default();
+            let root = root(&mount).0.to_owned();
+            roots.entry(root).or_default().push(id);
+            mounts.by_id.insert(id, mount);
+        }
+        mounts
+    }
+
+    /// Returns the paths that lead to a place by each of the mounts, as far as nothing is mounted over it there.
+    fn paths_to(&self, place: &Place) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        let Some(roots) = self.by_root.get(&place.device) else {
+            return paths;
+        };
+        for root in place.path.ancestors() {
+            for mount in roots.get(root).into_iter().flatten() {
+                let mut path = self.by_id[mount].mount_point.clone();
+                let below = place.path.strip_prefix(root).unwrap_or(Path::new(""));
+                if !below.as_os_str().is_empty() {
+                    path.push(below);
+                }
+                paths.push(path);
+            }
+        }
+        paths
+    }
+}
 
 /// An error of finding out where a path leads.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +152,14 @@ pub struct Places {
 }
 
 impl Places {
+    /// Lookups by these mounts.
+    #[must_use]
+    pub fn of_table(mounts: Vec<Mount>) -> Self {
+        Self {
+            mounts: RefCell::new(Mounts::new(mounts)),
+        }
+    }
+
     /// Returns the place that a path leads to, links followed; `None` if it leads to nothing, or the file system
     /// doesn't tell what of it is mounted.
     pub fn of(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
@@ -149,16 +201,22 @@ impl Places {
         }))
     }
 
+    /// Returns the paths that lead to a place which was looked up here, by each mount of its file system. A mount that
+    /// something else is mounted over counts too, so what such a path leads to has to be looked up.
+    #[must_use]
+    pub fn paths_to(&self, place: &Place) -> Vec<PathBuf> {
+        self.mounts.borrow().paths_to(place)
+    }
+
     /// Returns the mount of a position that is held open. The mount table is read unless it is known to have it.
     fn mount(&self, position: &Position) -> Result<Option<Mount>, MountInfoError> {
-        let known = |mounts: &Mounts| mounts.get(&position.mount).cloned();
+        let known = |mounts: &Mounts| mounts.by_id.get(&position.mount).cloned();
         let found = known(&self.mounts.borrow()).filter(|mount| position.is_on(mount));
         if found.is_some() {
             return Ok(found);
         }
         let all = Table::own()?.select(|_| true)?;
-        let by_id = all.into_iter().map(|mount| (mount.id.into(), mount));
-        self.mounts.replace(by_id.collect());
+        self.mounts.replace(Mounts::new(all));
         Ok(known(&self.mounts.borrow()))
     }
 }
@@ -284,6 +342,42 @@ mod tests {
             (28, None, on("8:2", "/conf/app.ini", false)),
         ] {
             assert_eq!(place(mount, path), Some(expected), "{mount} {path:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_reached_by_each_mount_that_shows_it() {
+        let lines: Vec<&str> = MOUNTS.trim().lines().map(str::trim).collect();
+        let places = Places::of_table(mountinfo::parse(lines.join("\n").as_bytes()).unwrap());
+        for (place, expected) in [
+            (on("8:1", "/etc", false), &["/etc"][..]),
+            (on("8:2", "/", false), &["/var/lib"]),
+            (
+                on("8:2", "/kubelet", false),
+                &["/srv/kubelet", "/var/lib/kubelet"],
+            ),
+            (
+                on("8:2", "/kubelet/pods/u/v/sub/x", false),
+                &[
+                    "/var/lib/bind/x",
+                    "/srv/kubelet/pods/u/v/sub/x",
+                    "/var/lib/kubelet/pods/u/v/sub/x",
+                ],
+            ),
+            (
+                on("8:2", "/kubelet/gone", true),
+                &[
+                    "/var/lib/gone",
+                    "/srv/kubelet/gone",
+                    "/var/lib/kubelet/gone",
+                ],
+            ),
+            (on("8:2", "/kubelets", false), &["/var/lib/kubelets"]),
+            (on("8:9", "/etc", false), &[]),
+            (on("0:40", "/@data", false), &[]),
+        ] {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(places.paths_to(&place), expected, "{place:?}");
         }
     }
 

@@ -121,6 +121,16 @@ impl TargetPath {
         })
     }
 
+    /// Returns the target path of the CSI volume whose directory this is, or is below, by its form, and what remains
+    /// of this path below it; `None` for any other path.
+    #[must_use]
+    pub fn csi_directory(&self) -> Option<(TargetPath, &Path)> {
+        let directory = Self(self.csi_volume()?.directory.to_vec());
+        let below = &self.0[directory.length()..];
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        Some((directory, Path::new(OsStr::from_bytes(below))))
+    }
+
     /// This path and its parents, nearest first, each with what remains of the path below it.
     pub fn ancestors(&self) -> impl Iterator<Item = (TargetPath, &Path)> {
         // By their lengths: compared name by name a deep path would cost its depth squared.

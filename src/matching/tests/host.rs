@@ -1,17 +1,18 @@
 //! A node with some mounts, for tests: kubelet's directory is `/k`, and everything is there but one path.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::identity::{Identity, LookupError, MountId};
+use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_mount::mount_kind::MountKind;
 use crust_mount::mountinfo;
-use crust_mount::place::{Place, PlaceError, Position};
+use crust_mount::place::{Place, PlaceError, Places, Position};
 use crust_state::crust::EntryError;
 use crust_state::{Config, DeviceNumber, TargetPath};
 use rustix::io::Errno;
 
-use crate::matching::{Node, PodError, Resolved, Tables, match_source};
+use crate::matching::{Node, PodError, Resolved, TargetsElsewhere, match_source};
 
 pub(super) struct Host {
     /// `<device> <root> <mount point> [type]`, as mountinfo writes them.
@@ -27,17 +28,20 @@ pub(super) struct Host {
     pub(super) layers: Vec<&'static str>,
     /// The index lacks the file systems of target paths.
     pub(super) index_is_blind: bool,
+    /// There is an index.
+    pub(super) has_index: bool,
+    /// A path that can't be looked up at once, nor what is below it.
+    pub(super) silent: Option<&'static str>,
     /// Paths whose lookup fails, or whose place isn't known, with this error.
     pub(super) failing: Option<(&'static str, Errno)>,
     pub(super) read_only_root: bool,
     pub(super) tables_read: Cell<usize>,
-    /// How often the target paths elsewhere were listed, and those of all volumes.
-    pub(super) lists: Cell<usize>,
-    pub(super) surveys: Cell<usize>,
+    /// How often the paths to a place were asked for.
+    pub(super) inversions: Cell<usize>,
     /// Paths that were looked up, by identity or place.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,
     pub(super) config: Config,
-    pub(super) tables: Tables,
+    pub(super) elsewhere: OnceCell<TargetsElsewhere>,
 }
 
 /// The result of a match, for comparison: the volume's target path and the subPath.
@@ -53,11 +57,12 @@ impl Host {
             link: None,
             layers: Vec::new(),
             index_is_blind: false,
+            has_index: true,
+            silent: None,
             failing: None,
             read_only_root: false,
             tables_read: Cell::default(),
-            lists: Cell::default(),
-            surveys: Cell::default(),
+            inversions: Cell::default(),
             looked_up: RefCell::default(),
             config: Config {
                 kubelet_dirs: vec!["/k".into()],
@@ -65,7 +70,7 @@ impl Host {
                 unstaged: crust_state::config::Unstaged::Pass,
                 ..Config::default()
             },
-            tables: Tables::default(),
+            elsewhere: OnceCell::new(),
         }
     }
 
@@ -118,13 +123,18 @@ impl Host {
         Some((position, place))
     }
 
-    fn has_csi_volumes_alone(&self) -> bool {
-        let mut staged = self.staged.iter().map(target);
-        staged.all(|target| target.csi_volume().is_some())
+    /// As the node has it: then the mount of a source is asked for.
+    fn are_all_on_root(&self) -> bool {
+        let elsewhere = self.targets_elsewhere();
+        elsewhere.is_some_and(|it| it.is_empty() || it.are_on(MountId::Unique(0), self))
     }
 
     fn look_up(&self, path: &Path) -> Result<(), LookupError> {
         self.looked_up.borrow_mut().push(path.to_owned());
+        self.fail_if_told(path)
+    }
+
+    fn fail_if_told(&self, path: &Path) -> Result<(), LookupError> {
         match self.failing {
             Some((failing, errno)) if path == Path::new(failing) => {
                 Err(LookupError::new("statx", path, errno))
@@ -153,7 +163,7 @@ impl Host {
 
 impl Node for Host {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        if path.as_path().ends_with("broken") {
+        if path.as_path().ends_with("broken") || path.as_path().ends_with("broken/mount") {
             return Err(EntryError::NoInfo("/run/crust/0/mountInfo.json".into()));
         }
         let mut staged = self.staged.iter();
@@ -162,18 +172,19 @@ impl Node for Host {
     }
 
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+        self.fail_if_told(path)?;
         let real = self.real(path);
         let is_other = self.exists(&real) && real != path;
         let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount == 0);
         Ok(Resolved {
             path: TargetPath::new(&real).ok().filter(|_| is_other),
-            only_by_path: is_on_root && !is_other && self.has_csi_volumes_alone(),
+            only_by_path: is_on_root && !is_other && self.are_all_on_root(),
             identity: None,
         })
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
-        let mut all = self.all_staged().unwrap();
+        let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
         all.retain(|target| target.as_path().ancestors().nth(2) == Some(csi_directory));
         Ok(all)
     }
@@ -196,22 +207,35 @@ impl Node for Host {
         }))
     }
 
-    fn tables(&self) -> Option<&Tables> {
-        Some(&self.tables)
+    fn paths_to(&self, place: &Place) -> Vec<TargetPath> {
+        self.inversions.set(self.inversions.get() + 1);
+        let places = Places::of_table(self.mountinfo());
+        let paths = places.paths_to(place).into_iter();
+        paths
+            .filter_map(|path| TargetPath::new(path).ok())
+            .collect()
     }
 
-    fn targets_elsewhere(&self) -> Result<Vec<TargetPath>, PodError> {
-        self.lists.set(self.lists.get() + 1);
-        let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
-        all.retain(|target| target.csi_volume().is_none());
-        // One that was unstaged.
-        all.push(target("/unstaged"));
-        Ok(all)
+    fn targets_elsewhere(&self) -> Option<&TargetsElsewhere> {
+        Some(self.elsewhere.get_or_init(|| {
+            let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
+            all.retain(|target| target.csi_volume().is_none());
+            if !all.is_empty() {
+                // One that was unstaged.
+                all.push(target("/unstaged"));
+            }
+            TargetsElsewhere::new(self.has_index.then_some(all))
+        }))
     }
 
-    fn all_staged(&self) -> Result<Vec<TargetPath>, PodError> {
-        self.surveys.set(self.surveys.get() + 1);
-        Ok(self.staged.iter().map(target).collect())
+    fn identity_at_once(&self, path: &Path) -> AtOnce {
+        if self.silent.is_some_and(|silent| path.starts_with(silent)) {
+            return AtOnce::Unknown;
+        }
+        match self.identity(path) {
+            Ok(found) => found.map_or(AtOnce::Nothing, AtOnce::Found),
+            Err(_) => AtOnce::Unknown,
+        }
     }
 
     fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
@@ -238,11 +262,12 @@ impl Node for Host {
 
     fn is_indexed(&self, device: DeviceNumber) -> bool {
         let mut staged = self.staged.iter().filter(|_| !self.index_is_blind);
-        staged.any(|path| {
-            let mut parts = Path::new(path).ancestors();
-            let place = parts.find_map(|path| self.position(path)?.1);
-            place.is_some_and(|place| place.device == device)
-        })
+        !self.has_index
+            || staged.any(|path| {
+                let mut parts = Path::new(path).ancestors();
+                let place = parts.find_map(|path| self.position(path)?.1);
+                place.is_some_and(|place| place.device == device)
+            })
     }
 
     fn is_usual_mount(&self, mount: MountId) -> bool {
@@ -257,14 +282,17 @@ impl Node for Host {
         Ok(path.starts_with("/ro") || self.read_only_root)
     }
 
-    fn overlay_layers(&self, path: &Path, _: MountId) -> Result<Vec<PathBuf>, PlaceError> {
-        self.tables_read.set(self.tables_read.get() + 1);
-        let (position, place) = self.position(path).unwrap();
+    fn mount_kind(&self, path: &Path, _: MountId) -> Result<MountKind, PlaceError> {
+        let (position, _) = self.position(path).unwrap();
         let mounts = self.mountinfo();
         let mut mounts = mounts.iter();
-        if !mounts.any(|it| u64::from(it.id) == position.mount && it.fstype == "overlay") {
-            return Ok(Vec::new());
-        }
+        let mount = mounts.find(|it| u64::from(it.id) == position.mount);
+        Ok(MountKind::by_type(&mount.unwrap().fstype))
+    }
+
+    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+        self.tables_read.set(self.tables_read.get() + 1);
+        let (_, place) = self.position(path).unwrap();
         let below = place.unwrap().path;
         let below = below.strip_prefix("/").unwrap();
         let layers = self.layers.iter().map(Path::new);

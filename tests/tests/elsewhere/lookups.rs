@@ -2,15 +2,16 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::utf8;
 use runcrust_tests::refusal::{self, stands_in};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Delegate, Hung, LoopDevice, Node, Run, Staged, mounts, on_each_delegate,
+    Automount, Bundle, Delegate, LoopDevice, Node, Staged, mounts, on_each_delegate,
 };
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -153,20 +154,6 @@ on_each_delegate! {
         }
     }
 
-    /// A file server that is gone: the create waits for none, as the delegate's bind does.
-    fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
-        let scene = Staged::new(delegate);
-        let directory = scene.node.dir().subdir("fuse");
-        let hung = Hung::over(&directory);
-        let bundle = scene.bundle(&directory, &[]).write();
-        let mut explain = scene.node.handler().command();
-        explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
-        let run = Run::within(&mut explain, PATIENCE);
-        drop(hung);
-        let run = run.expect("it ends without an answer").success();
-        assert!(run.stdout.contains("pass-on"), "{run}");
-    }
-
     /// runc cleans a relative source by its text, and the kernel follows the link first.
     fn dots_after_a_link_are_refused_where_either_reading_is_a_volume(delegate: Delegate) {
         let node = Node::new(delegate);
@@ -252,35 +239,57 @@ on_each_delegate! {
         assert_eq!(stands_in(&target), <[String; 0]>::default());
     }
 
-    /// It can't be served, and nobody knows which directory it is for.
-    fn an_entry_that_is_not_valid_keeps_no_ordinary_mount_from_its_container(delegate: Delegate) {
+    /// A volume whose entry is broken, or lost, can't be served. Others don't notice.
+    fn a_volume_without_a_valid_entry_is_refused_by_whatever_path_and_no_other_is(delegate: Delegate) {
         let scene = Staged::new(delegate);
-        let entry = scene.node.entry(&scene.csi);
+        let (node, entry) = (&scene.node, scene.node.entry(&scene.csi));
         let info = entry.join("mountInfo.json");
-        let ordinary = scene.node.dir().subdir("ordinary");
+        let staged = fs::read_to_string(&info).unwrap();
+        let sub = scene.csi.join("sub");
+        let volumes = [
+            scene.csi.clone(),
+            sub.clone(),
+            scene.bind("volume", &scene.csi),
+            scene.bind("sub-of-volume", &sub),
+            scene.node.dir().join("volume/sub"),
+        ];
+        let ordinary = node.dir().subdir("ordinary");
         fs::write(ordinary.join("mark"), "ordinary\n").unwrap();
-        let bind = scene.bind("bind", &ordinary);
+        let empty = node.handler().kubelet_dir();
+        let empty = empty.join("pods/u9/volumes/kubernetes.io~empty-dir/cache");
+        fs::create_dir_all(&empty).unwrap();
+        let others = [scene.bind("bind", &ordinary), scene.bind("empty", &empty)];
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o757)).unwrap();
-        let spoils: [&dyn Fn(); 5] = [
+        let change = |field: &str, value: serde_json::Value| {
+            let mut changed: serde_json::Value = serde_json::from_str(&staged).unwrap();
+            changed[field] = value;
+            fs::write(&info, changed.to_string()).unwrap();
+        };
+        let spoils: [&dyn Fn(); 8] = [
+            &|| change("version", json!(2)),
+            &|| change("fstype", json!("no/type")),
+            &|| fs::write(&info, "{").unwrap(),
             &|| open(&info),
             &|| open(&entry),
-            &|| fs::write(&info, "{").unwrap(),
             &|| {
                 fs::remove_file(&info).unwrap();
                 fs::create_dir(&info).unwrap();
             },
-            &|| {
-                fs::remove_dir_all(&entry).unwrap();
-                symlink("nowhere", &entry).unwrap();
-            },
+            &|| fs::remove_dir_all(&entry).unwrap(),
+            &|| symlink("nowhere", &entry).unwrap(),
         ];
         for (number, spoil) in spoils.iter().enumerate() {
             spoil();
-            let app = scene.node.run(&scene.bundle(&bind, &[]).write());
+            for source in &volumes {
+                let bundle = scene.bundle(source, &[]).write();
+                let refused = refusal::create(node, &bundle).of_volume("pv-1");
+                let sentence = refused.sentence();
+                assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{number}: {sentence}");
+            }
+            let app = node.run(&scene.bundle(&others[0], &[]).write());
             assert_eq!(app.sh("cat /data/mark"), "ordinary", "{number}");
-            let volume = scene.node.container(&scene.bundle(&scene.csi, &[]).write());
-            let _ = volume.create().failure();
-            assert_eq!(volume.state(), None, "{number}");
+            let app = node.run(&scene.bundle(&others[1], &[]).write());
+            let _ = app.sh("echo x > /data/file; rm /data/file");
         }
     }
 
@@ -289,5 +298,30 @@ on_each_delegate! {
         let below = scene.plain.join("sub");
         mounts::tmpfs(&below);
         scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
+    }
+
+    /// As a unit of systemd's with `x-systemd.automount` and `bind` has it: the delegate's bind triggers it.
+    fn an_automount_of_a_volume_is_the_volume(delegate: Delegate) {
+        let scene = Staged::new(delegate);
+        let other = scene.node.dir().subdir("other");
+        fs::write(other.join("mark"), "other\n").unwrap();
+        for (name, content, mark) in [
+            ("plain", &scene.plain, "volume"),
+            ("csi-sub", &scene.csi.join("sub"), "sub"),
+            ("ordinary", &other, "other"),
+        ] {
+            let at = scene.node.dir().subdir(name);
+            let automount = Automount::new(content, &at);
+            let container = scene.node.container(&scene.bundle(&at, &[]).write());
+            // Who is of the automount's own process group sees its trigger.
+            let mut create = container.create_command();
+            create.process_group(0);
+            let _ = container.create_with(create).success();
+            let _ = container.start().success();
+            assert_eq!(container.sh("cat /data/mark; echo x > /data/x; rm /data/x"), mark);
+            container.end();
+            drop(automount);
+            scene.assert_nothing_on_the_host();
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! make an overlay of it. Each is the volume, or refused; no container gets the host's directory.
 
 mod lookups;
+mod unreachable;
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -2,10 +2,27 @@
 //! once for a create, however many they are.
 
 use std::fs;
+use std::path::PathBuf;
 
 use runcrust_tests::{Bundle, Delegate, Node, mounts};
 
-use crate::strace::Trace;
+use crate::strace::{Part, Trace};
+
+/// Of a create of a container with one bind of a directory on the file system that volumes are staged on.
+const EMPTY_DIR: usize = 60;
+
+/// The calls of the create of a container that has these sources.
+fn calls(node: &Node, sources: &[PathBuf]) -> Part {
+    let mut bundle = Bundle::plain(node.dir());
+    for (number, source) in sources.iter().enumerate() {
+        bundle = bundle.bind(source, &format!("/mounts/{number}"), &[]);
+    }
+    let container = node.container(&bundle.write());
+    let trace = Trace::in_directory(node.dir().path());
+    let create = trace.of(&container.create_command());
+    let _ = container.create_with(create).success();
+    trace.part().0
+}
 
 /// The calls of a create that name a staged target path, or the mount table.
 fn cost(binds: usize) -> [usize; 2] {
@@ -13,17 +30,12 @@ fn cost(binds: usize) -> [usize; 2] {
     let device = node.ext4();
     let target = node.dir().subdir("staged");
     let _ = node.try_stage(&target, device.path(), &[]).success();
-    let mut bundle = Bundle::plain(node.dir());
-    for number in 0..binds {
+    let binds = (0..binds).map(|number| {
         let [of, bind] = ["of", "bind"].map(|name| node.dir().subdir(format!("{name}-{number}")));
         mounts::bind(&of, &bind);
-        bundle = bundle.bind(&bind, &format!("/mounts/{number}"), &[]);
-    }
-    let container = node.container(&bundle.write());
-    let trace = Trace::in_directory(node.dir().path());
-    let create = trace.of(&container.create_command());
-    let _ = container.create_with(create).success();
-    let part = trace.part().0;
+        bind
+    });
+    let part = calls(&node, &binds.collect::<Vec<_>>());
     [part.naming(&target).len(), part.opened("mountinfo")]
 }
 
@@ -41,14 +53,42 @@ fn a_target_path_that_is_gone_costs_ordinary_mounts_no_mount_table() {
     let target = node.dir().subdir("staged");
     let _ = node.try_stage(&target, device.path(), &[]).success();
     fs::remove_dir(&target).unwrap();
-    let mut bundle = Bundle::plain(node.dir());
-    for number in 0..10 {
-        let source = node.dir().subdir(format!("source-{number}"));
-        bundle = bundle.bind(&source, &format!("/mounts/{number}"), &[]);
-    }
-    let container = node.container(&bundle.write());
-    let trace = Trace::in_directory(node.dir().path());
-    let create = trace.of(&container.create_command());
-    let _ = container.create_with(create).success();
-    assert_eq!(trace.part().0.opened("mountinfo"), 0);
+    let sources = (0..10).map(|number| node.dir().subdir(format!("source-{number}")));
+    let part = calls(&node, &sources.collect::<Vec<_>>());
+    assert_eq!(part.opened("mountinfo"), 0);
+}
+
+/// As kubelet makes a subPath of an emptyDir: a bind of a directory on the file system that volumes are staged on.
+#[test]
+fn the_staged_volumes_cost_a_container_without_one_nothing() {
+    let costs = [1, 60].map(|volumes| {
+        let node = Node::new(Delegate::Crun);
+        let device = node.ext4();
+        for number in 0..volumes {
+            let _ = node.stage("another-pod", &format!("pv-{number}"), &device, &[]);
+        }
+        let pod = node.handler().kubelet_dir().join("pods/a-pod");
+        let [of, bind] = [
+            "volumes/kubernetes.io~empty-dir/cache/sub",
+            "volume-subpaths/cache/app/0",
+        ]
+        .map(|name| pod.join(name));
+        for path in [&of, &bind] {
+            fs::create_dir_all(path).unwrap();
+        }
+        mounts::bind(&of, &bind);
+        let part = calls(&node, &[bind]);
+        // How often the mount table is read is up to the machine's mounts.
+        let reads = part.that_name("read(").count();
+        [
+            part.count() - reads,
+            part.probes(),
+            part.opened("mountinfo"),
+        ]
+    });
+    assert_eq!(
+        costs[0], costs[1],
+        "[calls, entries asked for, mount tables]"
+    );
+    assert!(costs[1][0] <= EMPTY_DIR, "{costs:?}");
 }

@@ -244,3 +244,14 @@ fn a_csi_volumes_path_names_its_kubelets_directory() {
         assert_eq!(target.kubelet_dir(), expected.map(Path::new), "{path}");
     }
 }
+
+#[test]
+fn a_csi_volumes_directory_is_told_from_what_is_below_it() {
+    let directory = "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
+    for below in ["", "a", "a/b"] {
+        let path = target(&format!("{directory}/{below}"));
+        let expected = Some((target(directory), Path::new(below)));
+        assert_eq!(path.csi_directory(), expected, "{below}");
+    }
+    assert_eq!(target("/k/pods/u/volumes").csi_directory(), None);
+}

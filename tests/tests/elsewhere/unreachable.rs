@@ -1,0 +1,69 @@
+//! Target paths on a file system whose server doesn't answer, or is gone: other containers start all the same.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::{Bundle, Hung, Node, Run, Staged, mounts, on_each_delegate};
+
+/// Explains a bundle with this source; panics if that doesn't end.
+fn explained(node: &Node, source: &Path) -> String {
+    let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]).write();
+    let mut explain = node.handler().command();
+    explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
+    let run = Run::within(&mut explain, PATIENCE);
+    let run = run.unwrap_or_else(|| panic!("{}: no answer", source.display()));
+    run.success().stdout
+}
+
+on_each_delegate! {
+    /// The create waits for no file server, as the delegate's bind doesn't.
+    fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
+        let scene = Staged::new(delegate);
+        let directory = scene.node.dir().subdir("fuse");
+        let hung = Hung::over(&directory);
+        let told = explained(&scene.node, &directory);
+        drop(hung);
+        assert!(told.contains("pass-on"), "{told}");
+    }
+
+    fn a_target_path_that_can_not_be_looked_up_holds_up_no_other_container(delegate: Delegate) {
+        let scene = Staged::new(delegate);
+        let (node, device) = (&scene.node, &scene.devices[1]);
+        let far = node.dir().subdir("far");
+        for target in [far.clone(), far.join("volume"), far.join("volume/deep")] {
+            fs::create_dir_all(&target).unwrap();
+            let _ = node.try_stage(&target, device.path(), &[]).success();
+        }
+        let memory = node.dir().subdir("memory");
+        mounts::tmpfs(&memory);
+        let other = node.dir().subdir("other");
+        let others = [memory.clone(), scene.bind("bind-of-other", &other), "/etc/hosts".into()];
+        let volumes = [scene.bind("bind", &scene.plain), scene.bind("csi", &scene.csi)];
+        let index = node.handler().state_dir().join("targets.json");
+        let mut hung = Hung::over(&far);
+        for has_index in [true, false] {
+            if !has_index {
+                fs::remove_file(&index).unwrap();
+            }
+            for other in &others {
+                let told = explained(node, other);
+                assert!(told.contains("pass-on"), "index: {has_index}, {told}");
+            }
+            for volume in &volumes {
+                let told = explained(node, volume);
+                assert!(!told.contains("pass-on"), "index: {has_index}, {told}");
+            }
+        }
+        // ENOTCONN.
+        hung.fail();
+        for source in [&memory, &other] {
+            let app = node.run(&Bundle::plain(node.dir()).bind(source, "/data", &[]).write());
+            let _ = app.sh("echo x > /data/file");
+            assert!(source.join("file").exists(), "{}", source.display());
+        }
+        for volume in &volumes {
+            scene.assert_serves(volume, "volume");
+        }
+    }
+}
