@@ -57,7 +57,7 @@ pub fn main(argv: &[OsString]) -> u8 {
     let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);
     let invocation = invocation::parse(kind, argv);
     match (&invocation.command, &delegate) {
-        // Most calls: what else there is is not to be paid for by them.
+        // Fast path: most calls only exec the delegate.
         (Ok(Command::PassOn), Ok(delegate)) => {
             let Err(error) = delegate.exec(argv);
             told(kind, &invocation, &error.into())
@@ -66,7 +66,7 @@ pub fn main(argv: &[OsString]) -> u8 {
     }
 }
 
-/// All but passing on. Never inlined: its frame is pages of stack.
+/// Handles every command but pass-through. Not inlined: its stack frame is several pages.
 #[inline(never)]
 fn act(
     argv: &[OsString],

@@ -39,7 +39,7 @@ pub(crate) struct Explanation {
 pub(crate) struct RoleTold {
     #[serde(flatten)]
     pub(crate) kind: Kind,
-    /// What tells so.
+    /// Annotations that the role was derived from.
     pub(crate) annotations: BTreeMap<&'static str, String>,
 }
 

@@ -107,9 +107,10 @@ impl TargetsElsewhere {
             };
             for (index, path) in self.paths.iter().flatten().enumerate() {
                 // A server that doesn't answer must not hold up every create of the node.
-                let found = match node.is_overdue() {
-                    false => node.identity_at_once(path.as_path()),
-                    true => AtOnce::Unknown,
+                let found = if node.is_overdue() {
+                    AtOnce::Unknown
+                } else {
+                    node.identity_at_once(path.as_path())
                 };
                 directories.add(index, found);
             }

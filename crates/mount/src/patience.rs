@@ -34,7 +34,7 @@ pub enum Unasked {
     #[error("there is no answer to anything in time; hint: is the node overloaded?")]
     Slow,
     /// So many get no answer, some perhaps for that alone.
-    #[error("{0} looks hang; hint: `ps` shows them, in state D")]
+    #[error("{0} device probes are stuck; hint: `ps` shows their processes, in state D")]
     TooMany(usize),
 }
 

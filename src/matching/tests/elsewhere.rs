@@ -3,7 +3,7 @@ use std::path::Path;
 use crust_state::config::Unstaged;
 use rustix::io::Errno;
 
-use super::host::Host;
+use super::host::{Host, Index};
 use crate::matching::match_source;
 
 const PV: &str = "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
@@ -303,7 +303,7 @@ fn of_nested_targets_the_nearest_is_the_volume() {
 #[test]
 fn a_target_is_found_on_a_file_system_that_the_index_does_not_have() {
     let host = Host {
-        index_is_blind: true,
+        index: Index::Blind,
         ..host(
             &["8:5 / /lab/late", "8:5 /vol /b", "8:5 /vol/sub /sub"],
             &["/lab/late/vol"],
@@ -460,10 +460,10 @@ fn a_target_that_can_not_be_looked_up_at_once_is_known_by_the_mount_table() {
         "0:40 / /m tmpfs",
         "8:1 /x /d",
     ];
-    for has_index in [true, false] {
+    for index in [Index::Whole, Index::Missing] {
         let host = Host {
             silent: Some("/far"),
-            has_index,
+            index,
             ..host(&mounts, &targets)
         };
         for source in ["/m", "/m/a", "/d", "/d/a", "/etc/hosts"] {

@@ -26,10 +26,7 @@ pub(super) struct Host {
     pub(super) link: Option<(&'static str, &'static str)>,
     /// The directories of each overlay.
     pub(super) layers: Vec<&'static str>,
-    /// The index lacks the file systems of target paths.
-    pub(super) index_is_blind: bool,
-    /// There is an index.
-    pub(super) has_index: bool,
+    pub(super) index: Index,
     /// A path that can't be looked up at once, nor what is below it.
     pub(super) silent: Option<&'static str>,
     /// Paths whose lookup fails, or whose place isn't known, with this error.
@@ -44,6 +41,17 @@ pub(super) struct Host {
     pub(super) elsewhere: OnceCell<TargetsElsewhere>,
 }
 
+/// What the index has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Index {
+    /// All that is staged.
+    Whole,
+    /// The file systems of target paths are missing from it.
+    Blind,
+    /// There is none.
+    Missing,
+}
+
 /// The result of a match, for comparison: the volume's target path and the subPath.
 pub(super) type Found = Result<Option<(String, String)>, String>;
 
@@ -56,8 +64,7 @@ impl Host {
             gone: "/gone".into(),
             link: None,
             layers: Vec::new(),
-            index_is_blind: false,
-            has_index: true,
+            index: Index::Whole,
             silent: None,
             failing: None,
             read_only_root: false,
@@ -224,7 +231,7 @@ impl Node for Host {
                 // One that was unstaged.
                 all.push(target("/unstaged"));
             }
-            TargetsElsewhere::new(self.has_index.then_some(all))
+            TargetsElsewhere::new((self.index != Index::Missing).then_some(all))
         }))
     }
 
@@ -261,8 +268,9 @@ impl Node for Host {
     }
 
     fn is_indexed(&self, device: DeviceNumber) -> bool {
-        let mut staged = self.staged.iter().filter(|_| !self.index_is_blind);
-        !self.has_index
+        let is_blind = self.index == Index::Blind;
+        let mut staged = self.staged.iter().filter(|_| !is_blind);
+        self.index == Index::Missing
             || staged.any(|path| {
                 let mut parts = Path::new(path).ancestors();
                 let place = parts.find_map(|path| self.position(path)?.1);

@@ -86,7 +86,7 @@ pub enum Cause {
     #[error("the kernel remembers another device with the same file-system id")]
     Remembered,
     /// EBUSY.
-    #[error("somebody else has the device for itself")]
+    #[error("another user holds the device exclusively")]
     InUse,
     /// EBUSY of an exclusive creation.
     #[error("the device's file system is mounted already, perhaps in another mount namespace")]
