@@ -45,7 +45,7 @@ impl TargetsElsewhere {
         }
     }
 
-    /// Whether the index says that there is none.
+    /// Whether the index says that no target path is elsewhere.
     pub(crate) fn is_empty(&self) -> bool {
         self.paths.as_ref().is_some_and(Vec::is_empty)
     }

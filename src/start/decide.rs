@@ -71,8 +71,7 @@ impl<'a> Job<'a> {
         config.unwrap_or_else(|| self.start.bundle.join("config.json"))
     }
 
-    /// Looks whether a config concerns a volume of ours; `None`: the delegate gets it as it is, whatever else is in
-    /// it.
+    /// Looks whether a config concerns a volume. `None`: the delegate gets the config unchanged.
     pub(crate) fn first_look<'d>(
         &self,
         document: &Document<'d>,
