@@ -1,7 +1,4 @@
-//! The runtime that does the work: finding it, becoming it, and asking it what it is.
-
-pub(crate) mod identity;
-pub(crate) mod version;
+//! The runtime that does the work: finding it, and becoming it.
 
 use std::convert::Infallible;
 use std::ffi::OsString;

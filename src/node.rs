@@ -4,7 +4,7 @@ mod links;
 mod targets;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -49,7 +49,7 @@ pub(crate) struct ThisNode<'a> {
     /// Lookups by the mount table, which is read once for all of them.
     places: Places,
     /// Volumes that are staged in directories of pods, by directory. Each is listed once.
-    listed: RefCell<HashMap<PathBuf, Vec<TargetPath>>>,
+    listed: RefCell<BTreeMap<PathBuf, Vec<TargetPath>>>,
     /// Deadline for deciding the create.
     deadline: Deadline,
 }

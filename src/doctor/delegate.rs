@@ -8,8 +8,8 @@ use crust_state::{Config, DelegateKind};
 
 use super::cgroups;
 use crate::delegate::Delegate;
-use crate::delegate::identity::Identity;
-use crate::delegate::version::{self, Said};
+use crate::delegate_identity::Identity;
+use crate::delegate_identity::version::{Said, ask};
 
 const WHAT: &str = "delegate";
 
@@ -53,7 +53,7 @@ fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>
         configured,
         file: file.unwrap_or_else(|| "runcrust's configuration".to_owned()),
     };
-    judge(&identity, &version::ask(delegate.path()))
+    judge(&identity, &ask(delegate.path()))
 }
 
 /// The kind decides how command lines are read, and has to be right about that.

@@ -2,7 +2,7 @@
 //! directories are looked up at most once for a create, and only if one of its sources asks.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crust_mount::identity::{AtOnce, Identity, MountId};
 use crust_mount::place::Place;
@@ -17,7 +17,7 @@ pub(crate) struct TargetsElsewhere {
     paths: Option<Vec<TargetPath>>,
     directories: OnceCell<Directories>,
     /// Places that were found to be no volume's. Thousands of binds of one directory have as many paths.
-    others: RefCell<HashSet<Place>>,
+    others: RefCell<BTreeSet<Place>>,
 }
 
 /// The directories that target paths lead to.

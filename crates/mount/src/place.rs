@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::identity::LookupError;
 use crate::mountinfo::{Mount, MountInfoError, Table};
 
 /// A directory or file, by its file system.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// mountinfo's device: `st_dev` is another one in each of btrfs's subvolumes.
     pub device: DeviceNumber,
@@ -89,12 +90,16 @@ fn root(mount: &Mount) -> (&Path, bool) {
     (Path::new(OsStr::from_bytes(root)), deleted)
 }
 
-/// A mount table.
+/// A map whose keys are hashed without a seed, which would be a system call in every create, also where no table
+/// is read.
+type Unseeded<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+/// A mount table that is read once.
 #[derive(Debug, Default)]
 struct Mounts {
-    by_id: HashMap<u64, Mount>,
+    by_id: Unseeded<u64, Mount>,
     /// Ids of the mounts of a directory, by the device and the path from the root of its file system.
-    by_root: HashMap<DeviceNumber, HashMap<PathBuf, Vec<u64>>>,
+    by_root: Unseeded<DeviceNumber, Unseeded<PathBuf, Vec<u64>>>,
 }
 
 impl Mounts {

@@ -1,11 +1,13 @@
-//! Comparing the delegate with the kind that it is treated as.
+//! What the delegate says it is, compared with the kind that it is treated as.
+
+pub(crate) mod version;
 
 use std::path::Path;
 
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-use super::version::Said;
+use version::Said;
 
 /// The kind in force of a delegate, and where it comes from.
 #[derive(Debug)]
