@@ -15,7 +15,7 @@ fn index(node: &Node) -> PathBuf {
 fn assert_served(node: &Node, ops: &Ops, device: &LoopDevice, volume: &str) {
     let target = node.target("pod-a", volume);
     ops.stage(stage_request(&target, device)).unwrap();
-    let bind = node.dir().subdir(&format!("bind-{volume}"));
+    let bind = node.dir().subdir(format!("bind-{volume}"));
     mounts::bind(&target, &bind);
     let bundle = Bundle::plain(node.dir()).bind(&bind, "/data", &[]);
     let app = node.run(&bundle.write());
