@@ -68,16 +68,16 @@ fn is_swap(path: &Path) -> bool {
     areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
 }
 
-/// Returns the first mount of the device in each mount namespace, such as a container's.
+/// Returns the first mount of the device in each mount namespace, such as a container's. This process's own comes
+/// first: the table of one that is stuck in a lookup may take longer to read than there is time for.
 fn mounts(device: &Device) -> Vec<String> {
     let deadline = Deadline::after(PATIENCE);
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let Ok(namespace) = fs::read_link(entry.path().join("ns/mnt")) else {
+    let own = i32::try_from(std::process::id()).ok();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for pid in own.into_iter().chain(all) {
+        let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/mnt")) else {
             continue;
         };
         if !seen.insert(namespace) {
