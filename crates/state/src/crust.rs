@@ -225,6 +225,26 @@ impl CrustDirectory {
         }))
     }
 
+    /// Returns a volume whose target path was looked at, by the first of its entries that is there: the other may be
+    /// missing, and staging the volume again makes it whole.
+    pub fn volume_by_any_entry(&self, look: &Look<'_>) -> Result<Option<Volume>, EntryError> {
+        let target = look.path();
+        for path in look.spellings() {
+            let Some(entry) = self.entry(&path)? else {
+                continue;
+            };
+            let info = entry.info()?;
+            if info.target_path.as_ref() == Some(target) {
+                return Ok(Some(Volume {
+                    target: target.clone(),
+                    info,
+                    entries: vec![entry],
+                }));
+            }
+        }
+        Ok(None)
+    }
+
     /// Stages a volume under its target path and that path's resolved form. In Kata's layout nothing
     /// is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {

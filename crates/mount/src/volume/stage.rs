@@ -133,9 +133,12 @@ pub(super) fn try_stage<'a>(
         target_path: Some(target.clone()),
         ..info.clone()
     };
-    let there = context.crust.volume(target);
-    let before = describe_entry(&there);
     let look = target.look();
+    let there = match context.crust.volume(target) {
+        Ok(None) | Err(EntryError::HalfStaged { .. }) => context.crust.volume_by_any_entry(&look),
+        there => there,
+    };
+    let before = describe_entry(&there);
     if let Some(there) = readable(&there)
         && is_used_as(context, there, info)?
     {
