@@ -37,6 +37,10 @@ address = {socket:?}
 [plugins."io.containerd.internal.v1.opt"]
 path = {opt:?}
 
+# Its socket is the same for each containerd of the machine, and on by default in containerd 2.
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = {PAUSE_IMAGE:?}
 stream_server_address = "127.0.0.1"

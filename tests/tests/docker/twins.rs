@@ -1,6 +1,7 @@
 //! Containers without a volume, once on the delegate alone: docker says the same of both, and so do they.
 
-use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate};
+use runcrust_tests::node::PATIENCE;
+use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
 /// Shows what a container can see of how it was made. Numbers of mounts and file systems are left out, and
@@ -94,8 +95,15 @@ fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) ->
         runtime,
     ];
     let run = [&run, flags, &[DOCKER_IMAGE], command].concat();
-    let steps: [&[&str]; 4] = [&run, &["wait", "twin"], &["logs", "twin"], &["rm", "twin"]];
-    steps.map(|step| told(&docker.run(step)))
+    let started = docker.run(&run);
+    let ended = docker.run(&["wait", "twin"]);
+    let mut log = docker.run(&["logs", "twin"]);
+    // Each command that starts writes something. The daemon of docker 28 may tell of the end before that is in the log.
+    wait_until("the container's log", PATIENCE, || {
+        log = docker.run(&["logs", "twin"]);
+        !(started.status.success() && log.stdout.is_empty() && log.stderr.is_empty())
+    });
+    [started, ended, log, docker.run(&["rm", "twin"])].map(|run| told(&run))
 }
 
 /// Returns what docker says at each step of a container's life.

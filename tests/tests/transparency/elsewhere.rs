@@ -48,7 +48,7 @@ fn more_sources_do_not_look_at_the_volumes_again() {
 
 #[test]
 fn a_target_path_that_is_gone_costs_ordinary_mounts_no_mount_table() {
-    let node = Node::new(Delegate::Crun);
+    let node = Node::on_root_mount(Delegate::Crun);
     let device = node.ext4();
     let target = node.dir().subdir("staged");
     let _ = node.try_stage(&target, device.path(), &[]).success();
