@@ -1,4 +1,5 @@
-//! What the delegate says it is, compared with the kind that it is treated as.
+//! Compares what the delegate says it is with the kind that it is treated as. It isn't in `delegate`, since that is
+//! what every call runs, and lies together in the program (src/front.ld).
 
 pub(crate) mod version;
 

@@ -66,10 +66,10 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
     Ok(mount)
 }
 
-/// Has the kernel read in the background what [`instantiate`] looks at before it mounts. `device` has to stay
-/// open until then: the kernel forgets what it has read when the last descriptor is closed.
+/// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. `device` has to stay
+/// open until then: the kernel drops the pages that it has read when the last descriptor is closed.
 pub(crate) fn read_ahead(fstype: &str, device: &OwnedFd) {
-    if ext::is_one(fstype) {
+    if ext::is_ext(fstype) {
         ext::read_ahead(device);
     }
 }

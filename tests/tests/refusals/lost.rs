@@ -209,6 +209,11 @@ mod behind_a_link {
             fs::remove_dir_all(node.entry(&linked.resolved)).unwrap();
             let refused = refusal::create(node, &app(node, &sandbox, &linked.resolved));
             let _ = refused.of_volume("pv-1").naming(&["staged"]).sentence();
+            let _ = node.try_stage(&linked.given, linked.device.path(), &["nosuid"]).failure();
+            let _ = node.try_stage(&linked.given, linked.device.path(), &[]).success();
+            let app = node.app(&sandbox, &linked.resolved, "/data");
+            let _ = app.sh("echo hello > /data/file");
+            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
         }
     }
 }

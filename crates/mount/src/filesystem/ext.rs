@@ -37,7 +37,7 @@ const DEFAULT: u64 = 1024;
 /// among those that are recorded and compared, so that a second pod still matches, and so does a volume
 /// mounted by an earlier version. It has no effect on a file system that is mounted already.
 pub(super) fn adapt(request: &Request<'_>, options: &mut MountOptions) -> Result<(), MountError> {
-    if !is_one(request.fstype) {
+    if !is_ext(request.fstype) {
         return Ok(());
     }
     let superblocks = read(request, options)?;
@@ -58,7 +58,8 @@ pub(super) fn adapt(request: &Request<'_>, options: &mut MountOptions) -> Result
     Ok(())
 }
 
-pub(super) fn is_one(fstype: &str) -> bool {
+/// Whether a file system of this type has the superblock that is read here.
+pub(super) fn is_ext(fstype: &str) -> bool {
     matches!(fstype, "ext2" | "ext3" | "ext4")
 }
 

@@ -225,7 +225,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Of what TOML has a reading of, too. What it refuses for something else in the file
+        /// Compares the two readers on text that both accept. What TOML refuses for something else in the file
         /// (a key that stands twice) is no reason not to stop a container.
         #[test]
         fn what_is_read_at_a_glance_is_what_toml_says(text in pieces()) {
