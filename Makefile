@@ -35,7 +35,7 @@ CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount u
 TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs buildah podman systemd groff-base
 BENCH_PACKAGES := $(RUN_PACKAGES) musl-tools strace xfsprogs bindfs fuse3
 FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
-VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 zstd
+VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap zstd
 
 # When what is released was made: at the last commit, or where that isn't known, at the last release.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null \

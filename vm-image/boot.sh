@@ -1,13 +1,13 @@
 #!/bin/sh
 # Boots the guest, shows what it says, and ends as its payload ended:
 #
-#   sh vm-image/boot.sh NODE PAYLOAD LOG COUNTED
+#   sh vm-image/boot.sh QEMU NODE PAYLOAD LOG COUNTED
 #
-# NODE is what node.sh printed, PAYLOAD is payload.sh's image, COUNTED is a line to show before the
+# QEMU is the directory of its packages, NODE is what node.sh printed, PAYLOAD is payload.sh's image, COUNTED is a line to show before the
 # runner's last. VM_TIMEOUT is how many seconds the guest may take.
 set -eu
 
-node=$1 payload=$2 log=$3 counted=$4
+qemu=$1 node=$2 payload=$3 log=$4 counted=$5
 limit=${VM_TIMEOUT:-3600}
 here=$(dirname "$0")
 
@@ -38,7 +38,7 @@ shown=$!
 # In the background: a shell acts on a signal at once while it waits, and not while a program runs.
 # Where this is killed the guest is ended too.
 setpriv --pdeathsig TERM timeout --foreground --kill-after=10 "$limit" \
-    sh "$here/qemu.sh" "$node" "$payload" "$scratch" runcrust.payload -serial stdio \
+    sh "$here/qemu.sh" "$qemu" "$node" "$payload" "$scratch" runcrust.payload -serial stdio \
     </dev/null >"$scratch/console" 2>&1 9>&- &
 guest=$!
 status=0
