@@ -409,6 +409,9 @@ fn a_number_that_others_left_read_only_is_not_so_for_the_next_image() {
     let blockdev = |what| run(Command::new("blockdev").arg(what).arg(&device));
     blockdev("--setro");
     run(Command::new("losetup").arg("--detach").arg(&device));
+    // udev opens what has changed, and the number is free once the last one has closed it.
+    let is_free = || loops::is_idle(&device).map(|idle| idle.then_some(()));
+    assert_eq!(soon().poll(is_free).expect("it can be told"), Some(()));
     let scene = Scene::new();
     let attached = std::panic::catch_unwind(|| scene.attach());
     blockdev("--setrw");

@@ -500,7 +500,8 @@ fn what_is_not_empty_is_named_and_nobody_is_told_to_format_it() {
     }
 }
 
-/// On a device that can be written to; on another one the journal isn't replayed at all.
+/// On a device that can be written to; on another one the journal isn't replayed at all. Some kernels replay it
+/// for a read-only mount as well: Debian 13's 6.12.118 does, and Debian 12's 6.1 and 6.18.44 refuse.
 #[test]
 fn fast_commits_that_a_read_only_mount_cannot_replay_are_told_from_a_device() {
     let image = Image::ext4(&["-O", "fast_commit"]);
@@ -516,9 +517,14 @@ fn fast_commits_that_a_read_only_mount_cannot_replay_are_told_from_a_device() {
     drop(volume);
     let on = dirty.attach();
     let start = "fsconfig({device}, ext4, create): EROFS: ";
-    let (cause, sentence) = refused(mount(&on, "ext4", &["ro"], true), &on, start);
-    assert_eq!(cause, Cause::FastCommitsInReadOnlyMount, "{sentence}");
-    assert!(!sentence.contains("device can't"), "{sentence}");
+    match mount(&on, "ext4", &["ro"], true) {
+        Ok(replayed) => drop(replayed),
+        failed => {
+            let (cause, sentence) = refused(failed, &on, start);
+            assert_eq!(cause, Cause::FastCommitsInReadOnlyMount, "{sentence}");
+            assert!(!sentence.contains("device can't"), "{sentence}");
+        }
+    }
     drop(mount(&on, "ext4", &["ro,noload"], true).expect("what is hinted at works"));
     drop(mount(&on, "ext4", &[], true).expect("what is hinted at works"));
 }
