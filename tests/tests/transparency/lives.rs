@@ -138,9 +138,10 @@ fn idle(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// A container that criu can save: it holds no descriptors of files that aren't its own.
+/// A container that criu can save: it holds no descriptors of files that aren't its own, and goes on when criu
+/// interrupts its system call (Debian 13's busybox takes that for the end of a `sleep`).
 fn apart(bundle: Bundle) -> Bundle {
-    bundle.script("exec </dev/null >/dev/null 2>&1; exec sleep 2147483647")
+    bundle.script("exec </dev/null >/dev/null 2>&1; exec tail -f /dev/null")
 }
 
 /// The answers to a `checkpoint` that leaves the container running, to one that ends it, and to the
@@ -155,7 +156,7 @@ fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 3] {
         .says("create --bundle @BUNDLE --pid-file @PIDFILE @ID")
         .success();
     let _ = shim.says("start @ID").success();
-    twins.wait_for_program("sleep\0");
+    twins.wait_for_program("tail\0");
     let paths = "--image-path @WORK/image --work-path @WORK/work";
     let running = shim.says(&format!("checkpoint {paths} --leave-running @ID"));
     let _ = shim.says("state @ID").success();
