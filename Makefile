@@ -104,7 +104,7 @@ help: ## Show this list
 build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet, static, into target/
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
-		--target $(TARGET) --package crust-ops --package crust-csi --package crust-node
+		--target $(TARGET) --package crust-ops --package crust-csi --package crustlet
 	RUSTFLAGS='$(RUSTFLAGS_LEAN)' cargo build --locked --profile lean \
 		--target $(TARGET) --package runcrust --package crust-mount-hook
 	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
@@ -229,7 +229,7 @@ vm-shell: ## Give root's shell on the node, with the tests at hand
 .PHONY: conformance
 conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RUNTIME=/path meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
 	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
-	cargo build --quiet --locked --package runcrust-tests --bin conformance
+	cargo build --quiet --locked --package conformance
 	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
 
 .PHONY: bare

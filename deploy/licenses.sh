@@ -10,7 +10,7 @@ echo 'The programs are linked with the standard library of Rust (MIT OR Apache-2
 with musl (MIT) or glibc (LGPL-2.1-or-later), and with these crates.'
 cargo tree --locked --target "$1" --edges normal --prefix none --format '{p}|{l}' \
     --package runcrust --package crust-mount-hook --package crust-ops --package crust-csi \
-    --package crust-node |
+    --package crustlet |
     sed -e 's/ (proc-macro)//' -e '/ (\//d' -e '/^$/d' -e 's/ (\*)$//' | LC_ALL=C sort -u |
     while IFS='|' read -r crate license; do
         printf '\n==== %s: %s\n' "$crate" "$license"

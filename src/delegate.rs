@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crust_mount::sys;
+use crust_blockfs::sys;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 

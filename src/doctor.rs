@@ -19,10 +19,10 @@ mod propagation;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use crust_mount::capabilities;
 use crust_state::Config;
 use crust_state::check::{self, Finding};
 use crust_state::config::ConfigError;
+use crust_volume::capabilities;
 
 use patience::Check;
 

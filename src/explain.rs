@@ -6,10 +6,10 @@ mod volumes;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use crust_mount::ids::Ids;
-use crust_mount::volume::Of;
+use crust_blockfs::ids::Ids;
 use crust_state::config::MountMode;
 use crust_state::{StateDirectory, TargetPath, sentence};
+use crust_volume::Of;
 
 use crate::oci::{Document, pretty};
 use crate::plan::{ContainerPlan, Passed, Plan, PlannedMount, SandboxPlan, planned};
@@ -194,7 +194,7 @@ impl Explanation {
             );
         }
         let [before, after] = [before, after].map(|text| pretty(&String::from_utf8_lossy(text)));
-        crust_handler::unified(&self.config, Some(&before), Some(&after))
+        crust_engines::unified(&self.config, Some(&before), Some(&after))
     }
 }
 

@@ -33,10 +33,11 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use crust_mount::device::Neighbours;
-use crust_mount::sys;
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
+use crust_blockfs::sys;
 use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
-use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, limits, logging};
+use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Invocation, Own, Start};

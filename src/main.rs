@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use crust_mount::sys::arena::Arena;
+use crust_blockfs::sys::arena::Arena;
 
 #[global_allocator]
 static ALLOCATOR: Arena = Arena::new();
 
-crust_mount::program!(runcrust::main);
+crust_blockfs::program!(runcrust::main);

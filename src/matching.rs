@@ -8,9 +8,9 @@ mod targets;
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::identity::LookupError;
-use crust_mount::overlay;
-use crust_mount::place::PlaceError;
+use crust_blockfs::identity::LookupError;
+use crust_blockfs::overlay;
+use crust_blockfs::place::PlaceError;
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};

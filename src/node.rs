@@ -11,17 +11,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
-use crust_mount::mount_kind::MountKind;
-use crust_mount::mountinfo::has_option;
-use crust_mount::place::{Place, PlaceError, Places};
-use crust_mount::{bare, errno, overlay, selinux, within};
+use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::mount_kind::MountKind;
+use crust_blockfs::mountinfo::has_option;
+use crust_blockfs::place::{Place, PlaceError, Places};
+use crust_blockfs::{Deadline, DeviceNumber};
+use crust_blockfs::{errno, overlay, selinux, within};
 use crust_state::crust::{EntryError, Index};
 use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
-use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, TargetPath};
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
+use crust_volume::bare;
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
 use crate::matching::{Node, PodError, Resolved, TargetsElsewhere};

@@ -11,12 +11,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use crust_mount::device::Neighbours;
-use crust_mount::privileges::{self, Step};
-use crust_mount::volume::Context;
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
 use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
-use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, StateDirectory};
+use crust_state::{Config, CrustDirectory, DelegateKind, StateDirectory};
+use crust_volume::Context;
+use crust_volume::privileges::{self, Step};
 
 use crate::invocation::{Globals, Start};
 use crate::oci::{Document, DocumentError};

@@ -7,11 +7,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-use crust_mount::device::Neighbours;
-use crust_mount::volume::{self, Context};
+use crust_blockfs::device::Neighbours;
+use crust_blockfs::{Deadline, DeviceNumber};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
-use crust_state::{Config, CrustDirectory, Deadline, DeviceNumber, StateDirectory, limits};
+use crust_state::{Config, CrustDirectory, StateDirectory, limits};
+use crust_volume::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
@@ -77,7 +78,7 @@ fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Valu
     let rules = rules.map(|added| added.element).filter(|rule| {
         // A record may be of an earlier container, or of one that never came to be.
         let (device, id) = (device_of(rule), id.to_str());
-        matches!((device, id), (Some(device), Some(id)) if volume::has_device(&context, id, device))
+        matches!((device, id), (Some(device), Some(id)) if crust_volume::has_device(&context, id, device))
     });
     Some(rules.collect())
 }

@@ -23,13 +23,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use crust_mount::device::Neighbours;
-use crust_mount::volume::{Code, Context, VolumeError};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
-use crust_state::{
-    Config, CrustDirectory, Deadline, StateDirectory, TargetPath, limits, logging, sentence,
-};
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, limits, logging, sentence};
+use crust_volume::{Code, Context, VolumeError};
 use serde_json::{Value, json};
 
 use answer::{Answer, Form};

@@ -13,7 +13,7 @@ mod options;
 mod superblock;
 mod target_path;
 
-pub use crust_handler::fuzzing::{json as handler_json, toml as handler_toml};
+pub use crust_engines::fuzzing::{json as handler_json, toml as handler_toml};
 pub use crust_ops::fuzzing::answer;
 pub use mount_info::mount_info;
 pub use mountinfo::mountinfo;

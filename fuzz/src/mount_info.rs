@@ -1,7 +1,8 @@
 //! `mountInfo.json`: whatever is accepted is written, and read again the same.
 
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_state::MountInfo;
 use crust_state::info::{InfoError, VolumeType};
-use crust_state::{FsGroupChangePolicy, MountInfo};
 use serde_json::Value;
 
 /// A `mountInfo.json`, ours and as Kata's drivers write it.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
-use crust_mount::mountinfo::{Mount, Propagation, parse};
+use crust_blockfs::mountinfo::{Mount, Propagation, parse};
 
 /// A mountinfo file. Mount points and sources in it are a workload's words.
 pub fn mountinfo(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Mount options: whatever is accepted has one meaning, however it is put into lists.
 
-use crust_mount::options::{FsOption, MountOptions, OptionsError, no_journal_replay, parse};
+use crust_blockfs::options::{FsOption, MountOptions, OptionsError, no_journal_replay, parse};
 
 /// A list of mount options, one a line.
 pub fn options(bytes: &[u8]) {

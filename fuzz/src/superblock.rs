@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crust_mount::probe::probe;
+use crust_blockfs::probe::probe;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// Where the superblocks of ext, xfs and btrfs are.

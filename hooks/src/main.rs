@@ -17,12 +17,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use crust_mount::device::Neighbours;
-use crust_mount::privileges::{self, Step};
-use crust_mount::sys;
-use crust_mount::sys::arena::Arena;
-use crust_mount::volume::Context;
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory, limits, logging, sentence};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
+use crust_blockfs::sys;
+use crust_blockfs::sys::arena::Arena;
+use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
+use crust_volume::Context;
+use crust_volume::privileges::{self, Step};
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
@@ -31,7 +32,7 @@ use state::ContainerState;
 static ALLOCATOR: Arena = Arena::new();
 
 #[cfg(not(test))]
-crust_mount::program!(hook);
+crust_blockfs::program!(hook);
 
 #[cfg_attr(test, allow(dead_code, reason = "tests have another main"))]
 fn hook(argv: &[OsString]) -> u8 {

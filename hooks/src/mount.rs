@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use crust_mount::rootfs::{self, Rootfs, Scratch};
-use crust_mount::view::{DetachedMount, View};
-use crust_mount::volume::{Context, lock, mount_reserved};
+use crust_blockfs::view::{DetachedMount, View};
 use crust_state::TargetPath;
 use crust_state::hooked::HookedMount;
+use crust_volume::rootfs::{self, Rootfs, Scratch};
+use crust_volume::{Context, lock, mount_reserved};
 
 use crate::arguments::Mount;
 use crate::state::ContainerState;

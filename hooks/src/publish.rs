@@ -1,9 +1,9 @@
 //! createRuntime of a container: it exists, and has its volumes.
 
 use anyhow::{Context as _, Result, bail};
-use crust_mount::propagated;
-use crust_mount::volume::{Context, check_host, publish};
 use crust_state::TargetPath;
+use crust_volume::propagated;
+use crust_volume::{Context, check_host, publish};
 
 use crate::state::ContainerState;
 
@@ -56,8 +56,9 @@ fn too_slow(volumes: &[TargetPath], done: usize, what: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use crust_mount::device::Neighbours;
-    use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+    use crust_blockfs::Deadline;
+    use crust_blockfs::device::Neighbours;
+    use crust_state::{Config, CrustDirectory, StateDirectory};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! poststop: a container or a sandbox has ended.
 
 use anyhow::{Result, bail};
-use crust_mount::volume::{Context, release, release_sandbox, sweep};
 use crust_state::TargetPath;
+use crust_volume::{Context, release, release_sandbox, sweep};
 
 use crate::state::ContainerState;
 

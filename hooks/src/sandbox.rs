@@ -1,11 +1,11 @@
 //! createRuntime of a sandbox: the pod's volumes are mounted into it.
 
 use anyhow::{Context as _, Result};
-use crust_mount::sandbox::Sandbox;
-use crust_mount::volume::{Context, Host, ensure, lock};
 use crust_state::record::Version;
 use crust_state::sandbox::{Failure, SandboxRecord};
 use crust_state::{Process, TargetPath};
+use crust_volume::sandbox::Sandbox;
+use crust_volume::{Context, Host, ensure, lock};
 
 use crate::arguments;
 use crate::state::ContainerState;

@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use crust_mount::sys;
-use crust_state::Deadline;
+use crust_blockfs::Deadline;
+use crust_blockfs::sys;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, chdir, chroot, kill_process_group};
 

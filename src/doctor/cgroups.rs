@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crust_mount::mountinfo::{self, Mount};
+use crust_blockfs::mountinfo::{self, Mount};
 use crust_state::DelegateKind;
 use crust_state::check::Finding;
 

@@ -1,9 +1,9 @@
 //! The file systems that this kernel can mount. It is asked as a first mount would ask it: a module is
 //! loaded.
 
-use crust_mount::capabilities::{CapabilitiesError, mountable};
 use crust_state::Config;
 use crust_state::check::Finding;
+use crust_volume::capabilities::{CapabilitiesError, mountable};
 
 const WHAT: &str = "file systems";
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crust_handler::{Engine, Handler, HandlerError, Node, entries};
+use crust_engines::{Engine, Handler, HandlerError, Node, entries};
 use crust_state::check::Finding;
 
 use crate::programs::is_this_program;

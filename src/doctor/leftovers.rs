@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crust_mount::device::Neighbours;
-use crust_mount::volume::{self, Context, Mode};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
 use crust_state::check::Finding;
-use crust_state::{Config, CrustDirectory, Deadline, StateDirectory};
+use crust_state::{Config, CrustDirectory, StateDirectory};
+use crust_volume::{Context, Mode};
 
 use crate::programs::OWN;
 
@@ -28,7 +29,7 @@ pub(super) fn check(config: &Config) -> Finding {
         deadline: Deadline::after(PATIENCE),
         neighbours: &Neighbours::default(),
     };
-    let report = volume::reconcile(&context, Mode::DryRun, Path::new(OWN));
+    let report = crust_volume::reconcile(&context, Mode::DryRun, Path::new(OWN));
     judge(
         report.removed.len(),
         report.left.len() + report.failed.len(),

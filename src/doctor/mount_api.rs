@@ -1,8 +1,8 @@
 //! Whether the mount API works, by trying it where nobody sees it.
 
-use crust_mount::errno::Name;
-use crust_mount::trial::{self, SET_GROUP, Trial};
+use crust_blockfs::errno::Name;
 use crust_state::check::Finding;
+use crust_volume::trial::{self, SET_GROUP, Trial};
 use rustix::io::Errno;
 
 const WHAT: &str = "mount API";

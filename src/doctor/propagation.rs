@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_mount::mountinfo::{self, Mount};
+use crust_blockfs::mountinfo::{self, Mount};
 use crust_state::Config;
 use crust_state::check::Finding;
 

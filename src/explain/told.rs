@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crust_mount::ids::{IdRange, Ids};
-use crust_mount::sandbox::CRUST;
+use crust_blockfs::ids::{IdRange, Ids};
 use crust_state::bundle::{AddedElement, BundleRecord, RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::record::User;
+use crust_volume::sandbox::CRUST;
 use serde::Serialize;
 
 use super::shown;

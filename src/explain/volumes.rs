@@ -1,8 +1,9 @@
 //! The volumes of a plan, looked at.
 
-use crust_mount::volume::{Access, Context, Of, Outlook, outlook};
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::info::AccessMode;
-use crust_state::{FsGroupChangePolicy, TargetPath, sentence};
+use crust_state::{TargetPath, sentence};
+use crust_volume::{Access, Context, Of, Outlook, outlook};
 
 use super::shown;
 use super::told::{AccessTold, Layout, StagedTold, VolumeTold};

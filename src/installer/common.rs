@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use crust_handler::{Engine, Node, Outcome, Plan, Request, Service};
+use crust_engines::{Engine, Node, Outcome, Plan, Request, Service};
 use crust_state::lock::Lock;
 
 /// Where there is one handler as a rule, its name.
@@ -97,7 +97,7 @@ impl Common {
             return if is_changed { tell(&next) } else { Ok(()) };
         }
         let mut files: Vec<&Path> = vec![request.file()];
-        files.extend(plan.changes.iter().map(crust_handler::Change::path));
+        files.extend(plan.changes.iter().map(crust_engines::Change::path));
         tell(&match service.restart(node, &files)? {
             Outcome::Done => format!("done: {command}\n"),
             Outcome::Fresh => format!("{} has read it: nothing to restart\n", service.unit),

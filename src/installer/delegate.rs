@@ -1,7 +1,7 @@
 //! Comparing the node's delegate with the kind that it would be treated as.
 
 use anyhow::{Result, bail};
-use crust_handler::{Node, NodeDelegate};
+use crust_engines::{Node, NodeDelegate};
 
 use crate::delegate_identity::Identity;
 use crate::delegate_identity::version::{Said, ask_below};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use crust_handler::{Copy, Engine, Node, Request, check_complete, find_delegate, plan_copies};
+use crust_engines::{Copy, Engine, Node, Request, check_complete, find_delegate, plan_copies};
 use crust_state::DelegateKind;
 use rustix::param::linux_execfn;
 
@@ -82,7 +82,7 @@ impl Install {
             systemd_cgroup: self.systemd_cgroup,
             ..common.request(&node, self.engine.into())?
         };
-        let mut plan = crust_handler::install(&node, &request)?;
+        let mut plan = crust_engines::install(&node, &request)?;
         if copies.is_empty() {
             node.check_program(&program)?;
         }

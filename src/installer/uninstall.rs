@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use crust_handler::{Engine, Node, Request, check_unused, check_unused_by_any, handlers};
+use crust_engines::{Engine, Node, Request, check_unused, check_unused_by_any, handlers};
 
 use super::common::{Common, HANDLER, shown, tell};
 
@@ -110,7 +110,7 @@ impl Uninstall {
 
     fn remove(&self, node: &Node, request: &Request) -> Result<()> {
         let locked = node.lock()?;
-        let plan = crust_handler::uninstall(node, request)?;
+        let plan = crust_engines::uninstall(node, request)?;
         let in_use = match &plan.program {
             Some(program) => check_unused(node, program),
             None => Ok(()),

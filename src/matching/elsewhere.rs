@@ -16,9 +16,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::Identity;
-use crust_mount::mount_kind::MountKind;
-use crust_mount::place::Place;
+use crust_blockfs::identity::Identity;
+use crust_blockfs::mount_kind::MountKind;
+use crust_blockfs::place::Place;
 use crust_state::config::Unstaged;
 use crust_state::{Config, TargetPath};
 

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
-use crust_mount::mount_kind::MountKind;
-use crust_mount::place::{Place, PlaceError};
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::mount_kind::MountKind;
+use crust_blockfs::place::{Place, PlaceError};
+use crust_state::TargetPath;
 use crust_state::crust::EntryError;
-use crust_state::{DeviceNumber, TargetPath};
 
 use super::targets::TargetsElsewhere;
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crust_mount::place::Place;
+use crust_blockfs::place::Place;
 use crust_state::TargetPath;
 use crust_state::target::SubpathBind;
 

@@ -4,9 +4,10 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crust_mount::identity::{AtOnce, Identity, MountId};
-use crust_mount::place::Place;
-use crust_state::{DeviceNumber, TargetPath};
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::identity::{AtOnce, Identity, MountId};
+use crust_blockfs::place::Place;
+use crust_state::TargetPath;
 
 use super::Node;
 

@@ -4,7 +4,7 @@ mod subpath;
 
 use std::cell::RefCell;
 
-use crust_mount::place::Place;
+use crust_blockfs::place::Place;
 
 use super::*;
 

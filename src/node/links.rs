@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crust_state::beneath;
+use crust_blockfs::beneath;
 use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 

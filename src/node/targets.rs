@@ -3,8 +3,9 @@
 use std::cell::OnceCell;
 use std::path::Path;
 
-use crust_mount::identity::{Identity, MountId};
-use crust_state::{Config, CrustDirectory, DeviceNumber, TargetIndex};
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::identity::{Identity, MountId};
+use crust_state::{Config, CrustDirectory, TargetIndex};
 
 use crate::matching::{Node, TargetsElsewhere};
 

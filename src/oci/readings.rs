@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Arguments;
 
-use crust_mount::overlay;
+use crust_blockfs::overlay;
 
 use super::error::Reader;
 use super::json::Json;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use crust_mount::ids::{IdRange, Ids};
+use crust_blockfs::ids::{IdRange, Ids};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 

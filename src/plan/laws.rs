@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::identity::LookupError;
-use crust_mount::place::{Place, PlaceError};
+use crust_blockfs::identity::LookupError;
+use crust_blockfs::place::{Place, PlaceError};
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::crust::EntryError;
 use crust_state::record::Version;

@@ -1,9 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use crust_mount::identity::LookupError;
-use crust_mount::ids::{IdRange, Ids};
-use crust_mount::place::{Place, PlaceError};
-use crust_mount::within;
+use crust_blockfs::identity::LookupError;
+use crust_blockfs::ids::{IdRange, Ids};
+use crust_blockfs::place::{Place, PlaceError};
+use crust_blockfs::within;
 use crust_state::Process;
 use crust_state::crust::EntryError;
 use crust_state::record::Version;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crust_mount::ids::Ids;
+use crust_blockfs::ids::Ids;
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use crust_mount::options;
-use crust_mount::volume::Need;
+use crust_blockfs::options;
 use crust_state::bundle::{RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::hooked::HookedMount;
 use crust_state::{Config, TargetPath, limits};
+use crust_volume::Need;
 
 use super::build::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};

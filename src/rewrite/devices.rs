@@ -1,8 +1,9 @@
 //! Block devices that a container is given, with their cgroup rules.
 
 use anyhow::Result;
-use crust_mount::volume::Need;
-use crust_state::{DeviceNumber, TargetPath};
+use crust_blockfs::DeviceNumber;
+use crust_state::TargetPath;
+use crust_volume::Need;
 use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
 };

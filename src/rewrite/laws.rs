@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_mount::volume::Need;
+use crust_blockfs::DeviceNumber;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
-use crust_state::{Config, DelegateKind, DeviceNumber, TargetPath};
+use crust_state::{Config, DelegateKind, TargetPath};
+use crust_volume::Need;
 use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use crust_mount::sandbox::CRUST;
 use crust_state::limits;
+use crust_volume::sandbox::CRUST;
 use oci_spec::runtime::MountBuilder;
 
 use super::build::{Hooks, Rewrite, arguments, utf8};

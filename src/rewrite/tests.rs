@@ -1,11 +1,11 @@
 use std::path::{Path, PathBuf};
 
-use crust_mount::volume::Need;
 use crust_state::bundle::{BundleRecord, Containers};
 use crust_state::config::MountMode;
 use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, DelegateKind, Process, TargetPath};
+use crust_volume::Need;
 
 use rustix::mount::MountAttrFlags;
 

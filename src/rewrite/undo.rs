@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use crust_mount::sandbox::CRUST;
 use crust_state::Config;
 use crust_state::bundle::{BundleRecord, RemovedMount, ReplacedSource};
+use crust_volume::sandbox::CRUST;
 use oci_spec::runtime::Hook;
 
 use super::build::PROGRAM;

@@ -1,12 +1,12 @@
 //! A container with volumes: announced as their user, given its views of them, and handed over.
 
 use anyhow::{Context as _, Result};
-use crust_mount::device_mounts::DeviceMounts;
-use crust_mount::volume::{self, Context, NewContainer};
+use crust_blockfs::device_mounts::DeviceMounts;
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
+use crust_volume::{Context, NewContainer};
 
 use super::Job;
 use super::bundle::Bundle;
@@ -41,10 +41,10 @@ impl Job<'_> {
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for (target, mounts) in users.plan.by_volume() {
-        let locked = volume::lock(users.context, target)?;
+        let locked = crust_volume::lock(users.context, target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
         let (new, mounts) = users.announce(target, &mounts, &pod_uid, None);
-        volume::reserve(users.context, &locked, new, mounts)?;
+        crust_volume::reserve(users.context, &locked, new, mounts)?;
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ impl Drop for Users<'_, '_> {
     fn drop(&mut self) {
         for target in &self.announced {
             // The first error is the one that counts; a dead process is no user anyhow.
-            if let Err(error) = volume::withdraw(self.context, target, self.id) {
+            if let Err(error) = crust_volume::withdraw(self.context, target, self.id) {
                 tracing::warn!("{error}");
             }
         }

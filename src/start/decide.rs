@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use crust_mount::sandbox::Sandbox;
-use crust_mount::volume::{self, Need};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::foreign::ForeignFile;
 use crust_state::{DelegateKind, TargetPath};
+use crust_volume::Need;
+use crust_volume::sandbox::Sandbox;
 
 use super::Job;
 use crate::invocation::Verb;
@@ -184,7 +184,7 @@ impl<'a> Job<'a> {
     ) -> Result<Rewrite> {
         // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
-            volume::needs(self.config, self.crust, target)?;
+            crust_volume::needs(self.config, self.crust, target)?;
         }
         let rewritten = || {
             let rootfs = self.rootfs(document)?;
@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
     fn needs(&self, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
         let mut needs = Vec::new();
         for volume in plan.volumes() {
-            let need = volume::needs(self.config, self.crust, volume)?;
+            let need = crust_volume::needs(self.config, self.crust, volume)?;
             if need.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
@@ -267,7 +267,7 @@ pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
 /// Of a mount that a hook makes, the options are its to give.
 fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
     for mount in &plan.mounts {
-        crust_mount::rootfs::attributes(&mount.options)
+        crust_volume::rootfs::attributes(&mount.options)
             .with_context(|| format!("volume {}", mount.found.volume.volume_name()))?;
     }
     Ok(())

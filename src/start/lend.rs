@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use crust_mount::attach::{self, Attachments};
-use crust_mount::view::{DetachedMount, View};
-use crust_mount::volume::{self, Host};
+use crust_blockfs::view::{DetachedMount, View};
 use crust_state::TargetPath;
 use crust_state::files::Directory;
 use crust_state::lock::LockName;
+use crust_volume::Host;
+use crust_volume::attach::{self, Attachments};
 
 use super::Job;
 use super::container::Users;
@@ -21,7 +21,7 @@ impl Job<'_> {
     pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
         let sandbox = running_sandbox(plan)?;
-        let ids = plan.ids.as_ref().map(crust_mount::ids::Ids::open);
+        let ids = plan.ids.as_ref().map(crust_blockfs::ids::Ids::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());
@@ -75,13 +75,13 @@ fn from_sandbox<'p>(
     mounts: &[&PlannedMount],
     ids: Option<&OwnedFd>,
 ) -> Result<Vec<DetachedMount>> {
-    let locked = volume::lock(users.context, target)?;
-    volume::ensure(users.context, &locked, host)?;
+    let locked = crust_volume::lock(users.context, target)?;
+    crust_volume::ensure(users.context, &locked, host)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
-    let views = volume::views(users.context, &locked, host.sandbox, views)?;
+    let views = crust_volume::views(users.context, &locked, host.sandbox, views)?;
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
-    volume::begin(users.context, &locked, new, used)?;
+    crust_volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
 
@@ -94,11 +94,11 @@ fn own<'p>(
     ids: Option<&OwnedFd>,
     cli: &Path,
 ) -> Result<Vec<DetachedMount>> {
-    let locked = volume::lock(users.context, target)?;
+    let locked = crust_volume::lock(users.context, target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
-    let mount = volume::instantiate(users.context, &locked, new, used, cli)?;
+    let mount = crust_volume::instantiate(users.context, &locked, new, used, cli)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = attachments.views(&mount, views, users.context.deadline);
     views.with_context(|| of_volume(target))

@@ -1,8 +1,8 @@
 //! `capabilities`: what the CRUST interface tells of this runtime on this host.
 
-use crust_mount::capabilities::{can_grow, mountable};
-use crust_mount::selinux;
+use crust_blockfs::selinux;
 use crust_state::Config;
+use crust_volume::capabilities::{can_grow, mountable};
 use serde_json::{Value, json};
 
 use super::Failure;

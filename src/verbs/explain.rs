@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use crust_mount::device::Neighbours;
-use crust_state::{Config, CrustDirectory, Deadline, DelegateKind, limits};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
+use crust_state::{Config, CrustDirectory, DelegateKind, limits};
 use serde_json::Value;
 
 use super::Failure;

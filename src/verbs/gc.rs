@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use crust_mount::volume::{self, Context, Finding, Mode, Report, Thing};
+use crust_volume::{Context, Finding, Mode, Report, Thing};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form};
@@ -27,7 +27,7 @@ pub(super) fn gc(context: &Context<'_>, arguments: &Arguments) -> Answer {
     } else {
         Mode::Remove
     };
-    let report = volume::reconcile(context, mode, Path::new(OWN));
+    let report = crust_volume::reconcile(context, mode, Path::new(OWN));
     Answer::new(&Collected { mode, report }, arguments.form)
 }
 

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 
-use crust_mount::volume::{
+use crust_blockfs::resize::Limits;
+use crust_state::MountInfo;
+use crust_volume::{
     BlockDevice, Context, FindError, Inspection, SeenUser, find, inspect as look, wanted,
 };
-use crust_state::MountInfo;
-use crust_state::resize::Limits;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use crust_mount::volume::{Context, Overview, State, overviews};
 use crust_state::TargetPath;
 use crust_state::record::User;
+use crust_volume::{Context, Overview, State, overviews};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crust_mount::sandbox::Sandbox;
-use crust_mount::volume::{self, Code, Context, Host};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::StateError;
+use crust_volume::sandbox::Sandbox;
+use crust_volume::{Code, Context, Host};
 use serde_json::{Value, json};
 
 use super::stage::VolumeArguments;
@@ -48,7 +48,7 @@ pub(super) fn publish(
         label: record.mount_label.as_deref(),
     };
     let info = arguments.volume.mount_info(&target);
-    volume::stage_mounted(context, &target, &info, host)?;
+    crust_volume::stage_mounted(context, &target, &info, host)?;
     Ok(json!({}))
 }
 

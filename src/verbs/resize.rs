@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use clap::value_parser;
-use crust_mount::volume::{self, Context};
-use crust_state::resize::Limits;
+use crust_blockfs::resize::Limits;
+use crust_volume::Context;
 use serde_json::{Value, json};
 
 use super::{Failure, target};
@@ -27,6 +27,6 @@ pub(super) struct Arguments {
 pub(super) fn resize(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let limits = Limits::new(arguments.min_bytes, arguments.max_bytes).map_err(Failure::invalid)?;
-    let bytes = volume::resize(context, &target, limits)?;
+    let bytes = crust_volume::resize(context, &target, limits)?;
     Ok(json!({"capacity_bytes": bytes}))
 }

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crust_mount::volume::{self, Context};
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::info::{AccessMode, VolumeType};
-use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
+use crust_state::{MountInfo, TargetPath};
+use crust_volume::Context;
 use serde_json::{Value, json};
 
 use super::{Failure, target};
@@ -69,14 +70,14 @@ impl VolumeArguments {
 pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let info = arguments.volume.mount_info(&target);
-    volume::stage(context, &target, &info, None)?;
+    crust_volume::stage(context, &target, &info, None)?;
     Ok(json!({}))
 }
 
 pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
-    volume::unstage(context, target)?;
+    crust_volume::unstage(context, target)?;
     // What a bundle's end left behind is nobody's any more; it can wait for the next time.
-    if let Err(error) = volume::sweep(context) {
+    if let Err(error) = crust_volume::sweep(context) {
         tracing::warn!("{error}");
     }
     Ok(json!({}))

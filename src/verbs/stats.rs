@@ -1,14 +1,14 @@
 //! `stats`.
 
-use crust_mount::usage::{Amounts, Usage};
-use crust_mount::volume::{self, Context};
+use crust_blockfs::usage::{Amounts, Usage};
 use crust_state::TargetPath;
+use crust_volume::Context;
 use serde_json::{Value, json};
 
 use super::Failure;
 
 pub(super) fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
-    let stats = volume::stats(context, target)?;
+    let stats = crust_volume::stats(context, target)?;
     Ok(json!({
         "usage": stats.usage.map_or_else(Vec::new, entries),
         "volume_condition": {

@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Instant;
 
-use crust_mount::device::Device;
-use crust_mount::fsgroup::{self, Order};
-use crust_state::{Deadline, FsGroupChangePolicy};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Device;
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_blockfs::fsgroup::{self, Order};
 
 const USAGE: &str = "usage: fsgroup-walk GROUP DIRECTORY [DEVICE]";
 

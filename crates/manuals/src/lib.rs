@@ -86,7 +86,7 @@ pub fn commands() -> [Command; 4] {
         runcrust::command(),
         crust_ops::command(),
         crust_csi::command(),
-        crust_node::command(),
+        crustlet::command(),
     ]
 }
 

@@ -6,11 +6,11 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crust_mount::capabilities;
 use crust_serve::listen::trusted_directory;
 use crust_state::Config;
 use crust_state::check::{self, Finding, Verdict};
 use crust_state::socket::{Occupant, occupant};
+use crust_volume::capabilities;
 use rustix::fs::{Access, access};
 
 use crate::cli::{Asked, Capabilities, Policy, Runs};

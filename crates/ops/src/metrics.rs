@@ -5,8 +5,8 @@ mod page;
 
 use std::time::Duration;
 
-use crust_mount::volume::{Finding, Report};
 use crust_serve::Observer;
+use crust_volume::{Finding, Report};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_was_cleaned_up_and_what_is_left_is_told() {
-        use crust_mount::volume::Thing;
+        use crust_volume::Thing;
         let finding = |path: &str| Finding {
             thing: Thing::Leftover(path.into()),
             why: String::new(),

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crust_mount::device::{Device, Neighbours};
-use crust_mount::volume::{self, Context, Mode, Report};
+use crust_blockfs::Deadline;
+use crust_blockfs::device::{Device, Neighbours};
 use crust_serve::Held;
 use crust_state::crust::{Found, Shape};
 use crust_state::record::UserKind;
-use crust_state::{
-    Config, CrustDirectory, Deadline, Digest, MountInfo, StateDirectory, TargetPath,
-};
+use crust_state::{Config, CrustDirectory, Digest, MountInfo, StateDirectory, TargetPath};
+use crust_volume::{Context, Mode, Report};
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
@@ -124,9 +123,9 @@ impl Node {
             let _turn = turn;
             let room = |growth, crust: Option<&_>| taker.take(growth, crust);
             // Most are new, and that is the short way.
-            match volume::stage_at_once(context, &target, &info, &room, true) {
+            match crust_volume::stage_at_once(context, &target, &info, &room, true) {
                 Some(staged) => Ok(staged?),
-                None => Ok(volume::stage(context, &target, &info, Some(&room))?),
+                None => Ok(crust_volume::stage(context, &target, &info, Some(&room))?),
             }
         })
         .await
@@ -144,7 +143,7 @@ impl Node {
         let context = places.context(&self.config, STAGE, &neighbours);
         let taker = Taker::new(&self.tally, caps);
         let room = |growth, crust: Option<&_>| taker.take(growth, crust);
-        let staged = volume::stage_at_once(&context, target, info, &room, false)?;
+        let staged = crust_volume::stage_at_once(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
     }
 
@@ -159,7 +158,7 @@ impl Node {
         let taker = Taker::new(&self.tally, caps);
         self.work(&self.looks, STAGE, move |context| {
             let room = |growth, crust: Option<&_>| taker.take(growth, crust);
-            volume::admit(context, &target, &info, &room)?;
+            crust_volume::admit(context, &target, &info, &room)?;
             Ok(taker)
         })
         .await
@@ -174,7 +173,7 @@ impl Node {
     ) -> Result<(), Refusal> {
         self.work(&self.threads, limit, move |context| {
             let _turn = turn;
-            Ok(volume::unstage(context, &target)?)
+            Ok(crust_volume::unstage(context, &target)?)
         })
         .await
     }
@@ -226,7 +225,7 @@ impl Node {
     /// Removes stale state of the volumes of `runtime`.
     pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<Report, Refusal> {
         self.work(&self.reconciling, STAGE, move |context| {
-            Ok(volume::reconcile(context, Mode::Remove, &runtime))
+            Ok(crust_volume::reconcile(context, Mode::Remove, &runtime))
         })
         .await
     }

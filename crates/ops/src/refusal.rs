@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crust_mount::volume::VolumeError;
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::state_directory::StateError;
+use crust_volume::VolumeError;
 
 use crate::cli::CliError;
 

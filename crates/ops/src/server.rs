@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use crust_mount::volume::Report;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::{
     RuntimeAssistedStorageManagementServer as StorageServer, SERVICE_NAME as STORAGE,
 };
@@ -13,6 +12,7 @@ use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
 use crust_serve::listen::{Activated, Connections};
 use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
 use crust_serve::{Limits, Servers, Volumes};
+use crust_volume::Report;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tonic::service::Routes;

@@ -1,8 +1,8 @@
 //! Errors, as callers get them: mapped once, here.
 
-use crust_mount::volume::Code;
 use crust_serve::Failure;
 use crust_state::TargetPath;
+use crust_volume::Code;
 use tonic::{Code as Grpc, Status};
 
 use crate::cli::CliError;

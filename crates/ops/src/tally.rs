@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crust_mount::volume::Denied;
 use crust_state::CrustDirectory;
 use crust_state::crust::Amount;
+use crust_volume::Denied;
 
 /// Stages between two counts. Entries that others add or remove meanwhile aren't seen.
 const BETWEEN: u32 = 256;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceNumber;
 use crate::memory::is_in_memory;
 use crate::record::Version;
 use crate::target::{Digest, Standing, TargetPath};
+use crust_blockfs::DeviceNumber;
 
 /// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
 /// undo it and plan anew.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::bounded;
 use crate::trust::{self, Flaw, Kind};
+use crust_blockfs::bounded;
 
 pub use delegate::{DelegateKind, DelegateSettings};
 pub use file::ConfigFile;

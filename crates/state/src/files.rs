@@ -9,7 +9,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::trust::{self, Flaw, Kind};
-use crate::{beneath, bounded};
+use crust_blockfs::{beneath, bounded};
 
 mod late;
 mod leftovers;

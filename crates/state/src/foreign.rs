@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 
-use crate::bounded;
+use crust_blockfs::bounded;
 
 use staged::Temp;
 pub use staged::{Staged, put, stage_new, sweep};

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use serde_json::{Map, Value, json};
 
-use crate::device::DiskSeq;
 use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
+use crust_blockfs::DiskSeq;
 
 mod decode;
 mod describe;
@@ -27,26 +28,6 @@ pub enum VolumeType {
     Block,
     /// A network source, `server:/export`.
     Network,
-}
-
-/// When fsGroup is applied to a volume (`metadata.fsGroupChangePolicy`; the names are those of
-/// `PodSecurityContext.fsGroupChangePolicy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FsGroupChangePolicy {
-    /// Every time the volume is mounted for a pod.
-    #[default]
-    Always,
-    /// Only where the volume's root doesn't already have the group and the permissions.
-    OnRootMismatch,
-}
-
-impl FsGroupChangePolicy {
-    /// The policy of a volume with this group. Without a group a policy means nothing: kubelet sends one whenever
-    /// the pod has one. It is then the default, so that the same volume is described in one way.
-    #[must_use]
-    pub fn with_group(self, group: Option<u32>) -> Self {
-        group.map_or_else(Self::default, |_| self)
-    }
 }
 
 /// Declares an enum's names in one place, for both directions.
@@ -85,14 +66,6 @@ macro_rules! names {
         }
     };
 }
-
-names!(
-    FsGroupChangePolicy,
-    NotAPolicy,
-    "an fsGroupChangePolicy",
-    Always = "Always",
-    OnRootMismatch = "OnRootMismatch",
-);
 
 /// How CSI publishes a volume (`VolumeCapability.AccessMode.Mode`, CSI 1.x; KEP-2485).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,6 @@
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
 //! | [`printable`] | text for terminals |
-//! | [`beneath`], [`bounded`] | opening below a directory, and reading so much and no more |
 //! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
 //! | [`foreign`] | files that others keep, replaced whole |
@@ -21,14 +20,10 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
-pub mod beneath;
-pub mod bounded;
 pub mod bundle;
 pub mod check;
 pub mod config;
 pub mod crust;
-mod deadline;
-mod device;
 pub mod files;
 pub mod foreign;
 pub mod hooked;
@@ -54,9 +49,7 @@ pub mod trust;
 
 pub use config::{Config, DelegateKind};
 pub use crust::{CrustDirectory, Volume};
-pub use deadline::Deadline;
-pub use device::{DeviceNumber, DiskSeq};
-pub use info::{FsGroupChangePolicy, MountInfo};
+pub use info::MountInfo;
 pub use process::{End, Life, Process};
 pub use sentence::sentence;
 pub use state_directory::StateDirectory;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 
-use crate::deadline::Deadline;
-use crate::device::DeviceNumber;
 use crate::files::{Directory, FileError, failed};
 use crate::process::own_pid;
 use crate::target::Digest;
+use crust_blockfs::Deadline;
+use crust_blockfs::DeviceNumber;
 
 /// What a lock protects. Whoever takes more than one takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

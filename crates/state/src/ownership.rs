@@ -2,8 +2,8 @@
 //! data corruption for co-scheduled pods"; KEP-2485).
 
 use crate::config::Sharing;
-use crate::device::DeviceNumber;
 use crate::record::{Superblock, User, VolumeRecord};
+use crust_blockfs::DeviceNumber;
 
 /// A pod's wish to have a volume.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, KERNELS_WORD};
 
 /// What a file of an id that a user namespace doesn't know seems to be owned by
 /// (`/proc/sys/kernel/overflowuid`).

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, KERNELS_WORD};
 
 /// A process as a record names it. A pid alone may have been given to another process since; with
 /// the start time and the boot id it names this one, as far as the kernel's clock ticks (10 ms)

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceNumber;
 use crate::process::Process;
+use crust_blockfs::DeviceNumber;
 
 /// The file's name in an entry.
 pub const RECORD: &str = "runcrust.json";

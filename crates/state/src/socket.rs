@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::bounded;
+use crust_blockfs::bounded;
 
 /// It can't be told who is there.
 #[derive(Debug, thiserror::Error)]

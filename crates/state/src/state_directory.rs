@@ -1,5 +1,6 @@
 //! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
 
+use crust_blockfs::device::Revision;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +10,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::BundleRecord;
-use crate::deadline::Deadline;
-use crate::device::DeviceNumber;
 use crate::files::{FileError, Finder, LateDirectory};
 use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
@@ -18,6 +17,8 @@ use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
 use crate::target::{Digest, Look, TargetPath};
 use crate::target_index::{TARGETS, TargetIndex};
+use crust_blockfs::Deadline;
+use crust_blockfs::DeviceNumber;
 
 /// Why one of the runtime's own records can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -105,15 +106,6 @@ impl Owners {
             .filter_map(|path| TargetPath::new(path).ok())
             .collect()
     }
-}
-
-/// That a device has owners. Another list of them is another file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OwnerList {
-    /// The device.
-    pub device: DeviceNumber,
-    /// The file's. On a tmpfs its numbers go on, and another file doesn't have it for long.
-    pub inode: u64,
 }
 
 /// Records by their names, each with what became of reading it.
@@ -303,7 +295,7 @@ impl StateDirectory {
     }
 
     /// The lists of owners, in the order of their devices.
-    pub fn owner_lists(&self) -> Result<Vec<OwnerList>, StateError> {
+    pub fn owner_lists(&self) -> Result<Vec<Revision>, StateError> {
         let Some(directory) = self.root.open_directory(OWNERS)? else {
             return Ok(Vec::new());
         };
@@ -311,7 +303,11 @@ impl StateDirectory {
         for (name, inode) in directory.inodes()? {
             let stem = name.strip_suffix(".json");
             if let Some(device) = stem.and_then(|stem| stem.parse().ok()) {
-                lists.push(OwnerList { device, inode });
+                // On a tmpfs the numbers of inodes go on: another file doesn't have one that was used before for long.
+                lists.push(Revision {
+                    device,
+                    number: inode,
+                });
             }
         }
         lists.sort_unstable();

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounded;
-use crate::device::DeviceNumber;
 use crate::files::MAX_RECORD_SIZE;
 use crate::record::Version;
 use crate::target::{Look, TargetPath};
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::bounded;
 
 /// The file's name in the state directory.
 pub(crate) const TARGETS: &str = "targets.json";

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crust_state::bounded;
+use crust_blockfs::bounded;
 
 /// Kubelet's own (`--root-dir`).
 const DEFAULT: &str = "/var/lib/kubelet";

@@ -4,12 +4,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
-use crust_mount::identity::{AtOnce, Identity, LookupError, MountId};
-use crust_mount::mount_kind::MountKind;
-use crust_mount::mountinfo;
-use crust_mount::place::{Place, PlaceError, Places, Position};
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::mount_kind::MountKind;
+use crust_blockfs::mountinfo;
+use crust_blockfs::place::{Place, PlaceError, Places, Position};
 use crust_state::crust::EntryError;
-use crust_state::{Config, DeviceNumber, TargetPath};
+use crust_state::{Config, TargetPath};
 use rustix::io::Errno;
 
 use crate::matching::{Node, PodError, Resolved, TargetsElsewhere, match_source};

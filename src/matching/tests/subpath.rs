@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use crust_mount::identity::LookupError;
-use crust_mount::place::{Place, PlaceError};
+use crust_blockfs::identity::LookupError;
+use crust_blockfs::place::{Place, PlaceError};
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};

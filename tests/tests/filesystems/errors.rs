@@ -1,6 +1,6 @@
 //! What can't be mounted is told by the create of the container that wants it: one sentence with
 //! the volume, the device, the call and what to do. (Each error of the mount API is provoked in
-//! the tests of crates/mount.)
+//! the tests of crates/blockfs.)
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

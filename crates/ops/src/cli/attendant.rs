@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crust_state::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, KERNELS_WORD};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_proto::v1::runtime_server::Runtime;
 use crust_proto::v1::volume_group_change_policy::Policy as GroupPolicy;
 use crust_proto::v1::volume_type::Type;
@@ -11,7 +12,7 @@ use crust_proto::v1::{
     RuntimeStageVolumeResponse, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
 };
 use crust_state::info::VolumeType;
-use crust_state::{FsGroupChangePolicy, MountInfo, TargetPath};
+use crust_state::{MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crust_mount::options;
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_blockfs::options;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::RuntimeAssistedStorageManagement;
 use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type;
 use crust_proto::runtime::v1alpha1::runtime_capability::{Rpc, Type as Kind};
@@ -17,7 +18,7 @@ use crust_proto::runtime::v1alpha1::{
 };
 use crust_state::files::MAX_FILE_SIZE;
 use crust_state::info::VolumeType;
-use crust_state::{Digest, FsGroupChangePolicy, MountInfo, TargetPath};
+use crust_state::{Digest, MountInfo, TargetPath};
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crust_state::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, KERNELS_WORD};
 use tokio::net::UnixStream;
 
 /// The process that made a connection, as the kernel recorded it at connect(2) (unix(7), `SO_PEERCRED`).

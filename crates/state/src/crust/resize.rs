@@ -6,7 +6,8 @@ use super::entry::Entry;
 use super::{EntryError, Volume};
 use crate::files::{Directory, FileError};
 use crate::record::Version;
-use crate::resize::{Limits, RESIZE, ResizeRecord};
+use crate::resize::{RESIZE, ResizeRecord};
+use crust_blockfs::resize::Limits;
 
 impl Volume {
     /// The growth that is to be done when the volume is mounted; `None` if there is nothing to do.

@@ -4,7 +4,8 @@ use super::*;
 use crate::Process;
 use crate::files::tests::few_files;
 use crate::record::{RECORD, Superblock, User, UserKind, Version};
-use crate::resize::{Limits, RESIZE};
+use crate::resize::RESIZE;
+use crust_blockfs::resize::Limits;
 
 struct Node {
     crust: CrustDirectory,

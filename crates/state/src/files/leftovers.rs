@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::temporary::{self, Maker, since_the_epoch};
 use super::{BELOW, Directory, FileError, failed};
-use crate::beneath;
 use crate::process::runs;
+use crust_blockfs::beneath;
 
 /// Longer than it takes from making something to holding it.
 const AGE: Duration = Duration::from_secs(600);

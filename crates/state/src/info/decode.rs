@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::{FsGroupChangePolicy, InfoError, MountInfo, VERSION, VolumeType};
+use super::{InfoError, MountInfo, VERSION, VolumeType};
 use crate::target::TargetPath;
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 
 pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     let Value::Object(fields) = document else {

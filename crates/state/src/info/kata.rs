@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{FsGroupChangePolicy, InfoError, MountInfo, decode};
+use super::{InfoError, MountInfo, decode};
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
 
 impl MountInfo {
     /// Reads what a driver staged for Kata.

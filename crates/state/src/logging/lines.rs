@@ -43,7 +43,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// `<RFC 3339>  WARN crust_mount::volume: message key=value`
+/// `<RFC 3339>  WARN crust_volume: message key=value`
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
     let mut said = Said::default();

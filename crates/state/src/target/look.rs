@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags, statx
 use rustix::io::Errno;
 
 use super::{StandingError, TargetPath};
-use crate::beneath;
-use crate::device::DeviceNumber;
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::beneath;
 
 /// Over no link.
 const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;

@@ -9,9 +9,9 @@ use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use super::{Look, TargetPath};
-use crate::device::DeviceNumber;
 use crate::process::boot_id;
 use crate::record::Version;
+use crust_blockfs::DeviceNumber;
 
 /// The file's name in an entry.
 pub(crate) const TARGET: &str = "target.json";

@@ -1,0 +1,114 @@
+//! The names of errors: `EINVAL`, where the standard library says "Invalid argument (os error 22)".
+
+use std::{fmt, io};
+
+use rustix::io::Errno;
+
+/// That of an error of the standard library's; `EIO` where it has none.
+#[must_use]
+pub fn of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// An error number that displays as its symbolic name (errno(3)), or as `errno <n>` when it isn't
+/// one that the calls of this crate are known to return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name(pub Errno);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(errno, _)| *errno == self.0) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "errno {}", self.0.raw_os_error()),
+        }
+    }
+}
+
+/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
+/// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
+/// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
+pub fn hint_on_volume(errno: Errno) -> &'static str {
+    match errno {
+        Errno::IO | Errno::NXIO | Errno::NODEV => {
+            "; hint: the volume's file system was shut down after an error, or its device is gone: \
+             see the kernel's log (dmesg), end all pods and containers that use the volume, and when it is \
+             mounted nowhere any more run xfs_repair, e2fsck or btrfs check on its device"
+        }
+        Errno::UCLEAN | Errno::BADMSG => {
+            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run \
+             xfs_repair, e2fsck or btrfs check on its device"
+        }
+        _ => "",
+    }
+}
+
+const NAMES: &[(Errno, &str)] = &[
+    (Errno::PERM, "EPERM"),
+    (Errno::NOENT, "ENOENT"),
+    (Errno::SRCH, "ESRCH"),
+    (Errno::INTR, "EINTR"),
+    (Errno::IO, "EIO"),
+    (Errno::NXIO, "ENXIO"),
+    (Errno::TOOBIG, "E2BIG"),
+    (Errno::BADF, "EBADF"),
+    (Errno::AGAIN, "EAGAIN"),
+    (Errno::NOMEM, "ENOMEM"),
+    (Errno::ACCESS, "EACCES"),
+    (Errno::FAULT, "EFAULT"),
+    (Errno::NOTBLK, "ENOTBLK"),
+    (Errno::BUSY, "EBUSY"),
+    (Errno::EXIST, "EEXIST"),
+    (Errno::XDEV, "EXDEV"),
+    (Errno::NODEV, "ENODEV"),
+    (Errno::NOTDIR, "ENOTDIR"),
+    (Errno::ISDIR, "EISDIR"),
+    (Errno::INVAL, "EINVAL"),
+    (Errno::NFILE, "ENFILE"),
+    (Errno::MFILE, "EMFILE"),
+    (Errno::NOTTY, "ENOTTY"),
+    (Errno::FBIG, "EFBIG"),
+    (Errno::NOSPC, "ENOSPC"),
+    (Errno::ROFS, "EROFS"),
+    (Errno::MLINK, "EMLINK"),
+    (Errno::RANGE, "ERANGE"),
+    (Errno::NAMETOOLONG, "ENAMETOOLONG"),
+    (Errno::NOSYS, "ENOSYS"),
+    (Errno::NOTEMPTY, "ENOTEMPTY"),
+    (Errno::LOOP, "ELOOP"),
+    (Errno::NODATA, "ENODATA"),
+    (Errno::BADMSG, "EBADMSG"),
+    (Errno::OVERFLOW, "EOVERFLOW"),
+    (Errno::OPNOTSUPP, "EOPNOTSUPP"),
+    (Errno::CONNABORTED, "ECONNABORTED"),
+    (Errno::NOTCONN, "ENOTCONN"),
+    (Errno::TIMEDOUT, "ETIMEDOUT"),
+    (Errno::CONNREFUSED, "ECONNREFUSED"),
+    (Errno::HOSTDOWN, "EHOSTDOWN"),
+    (Errno::HOSTUNREACH, "EHOSTUNREACH"),
+    (Errno::STALE, "ESTALE"),
+    (Errno::UCLEAN, "EUCLEAN"),
+    (Errno::REMOTEIO, "EREMOTEIO"),
+    (Errno::DQUOT, "EDQUOT"),
+    (Errno::NOMEDIUM, "ENOMEDIUM"),
+    (Errno::MEDIUMTYPE, "EMEDIUMTYPE"),
+    (Errno::SHUTDOWN, "ESHUTDOWN"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_called_by_their_names() {
+        assert_eq!(Name(Errno::UCLEAN).to_string(), "EUCLEAN");
+        assert_eq!(Name(Errno::NOTBLK).to_string(), "ENOTBLK");
+    }
+
+    #[test]
+    fn an_error_without_a_name_here_shows_its_number() {
+        assert_eq!(
+            Name(Errno::from_raw_os_error(4000)).to_string(),
+            "errno 4000"
+        );
+    }
+}

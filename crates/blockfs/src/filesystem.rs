@@ -1,0 +1,226 @@
+//! A device and its options → a detached mount (fsopen(2), fsconfig(2), fsmount(2)).
+
+mod cause;
+mod context;
+mod error;
+mod ext;
+mod twin;
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, ioctl_blksszget, statx};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
+
+pub use cause::Cause;
+pub use error::{Call, MountError, Refusal};
+
+use crate::contents;
+use crate::device::{Device, DeviceNumber};
+use crate::options::{FsOption, MountOptions};
+use crate::probe;
+use cause::{Circumstances, Found};
+use context::Context;
+
+/// What to mount.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// What it is on.
+    pub device: &'a Device,
+    /// The file system's type; the caller has checked it against the allow list, since the name
+    /// reaches the kernel's module loader.
+    pub fstype: &'a str,
+    /// Its options.
+    pub options: &'a MountOptions,
+    /// Refuse when the kernel has a superblock for the device already, in whatever namespace
+    /// (`FSCONFIG_CMD_CREATE_EXCL`, Linux 6.6; without effect before).
+    pub exclusive: bool,
+}
+
+/// Makes the file system's superblock and a mount of it that is attached nowhere: the descriptor
+/// (`O_PATH`, close-on-exec) is all there is, and closing it unmounts. Must run as root, in a mount
+/// namespace where the device's path means the device.
+///
+/// A read-only mount of a read-only device is made without replaying the journal
+/// ([`MountOptions::without_journal_replay`]). A clone of an xfs that is mounted gets `nouuid`, a
+/// clone of a btrfs that is mounted is refused, and so is an ext4 with its journal on another device. An
+/// ext4 whose superblock asks for a kernel panic on errors is mounted with `errors=remount-ro`.
+pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
+    let options = effective_options(request)?;
+    let is_btrfs = request.fstype == "btrfs";
+    if is_btrfs {
+        twin::check_btrfs(request.device)?;
+    }
+    let mount = match make(request, &options) {
+        Err(MountError::Refused(refusal)) => {
+            let Some(options) = twin::with_no_uuid(request, &options, &refusal) else {
+                return Err(MountError::Refused(refusal));
+            };
+            beside_its_twin(request, &options, refusal)?
+        }
+        made => made?,
+    };
+    if is_btrfs {
+        twin::check_btrfs(request.device)?;
+    }
+    Ok(mount)
+}
+
+/// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. `device` has to stay
+/// open until then: the kernel drops the pages that it has read when the last descriptor is closed.
+pub fn read_ahead(fstype: &str, device: &OwnedFd) {
+    if ext::is_ext(fstype) {
+        ext::read_ahead(device);
+    }
+}
+
+/// The second try at an xfs, with `nouuid`. Refused for the same reason, it had no twin.
+fn beside_its_twin(
+    request: &Request<'_>,
+    options: &MountOptions,
+    first: Box<Refusal>,
+) -> Result<OwnedFd, MountError> {
+    match make(request, options) {
+        Err(MountError::Refused(again)) if again.errno == first.errno => {
+            Err(MountError::Refused(first))
+        }
+        Err(error) => Err(error),
+        Ok(mount) => {
+            let device = request.device.path().display();
+            tracing::info!(%device, "its xfs has the UUID of another that is mounted: mounted with nouuid");
+            Ok(mount)
+        }
+    }
+}
+
+fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refuse = |call, errno, log| refusal(request, options, call, errno, log);
+    let context = fsopen(request.fstype, FsOpenFlags::FSOPEN_CLOEXEC)
+        .map(Context::new)
+        .map_err(|errno| refuse(Call::Open, errno, Vec::new()))?;
+
+    // The path without links: mountinfo shows it, and btrfs is told from others by it.
+    let source = request.device.resolved_path();
+    context
+        .set_string("source", source)
+        .map_err(|errno| refuse(Call::Source, errno, context.log()))?;
+    for option in &options.fs_options {
+        let set = match option {
+            FsOption::Flag(key) => context.set_flag(key),
+            FsOption::Value { key, value } => context.set_string(key, value.as_ref()),
+        };
+        set.map_err(|errno| refuse(Call::Option(option.clone()), errno, context.log()))?;
+    }
+    if options.read_only {
+        let option = FsOption::Flag("ro".to_owned());
+        context
+            .set_flag(option.key())
+            .map_err(|errno| refuse(Call::Option(option), errno, context.log()))?;
+    }
+    context
+        .create(request.exclusive, options.read_only)
+        .map_err(|errno| refuse(Call::Create, errno, context.log()))?;
+
+    let mut attributes = options.attributes;
+    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        .map_err(|errno| refuse(Call::Mount, errno, context.log()))?;
+    let mounted =
+        superblock_device(&mount).map_err(|errno| refuse(Call::Stat, errno, Vec::new()))?;
+    check_device(request, mounted)?;
+    Ok(mount)
+}
+
+/// Returns the options to mount with: those of the request, and what the file system itself demands.
+///
+/// A file system that is read-only by its nature is mounted with `ro`: the kernel makes its superblock
+/// read-only in any case, and refuses a second mount without `ro`. A device that doesn't tell whether it is
+/// read-only is treated as one that isn't: the mount then says so itself.
+fn effective_options(request: &Request<'_>) -> Result<MountOptions, MountError> {
+    let mut options = request.options.clone();
+    options.read_only |= probe::is_read_only_type(request.fstype);
+    ext::adapt(request, &mut options)?;
+    if options.read_only && request.device.is_read_only().unwrap_or(false) {
+        options = options.without_journal_replay(request.fstype);
+    }
+    Ok(options)
+}
+
+/// The superblock's device as `st_dev` tells it.
+fn superblock_device(mount: &OwnedFd) -> Result<DeviceNumber, Errno> {
+    let stat = statx(mount, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    Ok(DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// The kernel looked the path up once more: did it find what we did? An `st_dev` whose major number
+/// is 0 (btrfs) belongs to no device and can't be compared.
+fn check_device(request: &Request<'_>, mounted: DeviceNumber) -> Result<(), MountError> {
+    let expected = request.device.number();
+    if mounted.major() == 0 || mounted == expected {
+        return Ok(());
+    }
+    Err(MountError::Replaced {
+        device: request.device.path().to_owned(),
+        expected,
+        mounted,
+    })
+}
+
+fn refusal(
+    request: &Request<'_>,
+    options: &MountOptions,
+    call: Call,
+    errno: Errno,
+    log: Vec<String>,
+) -> MountError {
+    // Only now: a mount that succeeds needs no look at the device.
+    let found = match (&call, errno) {
+        (Call::Create, Errno::INVAL | Errno::IO | Errno::ROFS | Errno::ACCESS | Errno::NOSYS) => {
+            look_at(request.device)
+        }
+        _ => Found::Unknown,
+    };
+    let cause = cause::of(
+        &call,
+        errno,
+        &log,
+        &Circumstances {
+            fstype: request.fstype,
+            read_only: request.options.read_only,
+            options: &options.fs_options,
+            found,
+            is_there: errno == Errno::NOENT && is_there(request.device),
+            is_read_only_device: request.device.is_read_only().unwrap_or(false),
+            page: rustix::param::page_size() as u64,
+        },
+    );
+    MountError::Refused(Box::new(Refusal {
+        device: request.device.path().to_owned(),
+        fstype: request.fstype.to_owned(),
+        call,
+        errno,
+        cause,
+        log,
+    }))
+}
+
+fn look_at(device: &Device) -> Found {
+    let looked = || -> Result<Found, Errno> {
+        let open = device.open_for_reading(OFlags::empty())?;
+        let room = rustix::fs::seek(&open, SeekFrom::End(0))?;
+        Ok(match probe::probe(&open)? {
+            Some(signature) => Found::A {
+                signature,
+                room,
+                logical: ioctl_blksszget(&open)?.into(),
+            },
+            None => Found::Other(contents::look(&open, room)?),
+        })
+    };
+    looked().unwrap_or(Found::Unknown)
+}
+
+/// Whether the path still leads to the device that was found.
+fn is_there(device: &Device) -> bool {
+    Device::open(device.resolved_path()).is_ok_and(|again| again.number() == device.number())
+}

@@ -1,0 +1,300 @@
+//! fsGroup: a volume's files become a pod's group's, by kubelet's rules (its
+//! `pkg/volume/volume_linux.go`).
+
+mod batch;
+mod change;
+mod crew;
+mod directory;
+mod error;
+mod inodes;
+mod met;
+mod names;
+mod pace;
+mod policy;
+mod queue;
+mod touch;
+mod walk;
+mod worker;
+
+use std::fmt;
+use std::ops::{Add, AddAssign, ControlFlow};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Deadline;
+
+pub use error::FsGroupError;
+pub use policy::{FsGroupChangePolicy, NotAPolicy};
+
+use pace::{Looks, Pace};
+use touch::Touched;
+use walk::{Observe, Walk};
+use worker::Worker;
+
+use crate::device::Device;
+
+/// How often the caller hears of a long walk (kubelet logs at this pace too).
+const PROGRESS_EVERY: Duration = Duration::from_secs(30);
+/// And of a large one.
+const PROGRESS_EVERY_ENTRIES: u64 = 100_000;
+
+/// How far a walk has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// What was looked at.
+    pub counts: Counts,
+    /// Since the walk began.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Progress {
+    /// `1200 entries looked at, 300 changed, in 31 s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts {
+            entries,
+            changed,
+            immutable,
+            read_only,
+            other_mounts,
+        } = self.counts;
+        write!(f, "{entries} entries looked at, {changed} changed")?;
+        if immutable > 0 {
+            write!(f, ", {immutable} immutable and left as they were")?;
+        }
+        if read_only > 0 {
+            write!(
+                f,
+                ", {read_only} in read-only subvolumes and left as they were"
+            )?;
+        }
+        if other_mounts > 0 {
+            write!(f, ", {other_mounts} other mounts left out")?;
+        }
+        write!(f, ", in {} s", self.elapsed.as_secs())
+    }
+}
+
+/// What a walk met. A hard link counts under each of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Entries looked at, of whatever kind.
+    pub entries: u64,
+    /// Those that weren't right yet and are now.
+    pub changed: u64,
+    /// Those that weren't right and are immutable or append-only (chattr(1)): left as they are.
+    /// kubelet logs such failures and goes on; any other failure is an error here.
+    pub immutable: u64,
+    /// Those that weren't right and are in a read-only subvolume of a btrfs, a snapshot: left as
+    /// they are too.
+    pub read_only: u64,
+    /// Those left out because another mount is there.
+    pub other_mounts: u64,
+}
+
+impl Counts {
+    fn add(&mut self, touched: Touched) {
+        self.entries += 1;
+        match touched {
+            Touched::Right => {}
+            Touched::Changed => self.changed += 1,
+            Touched::Immutable => self.immutable += 1,
+            Touched::ReadOnly => self.read_only += 1,
+        }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            changed: self.changed + other.changed,
+            immutable: self.immutable + other.immutable,
+            read_only: self.read_only + other.read_only,
+            other_mounts: self.other_mounts + other.other_mounts,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// `OnRootMismatch`, and the root matches: nothing else was looked at.
+    RootMatches,
+    /// The file system's tables say that each of its `inodes` is right: no entry was looked at.
+    AllRight {
+        /// Those in use.
+        inodes: u64,
+        /// Since it began.
+        elapsed: Duration,
+    },
+    /// Nothing was changed, because the root answers EROFS. kubelet skips read-only mounts too. Either
+    /// - the mount is read-only, or
+    /// - the file system is by its nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs
+    ///   snapshot), or
+    /// - the file system has become read-only after an error, which another pod's use has caused. The
+    ///   caller can tell, since it knows what it has mounted.
+    ReadOnly,
+    /// Every entry was looked at.
+    Applied(Progress),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RootMatches => f.write_str("the root matches, and nothing else was looked at"),
+            Self::AllRight { inodes, elapsed } => {
+                let elapsed = elapsed.as_secs();
+                write!(f, "all {inodes} inodes are right already, in {elapsed} s")
+            }
+            Self::ReadOnly => f.write_str("the file system is read-only, and nothing was changed"),
+            Self::Applied(progress) => progress.fmt(f),
+        }
+    }
+}
+
+/// Whose a volume's files are to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The pod's `fsGroup`.
+    pub group: u32,
+    /// When the root's standing is enough to know.
+    pub policy: FsGroupChangePolicy,
+    /// What the file system is on, where it may be asked for all its inodes before any entry is
+    /// looked at. That finds out sooner that there is nothing to do.
+    pub device: Option<&'a Device>,
+    /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
+    /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are
+    /// found.
+    pub live: bool,
+}
+
+/// Gives everything below `root`, and at last `root` itself, to the group: lchown(-1, group), files
+/// mode | 0660, directories mode | 02770, from the mode before the chown. What is right already
+/// isn't written to.
+///
+/// `root` is the root of the volume, a directory; `O_PATH` will do, a detached mount too. Links
+/// aren't followed and other mounts not entered; subvolumes of a btrfs are of this mount. A live
+/// tree is allowed: entries that vanish meanwhile are skipped, and if a directory was moved the walk is
+/// repeated, eight times at most. `progress` is called every 30 seconds
+/// and every 100,000 entries; /proc must be a procfs.
+///
+/// When it fails, or the deadline passes, the root isn't changed yet: a later call, also with
+/// `OnRootMismatch`, does the rest.
+pub fn apply(
+    root: impl AsFd,
+    order: &Order<'_>,
+    deadline: Deadline,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, FsGroupError> {
+    let start = Instant::now();
+    let mut pace = Pace::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
+    let mut looks = Looks::default();
+    let mut observe = |counts: &Counts| {
+        if !looks.is_due(counts.entries) && !pace.has_come_to(counts.entries) {
+            return ControlFlow::Continue(());
+        }
+        let elapsed = start.elapsed();
+        let counts = *counts;
+        if pace.is_due(elapsed, counts.entries) {
+            progress(&Progress { counts, elapsed });
+        }
+        if deadline.expired() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let found = run(root.as_fd(), order, &mut observe)?;
+    let elapsed = start.elapsed();
+    Ok(match found {
+        Found::RootMatches => Outcome::RootMatches,
+        Found::AllRight(inodes) => Outcome::AllRight { inodes, elapsed },
+        Found::ReadOnly => Outcome::ReadOnly,
+        Found::Walked(counts) => Outcome::Applied(Progress { counts, elapsed }),
+    })
+}
+
+/// [`Outcome`] without the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    RootMatches,
+    AllRight(u64),
+    ReadOnly,
+    Walked(Counts),
+}
+
+/// [`apply`] without clocks: `observe` is asked whether to go on before each entry that is the
+/// caller's own thread's, and now and then while it waits for others.
+fn run(
+    root: BorrowedFd<'_>,
+    order: &Order<'_>,
+    observe: Observe<'_>,
+) -> Result<Found, FsGroupError> {
+    let group = order.group;
+    // chown(2) takes it for "leave the group alone".
+    if group == u32::MAX {
+        return Err(FsGroupError::NotAGroup { group });
+    }
+    let mut walk = Walk::new(root, group)?;
+    let standing = walk.root_standing()?;
+    if order.policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group)
+    {
+        return Ok(Found::RootMatches);
+    }
+    if walk.is_read_only() {
+        return Ok(Found::ReadOnly);
+    }
+    // The root is changed last: where it isn't right, others aren't.
+    let device = order
+        .device
+        .filter(|_| change::needed(&standing, group).is_none());
+    let right = device.and_then(|device| walk.all_right(device, observe));
+    match right {
+        Some(inodes) => Ok(Found::AllRight(inodes)),
+        None => walked(&mut walk, order.live, observe).map(Found::Walked),
+    }
+}
+
+/// Maximum number of passes over a tree that others change meanwhile.
+const PASSES: usize = 8;
+
+/// Changes everything below the root, by as many workers as the work needs, and then the root. All workers
+/// have ended when this returns.
+///
+/// A pass misses entries that are moved from an unvisited to a visited directory. In a `live` tree the
+/// walk is repeated if the last pass changed an entry older than the walk, or found a listed directory
+/// gone. A listed file that is gone is no reason: temporary files come and go in any tree in use, and the
+/// walk of a busy one would always take all passes, where a directory is rare and hides all that is below
+/// it. So an old file is missed that is moved ahead of every pass, or of a single pass that finds all else
+/// right. kubelet makes a single pass.
+fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
+    let mut passes = 0;
+    loop {
+        walk.begin_pass()?;
+        let walk = &*walk;
+        walk.crew.push_listing(walk.root.clone());
+        thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
+        passes += 1;
+        let is_last = passes == PASSES;
+        match walk.left_behind() {
+            _ if walk.crew.is_halted() => break,
+            Some(_) if !is_last => {}
+            Some(path) => return Err(FsGroupError::Restless { path }),
+            None if live && walk.is_unsettled() && !is_last => {}
+            None => break,
+        }
+    }
+    walk.end(observe)
+}
+
+#[cfg(test)]
+mod tests;

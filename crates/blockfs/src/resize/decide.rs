@@ -1,0 +1,262 @@
+//! What is to become of a file system, from numbers alone.
+
+use std::num::NonZeroU64;
+
+use super::Limits;
+
+/// How large a file system is, and which sizes it can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    /// All of it, what it keeps for itself too.
+    pub(super) bytes: u64,
+    /// It is a whole number of these.
+    pub(super) block: NonZeroU64,
+    /// It isn't resized to less than this.
+    pub(super) least: u64,
+    /// It can't have more than this.
+    pub(super) most: u64,
+}
+
+/// The decision about a file system's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is as large as it can be.
+    Stay,
+    /// Grow to so many bytes.
+    Grow(u64),
+}
+
+/// The reason why no size is possible. All sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// The volume hasn't been expanded, or the node doesn't know of it yet.
+    #[error(
+        "it has {device} bytes, fewer than the {min} asked for; hint: expand the volume on the \
+         storage side first; if that is done, have the node look at the device again (rescan it, \
+         or cryptsetup resize, losetup --set-capacity)"
+    )]
+    DeviceTooSmall {
+        /// The device has.
+        device: u64,
+        /// Were asked for.
+        min: u64,
+    },
+    /// A mounted file system doesn't shrink.
+    #[error(
+        "its file system has {present} bytes, more than the limit of {max}, and isn't shrunk; \
+         hint: ask with a limit of at least {present}, or none"
+    )]
+    Shrink {
+        /// The file system has.
+        present: u64,
+        /// Was the limit.
+        max: u64,
+    },
+    /// The device shrank below its file system.
+    #[error(
+        "it has {device} bytes, fewer than its file system's {present}; hint: give the device its \
+         size back before anything is written to its end"
+    )]
+    DeviceShrank {
+        /// The device has.
+        device: u64,
+        /// The file system has.
+        present: u64,
+    },
+    /// The file system doesn't come in every size.
+    #[error(
+        "its file system can have {possible} bytes, but no size from {min} to {max}; hint: ask \
+         with a larger limit"
+    )]
+    NothingBetween {
+        /// The largest possible size within the limit.
+        possible: u64,
+        /// Were asked for.
+        min: u64,
+        /// Was the limit.
+        max: u64,
+    },
+    /// The file system's own format ends below it.
+    #[error(
+        "its file system can have {most} bytes at most, fewer than the {min} asked for; hint: an ext4 \
+         without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when no pod uses it"
+    )]
+    AboveMost {
+        /// Maximum size of the file system.
+        most: u64,
+        /// Minimum size asked for.
+        min: u64,
+    },
+    /// The file system is below the size from which it can grow.
+    #[error(
+        "its file system has {present} bytes and isn't resized to less than {least}; hint: expand \
+         the volume to that at least"
+    )]
+    BelowLeast {
+        /// The file system has.
+        present: u64,
+        /// What resizes to at least.
+        least: u64,
+    },
+}
+
+/// The largest size that device, file system and limits allow.
+///
+/// Where it is the device that ends the growth, `min` is met by the device: what the file system
+/// can't use of its end is nothing that a caller could expand.
+pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Misfit> {
+    let (present, min) = (size.bytes, limits.min());
+    if device < min {
+        return Err(Misfit::DeviceTooSmall { device, min });
+    }
+    if let Some(max) = limits.max().filter(|max| *max < present) {
+        return Err(Misfit::Shrink { present, max });
+    }
+    if device < present {
+        return Err(Misfit::DeviceShrank { device, present });
+    }
+    if size.most < min {
+        let most = size.most;
+        return Err(Misfit::AboveMost { most, min });
+    }
+    let ceiling = limits.max().map_or(device, |max| max.min(device));
+    let ceiling = ceiling.min(size.most);
+    let target = ceiling - ceiling % size.block;
+    let target = target.max(present);
+    check(device, target, limits)?;
+    if target == present {
+        return Ok(Step::Stay);
+    }
+    if target >= size.least {
+        return Ok(Step::Grow(target));
+    }
+    if min > present {
+        let least = size.least;
+        return Err(Misfit::BelowLeast { present, least });
+    }
+    Ok(Step::Stay)
+}
+
+/// Whether a size is one that was asked for, when it was the largest to be had.
+pub(super) fn check(device: u64, possible: u64, limits: Limits) -> Result<(), Misfit> {
+    let min = limits.min();
+    match limits.max() {
+        Some(max) if max < device && possible < min => {
+            Err(Misfit::NothingBetween { possible, min, max })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// An ext4 or xfs.
+    const SIZE: Size = Size {
+        bytes: 100 * MIB,
+        block: NonZeroU64::new(4096).unwrap(),
+        least: 0,
+        most: u64::MAX,
+    };
+
+    fn of(device: u64, min: u64, max: u64) -> Result<Step, Misfit> {
+        decide(device, SIZE, Limits::new(min, max).unwrap())
+    }
+
+    #[test]
+    fn without_limits_it_grows_to_the_whole_blocks_of_its_device() {
+        assert_eq!(of(100 * MIB, 0, 0), Ok(Step::Stay));
+        assert_eq!(of(200 * MIB, 0, 0), Ok(Step::Grow(200 * MIB)));
+        assert_eq!(of(200 * MIB + 4095, 0, 0), Ok(Step::Grow(200 * MIB)));
+        assert_eq!(of(100 * MIB + 4095, 0, 0), Ok(Step::Stay));
+    }
+
+    #[test]
+    fn a_device_that_is_just_large_enough_is_large_enough() {
+        assert_eq!(of(200 * MIB, 200 * MIB, 0), Ok(Step::Grow(200 * MIB)));
+        assert_eq!(
+            of(200 * MIB, 200 * MIB, 200 * MIB),
+            Ok(Step::Grow(200 * MIB))
+        );
+        // Not all of it can be used, by nobody's fault.
+        let odd = 200 * MIB + 512;
+        for max in [0, odd, odd + 1] {
+            assert_eq!(of(odd, odd, max), Ok(Step::Grow(200 * MIB)), "{max}");
+        }
+        let (device, min) = (200 * MIB, 200 * MIB + 1);
+        let error = Misfit::DeviceTooSmall { device, min };
+        assert_eq!(of(device, min, 0), Err(error));
+    }
+
+    #[test]
+    fn a_limit_below_the_device_ends_the_growth() {
+        assert_eq!(of(200 * MIB, 0, 150 * MIB + 5), Ok(Step::Grow(150 * MIB)));
+        let exact = of(200 * MIB, 150 * MIB, 150 * MIB);
+        assert_eq!(exact, Ok(Step::Grow(150 * MIB)));
+        assert_eq!(of(200 * MIB, 0, 100 * MIB), Ok(Step::Stay));
+        let (min, max) = (150 * MIB + 1, 150 * MIB + 2);
+        let error = Misfit::NothingBetween {
+            possible: 150 * MIB,
+            min,
+            max,
+        };
+        assert_eq!(of(200 * MIB, min, max), Err(error));
+    }
+
+    #[test]
+    fn nothing_shrinks() {
+        let (present, max) = (100 * MIB, 100 * MIB - 1);
+        assert_eq!(of(200 * MIB, 0, max), Err(Misfit::Shrink { present, max }));
+        let device = 100 * MIB - 4096;
+        let error = Misfit::DeviceShrank { device, present };
+        assert_eq!(of(device, 0, 0), Err(error));
+    }
+
+    #[test]
+    fn one_that_is_large_enough_stays_whatever_the_device_has() {
+        assert_eq!(of(100 * MIB, 50 * MIB, 0), Ok(Step::Stay));
+        assert_eq!(of(100 * MIB, 50 * MIB, 100 * MIB), Ok(Step::Stay));
+    }
+
+    #[test]
+    fn what_the_format_has_no_room_for_is_refused_and_the_rest_is_taken() {
+        let size = Size {
+            most: 150 * MIB,
+            ..SIZE
+        };
+        let of = |min| decide(200 * MIB, size, Limits::new(min, 0).unwrap());
+        assert_eq!(of(0), Ok(Step::Grow(150 * MIB)));
+        assert_eq!(of(150 * MIB), Ok(Step::Grow(150 * MIB)));
+        let (most, min) = (150 * MIB, 150 * MIB + 1);
+        assert_eq!(of(min), Err(Misfit::AboveMost { most, min }));
+    }
+
+    #[test]
+    fn a_small_btrfs_stays_below_the_size_from_which_it_can_grow() {
+        let size = Size {
+            least: 256 * MIB,
+            ..SIZE
+        };
+        let of = |device, min| decide(device, size, Limits::new(min, 0).unwrap());
+        assert_eq!(of(200 * MIB, 0), Ok(Step::Stay));
+        assert_eq!(of(200 * MIB, 100 * MIB), Ok(Step::Stay));
+        assert_eq!(of(256 * MIB, 200 * MIB), Ok(Step::Grow(256 * MIB)));
+        let error = Misfit::BelowLeast {
+            present: 100 * MIB,
+            least: 256 * MIB,
+        };
+        assert_eq!(of(200 * MIB, 150 * MIB), Err(error));
+    }
+
+    #[test]
+    fn what_was_got_is_measured_by_the_limits_and_never_by_the_devices_end() {
+        let check = |got, min, max| check(200 * MIB, got, Limits::new(min, max).unwrap());
+        assert_eq!(check(150 * MIB, 150 * MIB, 160 * MIB), Ok(()));
+        assert_eq!(check(199 * MIB, 200 * MIB, 0), Ok(()));
+        assert_eq!(check(199 * MIB, 200 * MIB, 200 * MIB), Ok(()));
+        assert!(check(149 * MIB, 150 * MIB, 160 * MIB).is_err());
+    }
+}

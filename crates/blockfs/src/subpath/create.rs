@@ -1,0 +1,121 @@
+//! Making a subPath that isn't there (kubelet's `SafeMakeDir`).
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::beneath;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
+use rustix::io::Errno;
+use rustix::process::{geteuid, umask};
+
+use super::{INSIDE, SubpathError};
+
+/// So often somebody may take away what was just found or made.
+const TRIES: usize = 16;
+/// Of the root's mode kubelet passes on these: not setuid, not sticky.
+const PASSED_ON: u32 = 0o2777;
+
+/// Makes what is missing of `relative`, component by component; the last one, opened. What
+/// somebody else makes meanwhile is as good.
+pub(super) fn directories(
+    root: BorrowedFd<'_>,
+    subpath: &Path,
+    relative: &Path,
+) -> Result<OwnedFd, SubpathError> {
+    let stat = fstat(root).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
+    let mode = Mode::from_raw_mode(stat.st_mode & PASSED_ON);
+    let mut prefix = PathBuf::new();
+    let mut parent = lookup(root, subpath, &prefix)?;
+    for name in relative {
+        prefix.push(name);
+        // Each prefix from the root: a link on the way may climb, as long as it stays inside.
+        parent = step(root, subpath, &prefix, &parent, name, mode)?;
+    }
+    Ok(parent)
+}
+
+fn lookup(root: BorrowedFd<'_>, subpath: &Path, prefix: &Path) -> Result<OwnedFd, SubpathError> {
+    super::open(root, prefix).map_err(|errno| SubpathError::of_lookup(subpath, errno))
+}
+
+/// Opens `prefix`, whose last component is `name` in `parent`; makes that if need be.
+fn step(
+    root: BorrowedFd<'_>,
+    subpath: &Path,
+    prefix: &Path,
+    parent: &OwnedFd,
+    name: &OsStr,
+    mode: Mode,
+) -> Result<OwnedFd, SubpathError> {
+    for _ in 0..TRIES {
+        match super::open(root, prefix) {
+            Err(Errno::NOENT) => {}
+            opened => return opened.map_err(|errno| SubpathError::of_lookup(subpath, errno)),
+        }
+        match made(parent, name, mode) {
+            Ok(()) => {
+                if let Some(made) = open_made(parent, name, mode)
+                    .map_err(|errno| SubpathError::call("fchmod", subpath, errno))?
+                {
+                    return Ok(made);
+                }
+            }
+            Err(Errno::EXIST) if is_link(parent, name) => {
+                // There, and still not found: what it points to isn't.
+                let subpath = subpath.into();
+                return match super::open(root, prefix) {
+                    Err(Errno::NOENT) => Err(SubpathError::DanglingLink { subpath }),
+                    opened => opened.map_err(|errno| SubpathError::of_lookup(&subpath, errno)),
+                };
+            }
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(of_mkdir(subpath, errno)),
+        }
+    }
+    let subpath = subpath.into();
+    Err(SubpathError::Restless { subpath })
+}
+
+/// With all of the mode that mkdir(2) gives: whoever finds it when we were killed won't change it.
+fn made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
+    let callers = umask(Mode::empty());
+    let result = mkdirat(parent, name, mode);
+    umask(callers);
+    result
+}
+
+fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
+    let given = subpath.to_owned();
+    match errno {
+        Errno::ROFS => SubpathError::ReadOnly { subpath: given },
+        // The parent is a file, or was removed.
+        Errno::NOTDIR => SubpathError::NotADirectory { subpath: given },
+        Errno::NOENT => SubpathError::Restless { subpath: given },
+        errno => SubpathError::call("mkdirat", subpath, errno),
+    }
+}
+
+/// The directory just made, with the rest of its mode: setgid, and what a default ACL kept from it. `None` when something else
+/// is in its place by now: that may be a directory that isn't ours to change.
+fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let resolve = INSIDE | ResolveFlags::NO_SYMLINKS;
+    let directory = match beneath::open(parent.as_fd(), name, flags, resolve) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    if fstat(&directory)?.st_uid != geteuid().as_raw() {
+        return Ok(None);
+    }
+    fchmod(&directory, mode)?;
+    // As everywhere else: a handle, not an open directory.
+    beneath::open(&directory, c".", OFlags::PATH, resolve).map(Some)
+}
+
+fn is_link(parent: &OwnedFd, name: &OsStr) -> bool {
+    use rustix::fs::{AtFlags, statat};
+    statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}

@@ -1,0 +1,143 @@
+//! Real file systems on loop devices, detached mounts only. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run tools and set their scenes by path"
+)]
+
+mod clones;
+mod errors;
+mod mount8;
+mod own_bytes;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use crust_blockfs::filesystem::{Cause, MountError, Request, instantiate};
+use crust_blockfs::options;
+use crust_blockfs::usage::usage;
+use rustix::fs::{Mode, OFlags, openat};
+use support::{Image, Loop, wait_until_free};
+
+fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
+    let options = options::parse(list).expect("the options are valid");
+    instantiate(&Request {
+        device: &on.device(),
+        fstype,
+        options: &options,
+        exclusive,
+    })
+}
+
+/// The error's sentence and cause; `{device}` in `start` stands for the path.
+fn refused(result: Result<OwnedFd, MountError>, on: &Loop, start: &str) -> (Cause, String) {
+    let error = result.expect_err("the mount is refused");
+    let sentence = error.to_string();
+    let start = start.replace("{device}", &format!("\"{}\"", on.path().display()));
+    assert!(
+        sentence.starts_with(&start),
+        "{sentence}\n does not start with\n{start}"
+    );
+    assert!(sentence.contains("; hint: "), "{sentence}");
+    assert!(!sentence.contains('\n'), "{sentence}");
+    (error.cause().expect("the kernel refused").clone(), sentence)
+}
+
+fn write_and_read(mount: &OwnedFd) {
+    let create = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(mount, "file", create, Mode::from(0o600)).expect("a file is created");
+    rustix::io::write(&file, b"contents").expect("it is written");
+    let again = openat(
+        mount,
+        "file",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let mut contents = String::new();
+    File::from(again.expect("it opens again"))
+        .read_to_string(&mut contents)
+        .expect("it is read");
+    assert_eq!(contents, "contents");
+}
+
+#[test]
+fn a_detached_mount_is_usable_and_gone_when_its_descriptor_is_closed() {
+    let image = Image::ext4(&[]);
+    let on = image.attach();
+    let device = on.device();
+    assert!(!device.in_use_exclusively().expect("the device answers"));
+    let mount = mount(&on, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
+    write_and_read(&mount);
+    assert!(usage(&mount).expect("it answers").bytes.total > 16 << 20);
+    assert!(device.in_use_exclusively().expect("the device answers"));
+    let mounts = crust_blockfs::mountinfo::read_own().expect("our mountinfo");
+    assert!(
+        mounts.iter().all(|mount| mount.device != device.number()),
+        "it is attached nowhere"
+    );
+    drop(mount);
+    wait_until_free(&device);
+}
+
+#[test]
+fn options_reach_the_mount_and_the_superblock() {
+    let image = Image::ext4(&[]);
+    let on = image.attach();
+    let list = ["nosuid,nodev,noatime,lazytime", "commit=77"];
+    let mount = mount(&on, "ext4", &list, true).expect("it is mounted");
+    let flags = rustix::fs::fstatvfs(&mount).expect("it answers").f_flag;
+    let expected = rustix::fs::StatVfsMountFlags::NOSUID
+        | rustix::fs::StatVfsMountFlags::NODEV
+        | rustix::fs::StatVfsMountFlags::NOATIME;
+    assert!(flags.contains(expected), "{flags:?}");
+    let name = on.path().file_name().expect("a name");
+    let proc = std::path::Path::new("/proc/fs/ext4")
+        .join(name)
+        .join("options");
+    let options = std::fs::read_to_string(proc).expect("ext4 shows its options");
+    assert!(options.lines().any(|line| line == "commit=77"), "{options}");
+}
+
+/// btrfs looks for the devices of a file system by itself where that is one.
+#[test]
+fn the_other_file_systems_mount_as_well_and_no_device_is_scanned_before() {
+    for fstype in ["ext3", "xfs", "btrfs"] {
+        let image = Image::made(fstype, &[]);
+        let on = image.attach();
+        let mount = mount(&on, fstype, &["noatime"], true).expect(fstype);
+        write_and_read(&mount);
+        drop(mount);
+        wait_until_free(&on.device());
+    }
+}
+
+#[test]
+fn two_loop_devices_on_one_file_are_aliases_and_two_files_are_not() {
+    let (image, other) = (Image::blank(16), Image::blank(16));
+    let (first, second, other) = (image.attach(), image.attach(), other.attach());
+    let aliases = |on: &Loop| on.device().aliases().expect("sysfs is complete");
+    assert!(aliases(&first).conflicts_with(&aliases(&second)));
+    assert!(!aliases(&first).conflicts_with(&aliases(&other)));
+}
+
+#[test]
+fn a_device_is_found_through_a_symbolic_link() {
+    let image = Image::blank(16);
+    let on = image.attach();
+    let link = image.directory().join("by-id");
+    std::os::unix::fs::symlink(on.path(), &link).expect("a link");
+    let device = crust_blockfs::device::Device::open(&link).expect("the link leads to a device");
+    assert_eq!(device.path(), link);
+    assert_eq!(device.resolved_path(), on.path());
+    assert_eq!(device.number(), on.device().number());
+}
+
+#[test]
+fn a_detached_mount_can_be_made_private() {
+    let image = Image::ext4(&[]);
+    let on = image.attach();
+    let mount = mount(&on, "ext4", &[], true).expect("it is mounted");
+    crust_blockfs::sys::set_propagation_private(&mount).expect("it is the root of a mount");
+}

@@ -1,0 +1,422 @@
+//! subPaths on real trees. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run tools and set their scenes by path"
+)]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::options;
+use crust_blockfs::subpath::{Kind, Missing, Resolved, SubpathError, resolve};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fcntl_getfl, fstat, mknodat, openat2,
+};
+use rustix::io::Errno;
+use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, set_mode};
+
+fn try_resolve(
+    tree: &Tree,
+    subpath: impl AsRef<Path>,
+    missing: Missing,
+) -> Result<Resolved, SubpathError> {
+    resolve(tree.open().as_fd(), subpath.as_ref(), missing)
+}
+
+/// The error's sentence; it must not tell where the volume is.
+fn refused(tree: &Tree, subpath: &str, missing: Missing) -> String {
+    let error = try_resolve(tree, subpath, missing).expect_err(subpath);
+    let (sentence, details) = (error.to_string(), format!("{error:?}"));
+    let host = tree.root().to_str().expect("a plain path");
+    assert!(
+        !sentence.contains(host) && !details.contains(host),
+        "{details}"
+    );
+    assert!(
+        sentence.starts_with(&format!("subPath {subpath:?}: ")),
+        "{sentence}"
+    );
+    sentence
+}
+
+/// Whether it is just that file or directory.
+fn is(resolved: &Resolved, path: &Path) -> bool {
+    let (stat, expected) = (fstat(&resolved.fd), fs::symlink_metadata(path));
+    let (stat, expected) = (stat.expect("fstat"), expected.expect("the entry"));
+    (stat.st_dev, stat.st_ino) == (expected.dev(), expected.ino())
+}
+
+#[test]
+fn directories_and_files_are_found_as_path_descriptors() {
+    let tree = Tree::new();
+    let directory = tree.directory("a", 0o755);
+    let file = tree.file("a/file", 0o644);
+    for (subpath, path, kind) in [
+        ("", tree.root(), Kind::Directory),
+        (".", tree.root(), Kind::Directory),
+        ("a", &directory, Kind::Directory),
+        ("a/", &directory, Kind::Directory),
+        ("./a//.", &directory, Kind::Directory),
+        ("a/file", &file, Kind::File),
+    ] {
+        let resolved = try_resolve(&tree, subpath, Missing::Refuse).expect(subpath);
+        assert_eq!(resolved.kind, kind, "{subpath}");
+        assert!(is(&resolved, path), "{subpath}");
+        let flags = fcntl_getfl(&resolved.fd).expect("its flags");
+        assert!(flags.contains(OFlags::PATH), "{flags:?}");
+    }
+}
+
+#[test]
+fn names_may_be_any_bytes() {
+    let tree = Tree::new();
+    let name = OsStr::from_bytes(b"new\nline \xff");
+    let made = try_resolve(&tree, name, Missing::Create).expect("it is made");
+    assert!(is(&made, &tree.root().join(name)));
+}
+
+#[test]
+fn relative_links_inside_the_volume_are_followed() {
+    let tree = Tree::new();
+    let directory = tree.directory("a", 0o755);
+    let file = tree.file("a/file", 0o644);
+    tree.directory("b", 0o755);
+    for (link, target) in [
+        ("to-a", "a"),
+        ("to-file", "a/file"),
+        ("b/up", "../a"),
+        ("b/up2", "up"),
+    ] {
+        symlink(target, tree.root().join(link)).expect("a link");
+    }
+    for (subpath, path, kind) in [
+        ("to-a", directory.as_path(), Kind::Directory),
+        ("to-a/file", &file, Kind::File),
+        ("to-file", &file, Kind::File),
+        ("b/up", &directory, Kind::Directory),
+        ("b/up2/file", &file, Kind::File),
+    ] {
+        let resolved = try_resolve(&tree, subpath, Missing::Refuse).expect(subpath);
+        assert_eq!(resolved.kind, kind, "{subpath}");
+        assert!(is(&resolved, path), "{subpath}");
+    }
+    let made = try_resolve(&tree, "b/up/new/deep", Missing::Create).expect("it is made");
+    assert!(is(&made, &directory.join("new/deep")));
+}
+
+#[test]
+fn a_link_out_of_the_volume_is_refused_and_nothing_is_made_behind_it() {
+    let (tree, outside) = (Tree::new(), Tree::new());
+    let inside = tree.directory("inside", 0o755);
+    // All of these lead to directories of this test's own, also the one in /proc.
+    let held = outside.open();
+    let magic = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
+    let outer = outside
+        .root()
+        .parent()
+        .and_then(Path::file_name)
+        .expect("a name");
+    let relative = Path::new("../..").join(outer).join("volume");
+    for (link, target) in [
+        ("absolute", outside.root()),
+        ("absolute-inside", &inside),
+        ("relative", &relative),
+        ("parent", Path::new("..")),
+        ("climbing", Path::new("inside/../../volume/inside")),
+        ("magic", Path::new(&magic)),
+    ] {
+        symlink(target, tree.root().join(link)).expect("a link");
+        assert!(
+            tree.root().join(link).is_dir(),
+            "{link} leads to a directory"
+        );
+    }
+    for link in [
+        "absolute",
+        "absolute-inside",
+        "relative",
+        "parent",
+        "climbing",
+        "magic",
+    ] {
+        for subpath in [link.to_owned(), format!("{link}/new")] {
+            for missing in [Missing::Refuse, Missing::Create] {
+                let sentence = refused(&tree, &subpath, missing);
+                assert!(sentence.contains("leads out of the volume"), "{sentence}");
+            }
+        }
+    }
+    assert_eq!(
+        fs::read_dir(outside.root()).expect("it is listed").count(),
+        0
+    );
+}
+
+#[test]
+fn a_loop_of_links_is_refused() {
+    let tree = Tree::new();
+    symlink("b", tree.root().join("a")).expect("a link");
+    symlink("a", tree.root().join("b")).expect("a link");
+    for missing in [Missing::Refuse, Missing::Create] {
+        assert!(refused(&tree, "a/x", missing).contains("too many symbolic links"));
+    }
+}
+
+#[test]
+fn a_link_to_nothing_is_refused_and_its_target_is_not_made() {
+    let tree = Tree::new();
+    symlink("nowhere", tree.root().join("link")).expect("a link");
+    for subpath in ["link", "link/below"] {
+        let sentence = refused(&tree, subpath, Missing::Create);
+        assert!(
+            sentence.contains("a link to something that doesn't exist"),
+            "{sentence}"
+        );
+        assert!(refused(&tree, subpath, Missing::Refuse).contains("ENOENT"));
+    }
+    assert!(!tree.root().join("nowhere").exists());
+}
+
+#[test]
+fn what_is_missing_is_made_with_the_roots_mode_whatever_the_umask() {
+    let status = || fs::read_to_string("/proc/self/status").expect("our own status");
+    let umask = || {
+        status()
+            .lines()
+            .find(|line| line.starts_with("Umask:"))
+            .map(str::to_owned)
+    };
+    let callers = umask();
+    for (mode, expected) in [
+        (0o2770, 0o2770),
+        (0o777, 0o777),
+        (0o3775, 0o2775),
+        (0o700, 0o700),
+    ] {
+        let tree = Tree::new();
+        lchown(tree.root(), None, Some(2000)).expect("the root's group");
+        set_mode(tree.root(), mode);
+        let old = tree.directory("old", 0o711);
+        set_mode(&old, 0o711);
+        let made = try_resolve(&tree, "old/a/b/c", Missing::Create).expect("it is made");
+        assert_eq!(made.kind, Kind::Directory);
+        assert!(is(&made, &old.join("a/b/c")));
+        for new in ["old/a", "old/a/b", "old/a/b/c"] {
+            assert_eq!(
+                group_and_mode(&tree.root().join(new)).1,
+                expected,
+                "{new} for {mode:o}"
+            );
+        }
+        assert_eq!(
+            group_and_mode(&old).1,
+            0o711,
+            "what was there stays as it was"
+        );
+        let again = try_resolve(&tree, "old/a/b/c", Missing::Create).expect("it is there");
+        assert!(is(&again, &old.join("a/b/c")));
+    }
+    assert_eq!(umask(), callers, "the container's");
+}
+
+#[test]
+fn what_is_missing_is_not_made_when_not_asked_for() {
+    let tree = Tree::new();
+    assert!(refused(&tree, "a/b", Missing::Refuse).contains("ENOENT"));
+    assert_eq!(fs::read_dir(tree.root()).expect("it is listed").count(), 0);
+}
+
+#[test]
+fn nothing_is_below_a_file() {
+    let tree = Tree::new();
+    tree.file("file", 0o644);
+    for missing in [Missing::Refuse, Missing::Create] {
+        assert!(refused(&tree, "file/x", missing).contains("ENOTDIR"));
+    }
+}
+
+#[test]
+fn named_pipes_sockets_and_devices_are_given_out_without_being_opened() {
+    let tree = Tree::new();
+    let root = tree.root();
+    // Opening it would wait for a writer for ever.
+    mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from(0o600), 0).expect("a named pipe");
+    for (name, kind) in [
+        ("char", FileType::CharacterDevice),
+        ("block", FileType::BlockDevice),
+    ] {
+        let number = rustix::fs::makedev(4000, 1);
+        mknodat(CWD, root.join(name), kind, Mode::from(0o600), number).expect("a device");
+    }
+    drop(std::os::unix::net::UnixListener::bind(root.join("socket")).expect("a socket"));
+    for (name, kind) in [
+        ("fifo", FileType::Fifo),
+        ("char", FileType::CharacterDevice),
+        ("block", FileType::BlockDevice),
+        ("socket", FileType::Socket),
+    ] {
+        for missing in [Missing::Refuse, Missing::Create] {
+            let resolved = resolve(tree.open(), Path::new(name), missing).expect(name);
+            assert_eq!(resolved.kind, Kind::File, "{name}");
+            let stat = fstat(&resolved.fd).expect("it is held");
+            assert_eq!(FileType::from_raw_mode(stat.st_mode), kind, "{name}");
+            let flags = fcntl_getfl(&resolved.fd).expect("it is held");
+            assert!(flags.contains(OFlags::PATH), "{name} was opened");
+        }
+        assert!(refused(&tree, &format!("{name}/x"), Missing::Create).contains("ENOTDIR"));
+    }
+}
+
+#[test]
+fn another_mount_in_the_volume_is_not_entered() {
+    in_own_mount_namespace("another_mount_in_the_volume_is_not_entered", || {
+        let tree = Tree::new();
+        let other = tree.directory("other", 0o755);
+        let mounted = Mounted::tmpfs(&other);
+        let sentence = refused(&tree, "other/x", Missing::Create);
+        assert!(sentence.contains("leads out of the volume"), "{sentence}");
+        assert_eq!(fs::read_dir(&other).expect("it is listed").count(), 0);
+        drop(mounted);
+    });
+}
+
+#[test]
+fn a_detached_volume_takes_subpaths_and_a_read_only_one_says_why_not() {
+    let image = Image::ext4(&[]);
+    let on = image.attach();
+    for (option, expected) in [
+        ("rw", None),
+        ("ro", Some("EROFS: doesn't exist, and the volume")),
+    ] {
+        let volume = instantiate(&Request {
+            device: &on.device(),
+            fstype: "ext4",
+            options: &options::parse(&[option]).expect("the option is valid"),
+            exclusive: true,
+        })
+        .expect("it is mounted");
+        let missing = Path::new(option).join("new");
+        let result = resolve(volume.as_fd(), &missing, Missing::Create);
+        match expected {
+            None => assert_eq!(result.expect("it is made").kind, Kind::Directory),
+            Some(words) => {
+                let sentence = result.expect_err("it is read-only").to_string();
+                assert!(sentence.contains(words), "{sentence}");
+                let there = resolve(volume.as_fd(), Path::new("rw/new"), Missing::Create);
+                assert_eq!(there.expect("it was made before").kind, Kind::Directory);
+            }
+        }
+        drop(volume);
+        support::wait_until_free(&on.device());
+    }
+}
+
+/// openat2(2) gives EAGAIN where anything on the system is renamed while it looks at a `..`, for
+/// it then can't tell whether that stays inside.
+#[test]
+fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
+    let (tree, elsewhere) = (Tree::new(), Tree::new());
+    let directory = tree.directory("d", 0o755);
+    symlink(format!("{}d", "d/../".repeat(20)), tree.root().join("l")).expect("a link");
+    let names = ["a", "b"].map(|name| elsewhere.root().join(name));
+    elsewhere.file("a", 0o600);
+    let stop = AtomicBool::new(false);
+    let raw = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(
+            tree.open(),
+            "l",
+            flags,
+            Mode::empty(),
+            ResolveFlags::BENEATH,
+        )
+    };
+    let (disturbed, failed) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fs::rename(&names[0], &names[1]).expect("there");
+                fs::rename(&names[1], &names[0]).expect("and back");
+            }
+        });
+        let (mut disturbed, mut failed) = (0, Vec::new());
+        // As often as it takes to be disturbed for sure.
+        for _ in 0..200_000 {
+            match try_resolve(&tree, "l", Missing::Refuse) {
+                Ok(found) if is(&found, &directory) => {}
+                other => failed.push(other),
+            }
+            disturbed += u32::from(raw().is_err_and(|errno| errno == Errno::AGAIN));
+            if disturbed == 100 {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (disturbed, failed)
+    });
+    assert_eq!(disturbed, 100, "renames don't disturb lookups here");
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn those_who_make_one_subpath_at_once_all_get_the_same() {
+    for round in 0..20 {
+        let tree = Tree::new();
+        set_mode(tree.root(), 0o2770);
+        std::thread::scope(|scope| {
+            let attempt = || try_resolve(&tree, "a/b/c/d", Missing::Create);
+            let makers: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
+            for maker in makers {
+                let made = maker.join().expect("no panic").expect("it is made");
+                assert!(is(&made, &tree.root().join("a/b/c/d")), "round {round}");
+            }
+        });
+        assert_eq!(group_and_mode(&tree.root().join("a/b/c/d")).1, 0o2770);
+    }
+}
+
+/// A component that is swapped with a link out of the volume while it is resolved.
+#[test]
+fn a_component_that_turns_into_a_link_out_of_the_volume_leads_nowhere() {
+    let (tree, outside) = (Tree::new(), Tree::new());
+    outside.directory("there", 0o755);
+    tree.directory("a", 0o755);
+    let there = tree.directory("a/there", 0o755);
+    let inside = fs::metadata(&there).expect("it is there").ino();
+    let (entry, link) = (tree.root().join("a"), tree.root().join("b"));
+    symlink(outside.root(), &link).expect("a link");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let exchange = RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(CWD, &entry, CWD, &link, exchange).expect("a swap");
+            }
+        });
+        let found: Vec<_> = (0..5000)
+            .map(|_| {
+                (
+                    try_resolve(&tree, "a/there", Missing::Refuse),
+                    try_resolve(&tree, "a/new/x", Missing::Create),
+                )
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        for (found, _) in found {
+            if let Ok(found) = found {
+                assert_eq!(fstat(&found.fd).expect("fstat").st_ino, inside);
+            }
+        }
+    });
+    assert_eq!(
+        fs::read_dir(outside.root()).expect("it is listed").count(),
+        1
+    );
+}

@@ -1,0 +1,164 @@
+//! The programs on the node: runcrust, what it needs beside it, and bringing them there.
+
+use std::path::{Path, PathBuf};
+
+use crust_blockfs::bounded;
+use crust_state::config::DelegateSettings;
+use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
+use crust_state::{Config, DelegateKind};
+
+use crate::error::HandlerError;
+use crate::node::Node;
+use crate::settings;
+
+/// The hook, which runcrust looks for beside itself.
+const HOOK: &str = "crust-mount-hook";
+
+/// What is copied; runcrust last, which may need the new hook.
+const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
+
+/// A program that is to be on the node.
+#[derive(Debug)]
+pub struct Copy {
+    /// Where it is there.
+    pub path: PathBuf,
+    /// The same bytes are there.
+    pub is_same: bool,
+    place: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// What it takes to bring this program and the hook beside it into a directory of the node.
+pub fn plan_copies(node: &Node, directory: &Path) -> Result<Vec<Copy>, HandlerError> {
+    if !directory.is_absolute() {
+        return Err(HandlerError::CopyTo(directory.to_owned()));
+    }
+    node.check_directory(directory)?;
+    let own = Path::new("/proc/self/exe");
+    let own = own
+        .canonicalize()
+        .map_err(|error| HandlerError::call("readlink", own, error))?;
+    let sources = [own.with_file_name(HOOK), own];
+    let planned = sources.iter().zip(PROGRAMS);
+    let planned = planned.map(|(source, name)| plan(node, source, &directory.join(name)));
+    planned.collect()
+}
+
+fn plan(node: &Node, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
+    let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
+    let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
+    // A link of that name may lead to a package's file: it is replaced, not what it leads to.
+    let place = node.find(path.parent().unwrap_or(path));
+    let place = place.join(path.file_name().unwrap_or_default());
+    let is_same = match place.symlink_metadata() {
+        Ok(there) if there.is_file() => {
+            let there = ForeignFile::read(&place)?;
+            there.is_some_and(|there| there.bytes() == bytes) && node.check_program(path).is_ok()
+        }
+        Ok(there) if there.is_dir() => return Err(HandlerError::ProgramPlace(path.to_owned())),
+        _ => false,
+    };
+    Ok(Copy {
+        path: path.to_owned(),
+        is_same,
+        place,
+        bytes,
+    })
+}
+
+impl Copy {
+    /// Puts it there, whole and in the place of another. Pods that run keep theirs.
+    pub fn apply(&self, node: &Node) -> Result<(), HandlerError> {
+        if self.is_same {
+            return Ok(());
+        }
+        node.create_directory(&self.place)?;
+        sweep(&self.place)?;
+        Ok(put(&self.place, &self.bytes, 0o755)?)
+    }
+}
+
+/// Fails where the hook or the delegate, as the program's configuration has them, isn't on the node:
+/// no container would start. `delegates` are where one is looked for that isn't configured, `copies`
+/// come before the first container.
+pub fn check_complete(
+    node: &Node,
+    program: &Path,
+    delegates: &[&Path],
+    copies: &[Copy],
+) -> Result<(), HandlerError> {
+    let incomplete = |error: HandlerError| HandlerError::Incomplete(error.to_string());
+    let config = settings::of(node, program).map_err(|error| match error {
+        HandlerError::Records(reason) => HandlerError::Incomplete(reason),
+        error => incomplete(error),
+    })?;
+    let is_there =
+        |path: &Path| copies.iter().any(|copy| copy.path == path) || node.has_program(path);
+    let beside = || {
+        let is_copy = copies.iter().any(|copy| copy.path == program);
+        let real = if is_copy {
+            program.to_owned()
+        } else {
+            node.real(program)
+        };
+        real.with_file_name(HOOK)
+    };
+    let hook = config.hook.clone().unwrap_or_else(beside);
+    if !is_there(&hook) {
+        return Err(HandlerError::Incomplete(format!(
+            "{} isn't a program on the node; hint: install crust-mount-hook beside runcrust, or set \
+             `hook` in its configuration",
+            hook.display()
+        )));
+    }
+    let delegates = candidates(&config, delegates);
+    if delegates.iter().any(|delegate| is_there(delegate)) {
+        return Ok(());
+    }
+    let delegates: Vec<_> = delegates
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    let name = program.file_name().unwrap_or_default().display();
+    Err(HandlerError::Incomplete(format!(
+        "no delegate: none of {} is a program on the node; hint: set `delegate` in \
+         /etc/runcrust/{name}.toml there, to where runc or crun is",
+        delegates.join(", ")
+    )))
+}
+
+/// The delegate of a program on the node.
+#[derive(Debug)]
+pub struct NodeDelegate {
+    /// Its path on the node, as it was configured or found.
+    pub path: PathBuf,
+    /// The kind in force.
+    pub kind: DelegateKind,
+    /// The settings in the program's configuration.
+    pub configured: DelegateSettings,
+    /// The configuration file to change: the one that is read, or the first that is looked for.
+    pub file: PathBuf,
+}
+
+/// Returns the program's delegate on the node, by its configuration. `None` if the node has none yet, or the
+/// configuration can't be read.
+#[must_use]
+pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<NodeDelegate> {
+    let config = settings::of(node, program).ok()?;
+    let mut candidates = candidates(&config, delegates).into_iter();
+    let path = candidates.find(|path| node.has_program(path))?;
+    let by_name = || DelegateKind::of_file(&node.real(path));
+    Some(NodeDelegate {
+        path: path.to_owned(),
+        kind: config.delegate_kind.unwrap_or_else(by_name),
+        configured: config.delegate_settings(),
+        file: settings::file(node, program),
+    })
+}
+
+fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {
+    match &config.delegate {
+        Some(delegate) => vec![delegate.as_path()],
+        None => delegates.to_vec(),
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether a device is still the disk that was staged.
+//!
+//! Nothing holds a device between its stage and its first mount. Where it is detached meanwhile
+//! (`losetup -D`, a disk that is taken away) its name and its number are soon another's, and the pod
+//! would have the data of another volume.
+
+use std::os::fd::OwnedFd;
+
+use crust_state::MountInfo;
+use rustix::fs::OFlags;
+
+use super::error::Cause;
+use crust_blockfs::device::Device;
+
+/// Fails where it is another one. Nothing is compared where nobody wrote which it was (an entry of an
+/// earlier version, or of another writer), or the kernel doesn't tell which it is.
+pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
+    let Some(staged) = info.disk_seq else {
+        return by_path(info, device);
+    };
+    match device.disk_seq()? {
+        Some(now) if now != staged => Err(Cause::OtherDisk {
+            device: device.path().display().to_string(),
+            staged,
+            now,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A device that was found by its number on a record is the one that was staged if the path says so as
+/// well: a number may be another disk's by now, where nobody has it mounted.
+fn by_path(info: &MountInfo, device: &Device) -> Result<(), Cause> {
+    if device.path() == info.device {
+        return Ok(());
+    }
+    let (now, then) = (Device::open(&info.device)?.number(), device.number());
+    if now == then {
+        return Ok(());
+    }
+    Err(Cause::Moved {
+        path: info.device.display().to_string(),
+        now,
+        then,
+    })
+}
+
+/// The same, and the device can't be detached while the descriptor is open: a mount takes it by its name.
+pub(super) fn hold(info: &MountInfo, device: &Device) -> Result<Option<OwnedFd>, Cause> {
+    if info.disk_seq.is_none() {
+        check(info, device)?;
+        return Ok(None);
+    }
+    // What can't be opened can't be mounted either, and the mount says why.
+    let held = device.open_for_reading(OFlags::empty()).ok();
+    check(info, device)?;
+    Ok(held)
+}

@@ -1,0 +1,291 @@
+//! How a volume in use fares (CSI's `VolumeCondition`).
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use crust_blockfs::DeviceNumber;
+use crust_blockfs::bounded::{self, KERNELS_WORD};
+use crust_state::TargetPath;
+use crust_state::record::VolumeRecord;
+use rustix::fs::{OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::mounted::{Mounted, open_named};
+use crate::bare::{self, Contents};
+use crust_blockfs::device::Device;
+use crust_blockfs::errno::Name;
+use crust_blockfs::mountinfo::Mount;
+use crust_blockfs::probe;
+use crust_blockfs::usage::UsageError;
+
+/// CSI's `VolumeCondition`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Something is wrong with the volume.
+    pub abnormal: bool,
+    /// What, and what to do; empty when nothing is.
+    pub message: String,
+}
+
+/// Separator between an error and its hint.
+const HINT: &str = "; hint: ";
+
+/// What can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Symptom<'a> {
+    /// A look at the file system failed.
+    NoAnswer { call: &'static str, errno: Errno },
+    /// The kernel has given it up.
+    ShutDown,
+    /// It was mounted read-write and isn't any more.
+    ReadOnly,
+    /// ext4's count.
+    Errors(u64),
+    /// A growth that was asked for before the mount failed; why, in a sentence.
+    NotGrown(&'a str),
+    /// Somebody wrote to the directory that the volume should have been mounted on.
+    HostFiles(&'a TargetPath),
+}
+
+/// A place where a volume is mounted, and what was asked there.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// Its root, or what somebody sees of it; `O_PATH` will do.
+    pub root: &'a OwnedFd,
+    /// The mount.
+    pub mount: &'a Mount,
+    /// The device.
+    pub device: DeviceNumber,
+    /// As it is mounted.
+    pub fstype: &'a str,
+    /// It was to be mounted read-only.
+    pub read_only: bool,
+    /// How its file system answered to the question how full it is.
+    pub usage: Result<(), &'a UsageError>,
+}
+
+/// Looks over a volume that is mounted on the host.
+#[must_use]
+pub fn look_over(look: &Look<'_>) -> Condition {
+    judge(&symptoms(look), look.fstype)
+}
+
+/// Looks a volume in use over. `usage` is how its file system answered to that question, and
+/// `not_grown` why it has an older size than was asked for.
+pub(super) fn condition(
+    record: &VolumeRecord,
+    target: &TargetPath,
+    mounted: &Mounted,
+    not_grown: Option<&str>,
+    usage: Result<(), &UsageError>,
+) -> Condition {
+    let look = Look {
+        root: &mounted.root,
+        mount: &mounted.mount,
+        device: record.device,
+        fstype: &record.superblock.fstype,
+        read_only: record.superblock.read_only,
+        usage,
+    };
+    let mut symptoms = symptoms(&look);
+    symptoms.extend(not_grown.map(Symptom::NotGrown));
+    if bare::contents(target.as_path()) == Contents::Files {
+        symptoms.push(Symptom::HostFiles(target));
+    }
+    judge(&symptoms, look.fstype)
+}
+
+fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
+    let has = |option| look.mount.super_options.has(option);
+    let mut symptoms = Vec::new();
+    if has("shutdown") {
+        symptoms.push(Symptom::ShutDown);
+    } else if let Err((call, errno)) = answers(look) {
+        symptoms.push(Symptom::NoAnswer { call, errno });
+    }
+    if (has("ro") || has("emergency_ro")) && !look.read_only && !is_read_only_by_nature(look) {
+        symptoms.push(Symptom::ReadOnly);
+    }
+    match ext4_errors(look.device) {
+        0 => {}
+        errors => symptoms.push(Symptom::Errors(errors)),
+    }
+    symptoms
+}
+
+/// Whether the file system can't be mounted read-write at all. Reads the device.
+fn is_read_only_by_nature(look: &Look<'_>) -> bool {
+    let device = Device::of_number(look.device).ok().flatten();
+    device.is_some_and(|device| probe::is_read_only_by_nature(&device, look.fstype))
+}
+
+/// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,
+/// but xfs opens nothing any more.
+fn answers(look: &Look<'_>) -> Result<(), (&'static str, Errno)> {
+    if let Err(UsageError::Statfs(errno)) = look.usage {
+        return Err(("fstatfs", *errno));
+    }
+    let root = match open_named(look.root) {
+        Ok(root) => root,
+        // A container's subPath leads to something that isn't for opening, or ids are mapped so
+        // that root isn't its owner.
+        Err(Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        Err(errno) => return Err(("open", errno)),
+    };
+    // The look is no access of a user's: it leaves no time behind.
+    if rustix::fs::fcntl_setfl(&root, OFlags::NOATIME).is_err() {
+        return Ok(());
+    }
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    match RawDir::new(&root, &mut buffer).next() {
+        // A file is no directory; that it could be opened is all that is asked.
+        Some(Err(errno)) if errno != Errno::NOTDIR => Err(("getdents64", errno)),
+        _ => Ok(()),
+    }
+}
+
+/// `/sys/fs/ext4/<device>/errors_count` (Documentation/admin-guide/ext4.rst).
+fn ext4_errors(device: DeviceNumber) -> u64 {
+    let device = format!("/sys/dev/block/{device}");
+    let Ok(device) = std::fs::canonicalize(device) else {
+        return 0;
+    };
+    let Some(name) = device.file_name() else {
+        return 0;
+    };
+    let file = Path::new("/sys/fs/ext4").join(name).join("errors_count");
+    let count = bounded::read_to_string(&file, KERNELS_WORD).unwrap_or_default();
+    count.trim_end().parse().unwrap_or(0)
+}
+
+/// What is wrong first, then what to do about it.
+fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
+    let what: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
+    let mut hints: Vec<String> = Vec::new();
+    for symptom in symptoms {
+        let hint = symptom.hint(fstype);
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    let message = if symptoms.is_empty() {
+        String::new()
+    } else {
+        format!("{}; hint: {}", what.join("; "), hints.join("; "))
+    };
+    Condition {
+        abnormal: !symptoms.is_empty(),
+        message,
+    }
+}
+
+impl Symptom<'_> {
+    fn hint(&self, fstype: &str) -> String {
+        let check = match fstype {
+            "xfs" => "xfs_repair",
+            "btrfs" => "btrfs check",
+            _ => "e2fsck",
+        };
+        match self {
+            Self::NoAnswer { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
+                "see the kernel's log, end the pods or containers that use the volume, and run {check} on its \
+                 device before it is used again"
+            ),
+            Self::NotGrown(why) => {
+                let hint = why.split_once(HINT).map(|(_, hint)| hint);
+                let hint = hint.unwrap_or("see runcrust's log");
+                format!("{hint}; the next mount, and each resize, tries again")
+            }
+            Self::HostFiles(_) => {
+                "some pod has used the volume under another runtime handler, or docker cp or podman cp \
+                 has written there: move the files away, into the volume if they belong there"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Symptom<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer { call, errno } => write!(
+                f,
+                "the file system answers {call} with {}: it was shut down, or its device is gone",
+                Name(*errno)
+            ),
+            Self::ShutDown => f.write_str("the file system was shut down after an error"),
+            Self::ReadOnly => f.write_str("the file system has become read-only after an error"),
+            Self::Errors(1) => f.write_str("the file system has recorded an error"),
+            Self::Errors(count) => write!(f, "the file system has recorded {count} errors"),
+            Self::NotGrown(why) => {
+                let what = why.split_once(HINT).map_or(*why, |(what, _)| what);
+                write!(f, "it has its old size, since growing it failed: {what}")
+            }
+            Self::HostFiles(target) => write!(
+                f,
+                "files that aren't in the volume stand in {target} on the host"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_without_symptoms_is_well() {
+        let condition = judge(&[], "ext4");
+        assert_eq!(
+            (condition.abnormal, condition.message.as_str()),
+            (false, "")
+        );
+    }
+
+    #[test]
+    fn every_symptom_is_named_and_advice_is_given_once() {
+        let target = TargetPath::new("/pods/a/mount").unwrap();
+        let symptoms = [
+            Symptom::ReadOnly,
+            Symptom::Errors(3),
+            Symptom::HostFiles(&target),
+        ];
+        let condition = judge(&symptoms, "ext4");
+        assert!(condition.abnormal);
+        let message = condition.message;
+        for part in ["read-only", "3 errors", "/pods/a/mount", "move the files"] {
+            assert!(message.contains(part), "{part:?} isn't in: {message}");
+        }
+        for once in ["e2fsck", "hint: "] {
+            assert_eq!(message.matches(once).count(), 1, "{once:?} in: {message}");
+        }
+    }
+
+    #[test]
+    fn a_growth_that_failed_is_told_with_its_reason_and_one_hint() {
+        let why = "ioctl(/dev/a, EXT4_IOC_RESIZE_FS, 7): EPERM: ext4 refuses; hint: give it the capability";
+        let condition = judge(&[Symptom::NotGrown(why), Symptom::ReadOnly], "ext4");
+        assert!(condition.abnormal);
+        let message = condition.message;
+        for part in ["old size", "EPERM", "give it the capability", "tries again"] {
+            assert_eq!(message.matches(part).count(), 1, "{part:?} in: {message}");
+        }
+        assert_eq!(message.matches("hint: ").count(), 1, "{message}");
+        assert!(
+            message.find("read-only") < message.find("hint: "),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_named_with_its_error() {
+        let (call, errno) = ("open", Errno::IO);
+        let condition = judge(&[Symptom::NoAnswer { call, errno }], "xfs");
+        let message = condition.message;
+        for part in ["open with EIO", "xfs_repair"] {
+            assert!(message.contains(part), "{part:?} isn't in: {message}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What nobody can need any more: it was left by those who were killed, or weren't called, or by a boot
+//! of the node. What is found on the disk is uncertain until it is checked against the kernel; what
+//! can't be checked stays, and is told.
+
+mod decide;
+mod finding;
+mod gone;
+mod pods;
+mod records;
+mod volumes;
+
+use std::fmt::{self, Display};
+use std::path::Path;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_state::StateDirectory;
+use crust_state::files::FileError;
+use crust_state::lock::{Lock, LockError, LockName};
+
+use super::context::Context;
+use super::error::Cause;
+use finding::Verdict;
+pub use finding::{Finding, Report, Thing};
+use pods::Pods;
+use volumes::Around;
+
+/// Whether what nobody needs is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It is.
+    Remove,
+    /// It is only told, and nothing is changed.
+    DryRun,
+}
+
+impl Mode {
+    /// Takes a lock at once or not at all. A look makes none that isn't there.
+    pub(super) fn lock(
+        self,
+        state: &StateDirectory,
+        name: LockName,
+    ) -> Result<Option<Lock>, LockError> {
+        match self {
+            Self::DryRun => state.glance(name),
+            Self::Remove => state.lock(name, Deadline::after(Duration::ZERO)).map(Some),
+        }
+    }
+}
+
+/// What couldn't be swept; the rest is done.
+#[derive(Debug, thiserror::Error)]
+pub struct SweepError(Vec<Finding>);
+
+impl fmt::Display for SweepError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Finding { thing, why }) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{thing}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Fails where something that nobody needs couldn't be removed, or looked at.
+    pub fn ok(self) -> Result<(), SweepError> {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        Err(SweepError(self.failed))
+    }
+}
+
+/// Removes what is soon found: records of bundles that are gone, because a `delete` comes before its
+/// bundle's end, and of sandboxes whose end no hook saw. Goes on after an error.
+pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
+    let mut pass = Pass::new(context, Mode::Remove);
+    pass.bundles();
+    let sandboxes = context.state.sandbox_records();
+    // Only a driver that stages for Kata takes an entry away and leaves that behind each time.
+    if context.config.kata_layout {
+        let owners = pass.owners();
+        pass.sweep_owners(&owners, &Pods::of(&sandboxes));
+    }
+    pass.sandboxes(sandboxes);
+    pass.report.ok()
+}
+
+/// Looks at everything, for which a pod's end has no time: also at users whose end no hook saw, at
+/// entries that lost their twin or whose target directory is gone, and at what was left half made.
+/// Waits for no volume that somebody is at. `runtime` is this runtime's program, by whatever name.
+#[must_use]
+pub fn reconcile(context: &Context<'_>, mode: Mode, runtime: &Path) -> Report {
+    let mut pass = Pass::new(context, mode);
+    pass.leftovers();
+    pass.bundles();
+    let sandboxes = context.state.sandbox_records();
+    let (pods, owners) = (Pods::of(&sandboxes), pass.owners());
+    pass.sandboxes(sandboxes);
+    pass.volumes(&Around {
+        pods: &pods,
+        owners: &owners,
+        runtime,
+    });
+    pass.sweep_owners(&owners, &pods);
+    pass.tell_unlisted();
+    pass.report
+}
+
+/// One look, and what came of it.
+struct Pass<'a> {
+    context: Context<'a>,
+    mode: Mode,
+    report: Report,
+    /// Volumes whose entries would be removed, in a dry run.
+    gone: Vec<crust_state::TargetPath>,
+    /// What couldn't be looked into for leftovers.
+    unlisted: Vec<FileError>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(context: &Context<'a>, mode: Mode) -> Self {
+        Self {
+            context: *context,
+            mode,
+            report: Report::default(),
+            gone: Vec::new(),
+            unlisted: Vec::new(),
+        }
+    }
+
+    /// Does what was decided. `remove` says whether it did: what somebody needs by now isn't told.
+    fn settle(
+        &mut self,
+        thing: Thing,
+        verdict: Verdict,
+        remove: impl FnOnce(&Context<'_>) -> Result<bool, Cause>,
+    ) {
+        let why = match verdict {
+            Verdict::Leave(why) => return self.leave(thing, why),
+            Verdict::Remove(why) => why,
+        };
+        let done = match self.mode {
+            Mode::Remove => remove(&self.context),
+            Mode::DryRun => Ok(true),
+        };
+        match done {
+            Ok(false) => {}
+            Ok(true) => self.settled(thing, why, Ok(())),
+            Err(cause) => self.settled(thing, why, Err(cause.to_string())),
+        }
+    }
+
+    fn settled(&mut self, thing: Thing, why: String, done: Result<(), String>) {
+        match done {
+            Ok(()) => {
+                if self.mode == Mode::Remove {
+                    tracing::info!("removed: {thing}: {why}");
+                }
+                self.report.removed.push(Finding { thing, why });
+            }
+            Err(error) => self.failed(thing, &error),
+        }
+    }
+
+    fn leave(&mut self, thing: Thing, why: String) {
+        tracing::debug!("left: {thing}: {why}");
+        self.report.left.push(Finding { thing, why });
+    }
+
+    /// Left, and somebody has to see to it.
+    fn unreadable(&mut self, thing: Thing, why: String) {
+        tracing::warn!("{why}");
+        self.report.left.push(Finding { thing, why });
+    }
+
+    fn failed(&mut self, thing: Thing, error: &dyn Display) {
+        let why = error.to_string();
+        self.report.failed.push(Finding { thing, why });
+    }
+
+    /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.
+    fn take(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+        self.mode.lock(self.context.state, name)
+    }
+
+    /// Takes a lock that nobody holds for long; for a look none.
+    fn wait_for(&self, name: LockName) -> Result<Option<Lock>, String> {
+        let lock = match self.mode {
+            Mode::DryRun => return Ok(None),
+            Mode::Remove => self.context.state.lock(name, self.context.deadline),
+        };
+        lock.map(Some).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,655 @@
+//! The pass as a whole, on directories of the test's own.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use crust_state::bundle::{BundleRecord, Containers};
+use crust_state::record::{Superblock, User, UserKind, Version, VolumeRecord};
+use crust_state::sandbox::SandboxRecord;
+use crust_state::{Config, CrustDirectory, MountInfo, Process, StateDirectory, TargetPath};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::*;
+use crate::index;
+use crust_blockfs::device::Neighbours;
+
+/// The runtime, whose nothing here is.
+const OTHER: &str = "/no-such-runtime";
+
+struct Node {
+    config: Config,
+    root: PathBuf,
+    _guard: tempfile::TempDir,
+}
+
+fn parent() -> i32 {
+    std::os::unix::process::parent_id().cast_signed()
+}
+
+fn dead() -> Process {
+    Process {
+        boot_id: "another".into(),
+        ..Process::current().unwrap()
+    }
+}
+
+impl Node {
+    fn new() -> Self {
+        let guard = tempfile::tempdir().unwrap();
+        let root = guard.path().canonicalize().unwrap();
+        let config = Config {
+            crust_root: root.join("crust"),
+            state_dir: root.join("run"),
+            kubelet_dirs: vec![root.join("kubelet")],
+            ..Config::default()
+        };
+        Self {
+            config,
+            root,
+            _guard: guard,
+        }
+    }
+
+    /// The pod's directory is a link: its volumes have two entries.
+    fn linked(pod: &str) -> Self {
+        let node = Self::new();
+        let (given, real) = (node.root.join("kubelet/pods"), node.root.join("real"));
+        fs::create_dir_all(&given).unwrap();
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, given.join(pod)).unwrap();
+        node
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
+        let crust = CrustDirectory::new(&self.config);
+        let state = StateDirectory::at(&self.config.state_dir).unwrap();
+        work(&Context {
+            config: &self.config,
+            crust: &crust,
+            state: &state,
+            deadline: Deadline::after(Duration::from_secs(10)),
+            neighbours: &Neighbours::default(),
+        })
+    }
+
+    fn stage(&self, pod: &str) -> TargetPath {
+        let (target, info) = self.info(pod);
+        self.with(|context| {
+            context.state.add_targets(&[target.look()]).unwrap();
+            context.crust.stage(&target, &info).unwrap();
+        });
+        target
+    }
+
+    /// What is to be staged, and its target directory.
+    fn info(&self, pod: &str) -> (TargetPath, MountInfo) {
+        let target = self.root.join(format!(
+            "kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount"
+        ));
+        fs::create_dir_all(&target).unwrap();
+        let target = TargetPath::new(target).unwrap();
+        let text = br#"{"volume-type":"block","device":"/dev/there-is-none","fstype":"ext4"}"#;
+        let info = MountInfo {
+            target_path: Some(target.clone()),
+            ..MountInfo::parse(text).unwrap()
+        };
+        (target, info)
+    }
+
+    fn entry(&self, target: &TargetPath) -> PathBuf {
+        self.config.crust_root.join(target.digest().to_string())
+    }
+
+    fn give(&self, target: &TargetPath, process: Process) {
+        let user = User {
+            kind: UserKind::Container,
+            id: "c".into(),
+            sandbox: "s".into(),
+            pod_uid: "a".into(),
+            process,
+            mounts: Vec::new(),
+            others: Vec::new(),
+        };
+        let record = VolumeRecord {
+            version: Version,
+            device: "259:9999".parse().unwrap(),
+            superblock: Superblock {
+                fstype: "ext4".into(),
+                options: Vec::new(),
+                read_only: false,
+            },
+            exclusive: false,
+            prepared_for: Vec::new(),
+            users: vec![user],
+        };
+        self.with(|context| {
+            let volume = context.crust.volume(target).unwrap().unwrap();
+            volume.write_record(&record).unwrap();
+            volume.publish_cli(Path::new("/cli")).unwrap();
+            context.state.add_owner(record.device, target).unwrap();
+        });
+    }
+
+    fn sandbox(&self, id: &str, pod_uid: &str, process: Process) {
+        let record = SandboxRecord {
+            version: Version,
+            id: id.into(),
+            pod_uid: pod_uid.into(),
+            process,
+            mount_label: None,
+            failures: Vec::new(),
+        };
+        self.with(|context| context.state.write_sandbox(&record).unwrap());
+    }
+
+    /// The list of the device that was given is an earlier boot's.
+    fn reboot(&self) {
+        let owners = self.config.state_dir.join("owners/259:9999.json");
+        let text = fs::read_to_string(&owners).unwrap();
+        let rebooted = text.replace(&Process::current().unwrap().boot_id, "another");
+        fs::write(&owners, rebooted).unwrap();
+    }
+
+    fn locks(&self) -> Vec<PathBuf> {
+        let mut locks = self.all_locks();
+        locks.retain(|(name, _)| matches!(name, LockName::Volume(_)));
+        locks.into_iter().map(|(_, path)| path).collect()
+    }
+
+    fn all_locks(&self) -> Vec<(LockName, PathBuf)> {
+        let mut locks = Vec::new();
+        let visited = self.with(|context| {
+            context.state.visit_locks(|name, path| {
+                locks.push((name, path));
+                ControlFlow::Continue(())
+            })
+        });
+        visited.unwrap();
+        locks
+    }
+
+    /// What is removed and what is left, by kinds; the dry run before it said the same.
+    fn reconcile(&self) -> (Vec<&'static str>, Vec<&'static str>) {
+        let before = self.files();
+        let told = self.with(|context| reconcile(context, Mode::DryRun, Path::new(OTHER)));
+        assert_eq!(self.files(), before, "a dry run changes nothing");
+        let done = self.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
+        assert_eq!(told, done);
+        assert_eq!(done.failed, []);
+        let kinds = |findings: &[Finding]| findings.iter().map(|it| it.thing.kind()).collect();
+        (kinds(&done.removed), kinds(&done.left))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                directories.extend(path.is_dir().then(|| path.clone()));
+                files.push(path);
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+#[test]
+fn where_there_is_nothing_nothing_is_made() {
+    let node = Node::new();
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    assert_eq!(node.files(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
+    let node = Node::new();
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
+    node.sandbox("s", "a", dead());
+    node.reboot();
+    let removed = vec![
+        "sandbox", "user", "record", "user", "record", "owner", "owner",
+    ];
+    assert_eq!(node.reconcile(), (removed, vec![]));
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    let mut files: Vec<_> = fs::read_dir(node.entry(&target))
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    files.sort();
+    assert_eq!(files, ["mountInfo.json", "target.json"]);
+}
+
+#[test]
+fn what_lives_is_not_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    node.give(&target, Process::current().unwrap());
+    node.sandbox("s", "a", Process::current().unwrap());
+    fs::remove_dir_all(node.root.join("kubelet")).unwrap();
+    let before = node.files();
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    assert_eq!(node.files(), before);
+}
+
+#[test]
+fn a_volume_goes_with_its_owners_when_its_target_directory_is_gone() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let other = node.stage("b");
+    node.give(&target, dead());
+    fs::remove_dir_all(node.root.join("kubelet/pods/a")).unwrap();
+    node.sandbox("s", "a", Process::current().unwrap());
+    assert_eq!(
+        node.reconcile(),
+        (vec!["user", "record"], vec![]),
+        "its pod lives"
+    );
+    let unreadable = node.config.state_dir.join("sandboxes/t.json");
+    fs::write(&unreadable, "{").unwrap();
+    node.sandbox("s", "a", dead());
+    assert_eq!(
+        node.reconcile(),
+        (vec!["sandbox"], vec!["sandbox", "volume"]),
+        "it may"
+    );
+    fs::remove_file(unreadable).unwrap();
+    assert_eq!(node.locks().len(), 1);
+    assert_eq!(node.reconcile(), (vec!["volume", "owner"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    let left = node.with(|context| context.crust.survey()).unwrap();
+    assert_eq!(
+        left.iter()
+            .map(|it| it.target().unwrap())
+            .collect::<Vec<_>>(),
+        [&other]
+    );
+    assert_eq!(
+        node.with(|context| context.state.owned_devices()).unwrap(),
+        []
+    );
+}
+
+#[test]
+fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
+    let node = Node::new();
+    let (held, damaged, nameless) = (node.stage("a"), node.stage("b"), node.stage("c"));
+    node.give(&held, dead());
+    fs::write(node.entry(&damaged).join("runcrust.json"), "{").unwrap();
+    let info = r#"{"device":"/dev/x","volume-type":"block","fstype":"ext4"}"#;
+    fs::write(node.entry(&nameless).join("mountInfo.json"), info).unwrap();
+    let lock = LockName::Volume(held.digest());
+    let lock = node
+        .with(|context| context.state.lock(lock, context.deadline))
+        .unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["volume", "volume"]));
+    drop(lock);
+    assert_eq!(node.reconcile(), (vec!["user", "record"], vec!["volume"]));
+}
+
+/// Whoever writes both records of a volume in use may be killed between the two.
+#[test]
+fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
+    let node = Node::linked("a");
+    let target = node.stage("a");
+    node.give(&target, Process::current().unwrap());
+    let entries = [target.clone(), target.resolved().unwrap()].map(|path| node.entry(&path));
+    let [counts, copy] = entries.map(|entry| entry.join("runcrust.json"));
+    let text = fs::read_to_string(&counts).unwrap();
+    assert_eq!(fs::read_to_string(&copy).unwrap(), text);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    let (_, users) = text.split_once("\"users\":[").unwrap();
+    let user = users.strip_suffix("]}").unwrap();
+    let [own, parent] = [Process::current(), Process::of(parent())].map(Result::unwrap);
+    let ended = user.replace("\"c\"", "\"d\"");
+    let ended = ended.replace(&own.boot_id, "another");
+    for users in [&*format!("{user},{ended}"), ""] {
+        fs::write(&copy, text.replace(user, users)).unwrap();
+        assert_eq!(node.reconcile(), (vec!["copy"], vec![]));
+        for file in [&counts, &copy] {
+            assert_eq!(fs::read_to_string(file).unwrap(), text);
+        }
+        assert_eq!(node.reconcile(), (vec![], vec![]));
+    }
+    let who = |it: &Process| format!("\"pid\":{},\"startTime\":{}", it.pid, it.start_time);
+    let stray = text.replace(&who(&own), &who(&parent));
+    assert_ne!(stray, text);
+    fs::write(&copy, stray).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["record"]));
+}
+
+#[test]
+fn a_half_goes_with_its_lock() {
+    let node = Node::linked("a");
+    let target = node.stage("a");
+    fs::remove_dir_all(node.entry(&target)).unwrap();
+    assert_eq!(node.reconcile(), (vec!["half"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+}
+
+#[test]
+fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let lock = |target: &TargetPath| {
+        let name = LockName::Volume(target.digest());
+        node.with(|context| context.state.lock(name, context.deadline))
+            .unwrap()
+    };
+    drop(lock(&target));
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    node.with(|context| context.crust.unstage(&target)).unwrap();
+    let held = lock(&target);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+    drop(held);
+    assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+    let refused = node.with(|context| super::super::lock(context, &target));
+    refused.unwrap_err();
+    assert_eq!(node.locks(), <[PathBuf; 0]>::default(), "of none is made");
+}
+
+#[test]
+fn a_lock_that_cannot_be_had_is_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let name = LockName::Volume(target.digest());
+    drop(
+        node.with(|context| context.state.lock(name, context.deadline))
+            .unwrap(),
+    );
+    node.with(|context| context.crust.unstage(&target)).unwrap();
+    let [lock] = &node.locks()[..] else {
+        panic!("one lock");
+    };
+    fs::set_permissions(lock, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(node.reconcile(), (vec![], vec!["leftover"]));
+    assert!(lock.exists());
+}
+
+#[test]
+fn there_may_be_more_than_open_files() {
+    let node = Node::new();
+    let most = getrlimit(Resource::Nofile);
+    let current = Some(128);
+    setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();
+    node.stage("a");
+    for number in 0..2000 {
+        let name = format!(".7.{}.{number:x}.0", u32::MAX);
+        fs::write(node.config.crust_root.join(name), "{").unwrap();
+    }
+    for number in 0..300 {
+        let (target, info) = node.info(&format!("b-{number}"));
+        fs::create_dir(node.entry(&target)).unwrap();
+        fs::write(node.entry(&target).join("mountInfo.json"), info.to_json()).unwrap();
+    }
+    let (removed, left) = node.reconcile();
+    assert_eq!((removed, left), (vec!["leftover"; 2000], vec![]));
+}
+
+#[test]
+fn what_cannot_be_looked_into_is_told() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let link = "0".repeat(64);
+    std::os::unix::fs::symlink("elsewhere", node.config.crust_root.join(&link)).unwrap();
+    let owners = node.config.state_dir.join("owners");
+    fs::create_dir_all(&node.config.state_dir).unwrap();
+    fs::set_permissions(
+        &node.config.state_dir,
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    fs::write(&owners, "").unwrap();
+    let report = node.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
+    let things = |findings: &[Finding]| -> Vec<Thing> {
+        findings.iter().map(|it| it.thing.clone()).collect()
+    };
+    let entry = Thing::Entry(node.config.crust_root.join(&link));
+    assert_eq!(things(&report.left), [entry], "{report:?}");
+    assert_eq!(
+        things(&report.failed),
+        [Thing::Directory(owners)],
+        "{report:?}"
+    );
+    assert_eq!(report.removed, []);
+    drop(target);
+}
+
+/// A bundle, or a sandbox, of the same name may come between a look and the removal.
+#[test]
+fn a_record_that_was_written_anew_meanwhile_stays() {
+    let node = Node::new();
+    node.sandbox("s", "a", dead());
+    let before = node.with(|context| context.state.sandbox_records());
+    node.sandbox("s", "b", Process::current().unwrap());
+    let config = node.root.join("config.json");
+    let bundle = BundleRecord {
+        version: Version,
+        config: config.clone(),
+        containers: Containers::default(),
+        sources: Vec::new(),
+        added: Vec::new(),
+        removed: Vec::new(),
+        place: None,
+        unread: false,
+    };
+    let name = BundleRecord::name(&config);
+    node.with(|context| context.state.write_bundle(name, &bundle))
+        .unwrap();
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let bundles = context.state.bundle_records().unwrap();
+        fs::write(&config, "{}").unwrap();
+        pass.sandboxes(before);
+        pass.bundle_records(bundles);
+        assert_eq!(pass.report, Report::default());
+        assert!(context.state.bundle(name).unwrap().is_some());
+        let sandbox = context.state.sandbox("s").unwrap().unwrap();
+        assert_eq!(sandbox.pod_uid, "b");
+        fs::remove_file(&config).unwrap();
+        pass.bundles();
+        assert_eq!(pass.report.removed.len(), 1);
+        assert!(context.state.bundle(name).unwrap().is_none());
+    });
+}
+
+#[test]
+fn an_owner_whose_volume_came_back_stays() {
+    let node = Node::new();
+    let target = node.stage("a");
+    node.give(&target, dead());
+    let (pods, gone) = (Pods::default(), node.config.crust_root.join("gone"));
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let owners = pass.owners();
+        fs::rename(node.entry(&target), &gone).unwrap();
+        let judged = pass.judged(&owners, &pods);
+        assert_eq!(judged.len(), 1);
+        fs::rename(&gone, node.entry(&target)).unwrap();
+        pass.settle_owners(judged);
+        assert_eq!(pass.report, Report::default());
+        // Nor where that can't be told.
+        fs::rename(node.entry(&target), &gone).unwrap();
+        let judged = pass.judged(&owners, &pods);
+        std::os::unix::fs::symlink(&gone, node.entry(&target)).unwrap();
+        pass.settle_owners(judged);
+        let [left] = &pass.report.left[..] else {
+            panic!("{:?}", pass.report);
+        };
+        assert_eq!(left.thing.kind(), "owner");
+        assert!(left.why.contains("is a link"), "{left:?}");
+        assert_eq!(pass.report.removed, []);
+    });
+}
+
+/// A create claims its device while volumes are looked at; its list is in the earlier boot's place.
+#[test]
+fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
+    let node = Node::new();
+    let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
+    for volume in [&target, &other] {
+        node.give(volume, dead());
+    }
+    node.reboot();
+    let device = "259:9999".parse().unwrap();
+    node.with(|context| {
+        let mut pass = Pass::new(context, Mode::Remove);
+        let (owners, pods) = (pass.owners(), Pods::default());
+        let judged = pass.judged(&owners, &pods);
+        assert_eq!(judged.len(), 2);
+        context.state.add_owner(device, &target).unwrap();
+        pass.settle_owners(judged);
+        assert_eq!(pass.report, Report::default());
+        assert_eq!(context.state.owners_of(device).unwrap(), [target]);
+    });
+}
+
+#[test]
+fn a_runtime_cli_is_this_runtimes_by_whatever_name() {
+    let node = Node::new();
+    let target = node.stage("a");
+    let [runtime, alias, other] = ["runtime", "alias", "other"].map(|name| node.root.join(name));
+    for program in [&runtime, &other] {
+        fs::write(program, "").unwrap();
+    }
+    std::os::unix::fs::symlink(&runtime, &alias).unwrap();
+    let told = |cli: &Path| {
+        let report = node.with(|context| {
+            let volume = context.crust.volume(&target).unwrap().unwrap();
+            volume.publish_cli(cli).unwrap();
+            reconcile(context, Mode::DryRun, &runtime)
+        });
+        (report.removed.len(), report.left.len())
+    };
+    assert_eq!(told(&runtime), (1, 0));
+    assert_eq!(told(&alias), (1, 0));
+    assert_eq!(told(&other), (0, 1));
+    assert_eq!(told(&node.root.join("none")), (0, 1));
+}
+
+/// Whoever mounts a device for the first time finds its lock taken, and not the device.
+#[test]
+fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
+    let node = Node::new();
+    let name = LockName::Device("259:9999".parse().unwrap());
+    node.with(|context| {
+        let lock = |mode: Mode| mode.lock(context.state, name);
+        assert!(lock(Mode::DryRun).unwrap().is_none());
+        let held = lock(Mode::Remove).unwrap();
+        assert!(held.is_some());
+        for mode in [Mode::DryRun, Mode::Remove] {
+            assert!(matches!(lock(mode), Err(LockError::Held { .. })));
+        }
+    });
+}
+
+/// A node that attaches and detaches disks for months would fill `/run`.
+#[test]
+fn the_lock_of_a_device_that_is_gone_goes_with_it() {
+    let node = Node::new();
+    let present = fs::read_dir("/sys/dev/block").unwrap().flatten();
+    let present = present.map(|entry| entry.file_name().into_string().unwrap());
+    let present = present.min().expect("a block device");
+    let name = |number: &str| LockName::Device(number.parse().unwrap());
+    let names = || {
+        let locks = node.all_locks();
+        locks.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    node.with(|context| {
+        let lock = |number: &str| context.state.lock(name(number), Deadline::never()).unwrap();
+        drop(lock(&present));
+        let held = lock("259:9999");
+        for mode in [Mode::DryRun, Mode::Remove] {
+            let report = reconcile(context, mode, Path::new(OTHER));
+            assert_eq!(report, Report::default(), "somebody holds it");
+        }
+        drop(held);
+    });
+    assert_eq!(names().len(), 2);
+    assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
+    assert_eq!(names(), [name(&present)]);
+    assert_eq!(node.reconcile(), (vec![], vec![]));
+}
+
+#[test]
+fn what_there_was_no_time_for_is_left() {
+    let node = Node::new();
+    let target = node.stage("a");
+    node.give(&target, dead());
+    let report = node.with(|context| {
+        let name = LockName::Device("259:9999".parse().unwrap());
+        drop(context.state.lock(name, context.deadline).unwrap());
+        let deadline = Deadline::after(Duration::ZERO);
+        reconcile(
+            &Context {
+                deadline,
+                ..*context
+            },
+            Mode::Remove,
+            Path::new(OTHER),
+        )
+    });
+    let [volume, locks] = &report.left[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!(volume.thing, Thing::Volume(target));
+    let directory = node.config.state_dir.join("locks");
+    assert_eq!(locks.thing, Thing::Directory(directory));
+    for Finding { why, .. } in [volume, locks] {
+        assert!(why.contains("no time"), "{why}");
+    }
+}
+
+#[test]
+fn what_is_staged_and_not_indexed_is_indexed_at_the_next_stage_and_by_a_pass() {
+    type Step = fn(&Context<'_>, &TargetPath) -> bool;
+    let by_stage: Step =
+        |context, target| index::add(context, &target.look(), context.deadline).is_ok();
+    let at_once: Step = |context, target| index::add_at_once(context, &target.look()).is_ok();
+    let by_pass: Step = |context, _| {
+        let report = reconcile(context, Mode::Remove, Path::new(OTHER));
+        report.ok().is_ok()
+    };
+    let by_look: Step = |context, _| {
+        let report = reconcile(context, Mode::DryRun, Path::new(OTHER));
+        report.ok().is_ok()
+    };
+    for (step, is_done, has_others) in [
+        (by_stage, true, true),
+        (at_once, false, false),
+        (by_pass, true, true),
+        (by_look, true, false),
+    ] {
+        let node = Node::new();
+        let (given, real) = (node.root.join("link"), node.root.join("real"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &given).unwrap();
+        let (_, info) = node.info("a");
+        let staged = TargetPath::new(given.join("staged")).unwrap();
+        let info = MountInfo {
+            target_path: Some(staged.clone()),
+            ..info
+        };
+        fs::create_dir(&staged).unwrap();
+        node.with(|context| context.crust.stage(&staged, &info))
+            .unwrap();
+        let other = TargetPath::new(node.root.join("other")).unwrap();
+        assert_eq!(node.with(|context| step(context, &other)), is_done);
+        let index = crust_state::TargetIndex::read(&node.config.state_dir).unwrap();
+        assert_eq!(index.is_some(), has_others);
+        let indexed: Vec<TargetPath> = index
+            .iter()
+            .flat_map(crust_state::TargetIndex::elsewhere)
+            .collect();
+        for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
+            assert_eq!(indexed.contains(target), has_others, "{target}");
+        }
+    }
+}

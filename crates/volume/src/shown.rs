@@ -1,0 +1,140 @@
+//! A volume that is mounted in a sandbox, by what the kernel shows of it: its record, which says what
+//! it was mounted as, was lost.
+
+use crust_state::record::Superblock;
+
+use super::error::Cause;
+use crate::sandbox::Mounted;
+use crust_blockfs::options;
+
+/// What is shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    fstype: String,
+    text: String,
+    /// `None` where the text can't be taken apart.
+    options: Option<Vec<String>>,
+    /// The mount is read-only, whatever the superblock is.
+    only_reads: bool,
+}
+
+impl Shown {
+    pub(super) fn of(mounted: &Mounted) -> Self {
+        let (fstype, options) = (&mounted.fstype, &mounted.super_options);
+        let (fstype, options) = (fstype.to_string_lossy(), options.to_string_lossy());
+        Self::new(&fstype, &options, mounted.is_read_only)
+    }
+
+    fn new(fstype: &str, options: &str, only_reads: bool) -> Self {
+        Self {
+            fstype: fstype.to_owned(),
+            text: options.to_owned(),
+            options: options::shown(options),
+            only_reads,
+        }
+    }
+
+    /// The SELinux label that all its files have, where it was mounted with one.
+    pub(super) fn label(&self) -> Option<&str> {
+        let mut options = self.options.iter().flatten();
+        options.find_map(|option| option.strip_prefix("context="))
+    }
+
+    /// Whether the superblock is read-only.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.options.iter().flatten().any(|option| option == "ro")
+    }
+
+    /// Fails where it isn't what was staged, as far as the kernel shows that: an option of which it says
+    /// nothing is another's, and those that it says more may be the file system's own.
+    pub(super) fn is(&self, staged: &Superblock, only_reads: bool) -> Result<(), Cause> {
+        let mode = if staged.read_only { "ro" } else { "rw" };
+        let mut wanted = staged.options.iter().map(String::as_str).chain([mode]);
+        let has = |wanted: &str| self.options.iter().flatten().any(|it| it == wanted);
+        let same_label = self.label() == staged.label();
+        let is_same_mount = self.only_reads == only_reads;
+        if self.fstype == staged.fstype && is_same_mount && same_label && wanted.all(has) {
+            return Ok(());
+        }
+        let mount = |only_reads| {
+            if only_reads {
+                ", read-only for the pod"
+            } else {
+                ""
+            }
+        };
+        Err(Cause::Unrecorded {
+            shown: format!("{} ({}){}", self.fstype, self.text, mount(self.only_reads)),
+            staged: format!("{staged}{}", mount(only_reads)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staged(options: &[&str], read_only: bool) -> Superblock {
+        Superblock {
+            fstype: "ext4".to_owned(),
+            options: options.iter().map(ToString::to_string).collect(),
+            read_only,
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_is_what_was_staged_where_the_kernel_shows_it() {
+        let label = "context=system_u:object_r:container_file_t:s0:c1,c2";
+        let quoted = r#"rw,context="system_u:object_r:container_file_t:s0:c1,c2",data=journal"#;
+        for (staged, shown, same) in [
+            (staged(&[], false), "rw", true),
+            (staged(&[], true), "rw", false),
+            (staged(&[], false), "ro", false),
+            (staged(&["data=journal"], false), "rw,data=journal", true),
+            (staged(&["data=journal"], false), "rw", false),
+            (staged(&["stripe=1"], false), "rw,stripe=16", false),
+            (staged(&[label], false), quoted, true),
+            (staged(&[label, "data=journal"], false), quoted, true),
+            (staged(&[label, "data=ordered"], false), quoted, false),
+            (staged(&["c2\""], false), quoted, false),
+            // A label is one that was asked for, whatever else is shown.
+            (staged(&[], false), quoted, false),
+            (staged(&["context=u:r:t:s0:c1,c3"], false), quoted, false),
+            (staged(&[label], false), "rw,seclabel", false),
+            (staged(&[], false), "rw,seclabel", true),
+            (staged(&[], false), "rw,context=\"u:r", false),
+            // What the file system may have added itself: docs/limitations.md.
+            (staged(&[], false), "rw,data=journal", true),
+        ] {
+            for (is, was) in [(false, false), (true, true), (true, false), (false, true)] {
+                let judged = Shown::new("ext4", shown, is).is(&staged, was);
+                let same = same && is == was;
+                assert_eq!(judged.is_ok(), same, "{staged:?} {shown} {is} {was}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_file_system_is_not_what_was_staged() {
+        let error = Shown::new("ext3", "rw", false).is(&staged(&[], false), false);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("with ext3 (rw), by nobody"), "{error}");
+        assert!(error.contains("staged as ext4 (rw) by now"), "{error}");
+    }
+
+    #[test]
+    fn a_label_is_read_without_its_quotation_marks() {
+        for (options, label) in [
+            (r#"rw,context="u:r:t:s0:c1,c2""#, Some("u:r:t:s0:c1,c2")),
+            ("rw,context=u:r:t:s0", Some("u:r:t:s0")),
+            (r#"rw,fscontext="u:r:t:s0:c1,c2""#, None),
+            ("rw,seclabel", None),
+        ] {
+            assert_eq!(
+                Shown::new("ext4", options, false).label(),
+                label,
+                "{options}"
+            );
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Who may have a volume whose bytes another device shows, too. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run tools and set their scenes by path"
+)]
+
+#[path = "../../blockfs/tests/support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::device::Neighbours;
+use crust_state::{Config, CrustDirectory, MountInfo, StateDirectory, TargetPath};
+use crust_volume::{Context, NewContainer, VolumeError};
+use support::{Image, Loop, run};
+
+struct Node {
+    config: Config,
+    crust: CrustDirectory,
+    state: StateDirectory,
+    directory: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("its path");
+        let config = Config {
+            crust_root: root.join("crust"),
+            state_dir: root.join("run"),
+            kubelet_dirs: vec![root.join("kubelet")],
+            ..Config::default()
+        };
+        Self {
+            crust: CrustDirectory::new(&config),
+            state: StateDirectory::at(&config.state_dir).expect("a state directory"),
+            config,
+            directory,
+        }
+    }
+
+    fn context<'a>(&'a self, neighbours: &'a Neighbours) -> Context<'a> {
+        Context {
+            config: &self.config,
+            crust: &self.crust,
+            state: &self.state,
+            deadline: Deadline::after(Duration::from_secs(30)),
+            neighbours,
+        }
+    }
+
+    fn target(&self, pod: &str) -> TargetPath {
+        let root = self.directory.path().canonicalize().expect("its path");
+        let target = format!("kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount");
+        let target = root.join(target);
+        fs::create_dir_all(&target).expect("a target path");
+        TargetPath::new(target).expect("a target path")
+    }
+
+    /// The pod's container is deleted.
+    fn release(&self, pod: &str) {
+        let neighbours = Neighbours::default();
+        let released = crust_volume::release(&self.context(&neighbours), &self.target(pod), pod);
+        released.expect("it has it");
+    }
+
+    /// What a create does that leaves the mount to a hook, with what the process knows of the neighbours.
+    fn reserve(
+        &self,
+        pod: &str,
+        device: &Path,
+        neighbours: &Neighbours,
+    ) -> Result<(), VolumeError> {
+        let target = self.target(pod);
+        let device = device.display();
+        let text = format!(r#"{{"volume-type":"block","device":"{device}","fstype":"ext4"}}"#);
+        let info = MountInfo {
+            target_path: Some(target.clone()),
+            ..MountInfo::parse(text.as_bytes()).expect("mount info")
+        };
+        self.crust.stage(&target, &info).expect("it is staged");
+        let context = self.context(neighbours);
+        let locked = crust_volume::lock(&context, &target).expect("it is staged");
+        let container = NewContainer {
+            id: pod,
+            sandbox: pod,
+            pod_uid: pod,
+            label: None,
+            before: None,
+        };
+        crust_volume::reserve(&context, &locked, container, Vec::new())
+    }
+}
+
+/// Lets a loop device show another image; `None` where somebody else has got its number meanwhile.
+fn moved(device: Loop, from: &Image, to: &Image) -> Option<Loop> {
+    run(Command::new("losetup").arg("--detach").arg(device.path()));
+    // From here on it may be somebody else's, and not ours to detach.
+    let device = ManuallyDrop::new(device);
+    let file = Path::new("/sys/block").join(device.path().file_name().expect("a name"));
+    let file = file.join("loop/backing_file");
+    let shown = || fs::read_to_string(&file).unwrap_or_default();
+    // Whoever has it open for a moment puts that off.
+    let is_gone = || shown().trim_end() != from.path().display().to_string();
+    let gone =
+        Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_gone().then_some(())));
+    assert_eq!(gone, Ok(Some(())), "{}", device.path().display());
+    let mut attach = Command::new("losetup");
+    let attach = attach.arg(device.path()).arg(to.path()).status();
+    let is_ours = attach.expect("losetup").success();
+    is_ours.then(|| ManuallyDrop::into_inner(device))
+}
+
+#[test]
+fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it_said_before() {
+    for _ in 0..10 {
+        let node = Node::new();
+        let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
+        let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
+        let ours = Neighbours::believed_for(Duration::MAX);
+        node.reserve("pod-a", other.path(), &ours)
+            .expect("nobody else has it");
+
+        let Some(moved) = moved(moving, &elsewhere, &shared) else {
+            continue;
+        };
+        node.reserve("pod-b", moved.path(), &Neighbours::default())
+            .expect("nobody else has it");
+
+        let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
+        let sentence = refused.to_string();
+        assert!(sentence.contains("pod-b"), "{sentence}");
+        return;
+    }
+    panic!("somebody else always got the number");
+}
+
+/// What it showed was asked for the second volume, when the first one was on its list.
+#[test]
+fn a_device_of_ones_own_that_was_given_up_and_claimed_by_another_is_seen_too() {
+    for _ in 0..10 {
+        let node = Node::new();
+        let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
+        let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
+        let ours = Neighbours::believed_for(Duration::MAX);
+        for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
+            let reserved = node.reserve(pod, device.path(), &ours);
+            reserved.expect("nobody else has it");
+        }
+
+        node.release("pod-a");
+        let Some(moved) = moved(moving, &elsewhere, &shared) else {
+            continue;
+        };
+        node.reserve("pod-c", moved.path(), &Neighbours::default())
+            .expect("nobody else has it");
+
+        let refused = node.reserve("pod-d", own.path(), &ours).unwrap_err();
+        assert!(refused.to_string().contains("pod-c"), "{refused}");
+        return;
+    }
+    panic!("somebody else always got the number");
+}
+
+#[test]
+fn volumes_of_one_process_are_seen_by_it() {
+    let node = Node::new();
+    let shared = Image::ext4(&[]);
+    let devices = [shared.attach(), shared.attach()];
+    let ours = Neighbours::believed_for(Duration::MAX);
+    node.reserve("pod-a", devices[0].path(), &ours)
+        .expect("nobody else has it");
+    let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();
+    assert!(refused.to_string().contains("pod-a"), "{refused}");
+}

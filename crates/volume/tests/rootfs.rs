@@ -1,0 +1,60 @@
+//! Mounts of volumes in a container's root file system. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run tools and set their scenes by path"
+)]
+
+#[path = "../../blockfs/tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::view::View;
+use crust_volume::rootfs::{Rootfs, RootfsError, Scratch};
+use rustix::fs::CWD;
+use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use support::{Mounted, Tree, in_own_mount_namespace};
+
+/// A container has as many mounts as a tenant writes into its pod.
+#[test]
+fn mounts_that_the_time_is_over_for_are_refused_with_how_many_there_are() {
+    const TEST: &str = "mounts_that_the_time_is_over_for_are_refused_with_how_many_there_are";
+    in_own_mount_namespace(TEST, || {
+        let [volume, container, aside] = [(); 3].map(|()| Tree::new());
+        let mounted = [&volume, &container, &aside].map(|tree| Mounted::tmpfs(tree.root()));
+        let places = ["a", "a-b", "b"].map(|name| {
+            container.directory(name, 0o755);
+            Path::new("/").join(name)
+        });
+        let detached = open_tree(
+            CWD,
+            volume.root(),
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+        );
+        let view = || View {
+            subpath: Path::new(""),
+            read_only: false,
+            ids: None,
+        };
+        let scratch = Scratch::open(aside.root()).expect("a private directory");
+        let views = [view(), view(), view()].into_iter();
+        let views = scratch.views(&detached.expect("a clone"), views, Deadline::never());
+        let views = views.expect("views");
+
+        let mut rootfs = Rootfs::in_this_namespace(container.root()).expect("it is mounted");
+        let mut mount = |number: usize, deadline| {
+            let none = MountAttrFlags::empty();
+            rootfs.mount(&views[number], &places[number], none, deadline)
+        };
+        mount(0, Deadline::never()).expect("it is mounted");
+        mount(1, Deadline::never()).expect("it is mounted");
+        let error = mount(2, Deadline::after(Duration::ZERO)).expect_err("the time is over");
+        assert!(
+            matches!(&error, RootfsError::TooSlow { destination, done: 2 } if *destination == places[2]),
+            "{error}"
+        );
+        drop((views, mounted));
+    });
+}

@@ -1,0 +1,92 @@
+//! What a volume's device holds, before anybody mounts it: a file system is checked, as kubelet's mounters
+//! do, and made where there is nothing at all.
+//!
+//! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was
+//! read to be: blkid(8) finds nothing, and every byte is 0. Whatever can't be read or told is an
+//! error. And mkfs is never run on a volume at all: it writes to a new file beside an empty one's
+//! image, which takes that one's place once the file system is whole. What is half made is nobody's
+//! volume, and nobody has to be told what he may make anew.
+//!
+//! Calls take as long as the programs that they run: they belong in threads that may wait.
+
+mod blkid;
+mod contents;
+mod decide;
+mod error;
+mod fsck;
+mod fstype;
+mod mkfs;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use crust_blockfs::device::Device;
+use crust_blockfs::loops;
+
+pub(crate) use error::FormatError;
+pub(crate) use fsck::Check;
+pub(crate) use fstype::Fstype;
+pub(crate) use mkfs::Make;
+
+use decide::Step;
+
+/// A volume's device, and what it is wanted for. Nobody else stages or publishes the volume meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The loop device.
+    pub(crate) device: &'a Device,
+    /// The image that it shows.
+    pub(crate) image: &'a Path,
+    /// What it is to hold.
+    pub(crate) fstype: Fstype,
+    /// Nothing is to be written.
+    pub(crate) read_only: bool,
+}
+
+/// What is to be done before the volume can be mounted.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// Nothing: it is mounted, or can only be read.
+    Nothing,
+    /// It holds what it should.
+    Check(Check<'a>),
+    /// It is empty.
+    Make(Make<'a>),
+}
+
+/// Looks at a volume, and writes nothing.
+pub(crate) fn look(wanted: Wanted<'_>) -> Result<Next<'_>, FormatError> {
+    let Wanted { device, image, .. } = wanted;
+    let attached = loops::find(image)?;
+    if attached.is_none_or(|attached| attached.number != device.number()) {
+        return Err(FormatError::Strange {
+            device: device.path().to_owned(),
+            image: image.to_owned(),
+        });
+    }
+    contents::same_size(device, image)?;
+    let said = blkid::probe(device.path())?;
+    let contents = || contents::read(device, image);
+    let step = decide::decide(&said, contents, wanted.fstype)
+        .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
+    // Again: of one that was cut meanwhile there is nothing to be read.
+    contents::same_size(device, image)?;
+    let read_only = wanted.read_only || device.is_read_only()?;
+    match step {
+        Step::Make if read_only => Err(FormatError::EmptyAndReadOnly {
+            device: device.path().to_owned(),
+        }),
+        Step::Make if device.in_use_exclusively()? => Err(FormatError::InUse {
+            device: device.path().to_owned(),
+        }),
+        Step::Make => Make::of(wanted).map(Next::Make),
+        Step::Check if read_only => Ok(Next::Nothing),
+        Step::Check if device.in_use_exclusively()? => {
+            tracing::debug!("{}: mounted already, not checked", device.path().display());
+            Ok(Next::Nothing)
+        }
+        Step::Check => Ok(Next::Check(Check::of(wanted))),
+    }
+}

@@ -1,0 +1,244 @@
+//! Why a volume can't be made ready to be mounted.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use crust_blockfs::device::{Device, DeviceError};
+use crust_blockfs::loops::LoopError;
+
+use super::decide::Reason;
+use super::fstype::Fstype;
+use super::run::RunError;
+
+/// Why a volume can't be made ready to be mounted. It is as it was, unless fsck had begun.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FormatError {
+    /// About the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// About the image.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
+    /// About a program.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The image can't be looked at.
+    #[error("image {image:?}: lstat: {source}")]
+    Image {
+        /// Its path.
+        image: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The device isn't the volume's.
+    #[error(
+        "device {device:?}: doesn't show {image:?}; hint: was it detached meanwhile? stage the volume again"
+    )]
+    Strange {
+        /// The device.
+        device: PathBuf,
+        /// The image that it should show.
+        image: PathBuf,
+    },
+    /// The image was cut, or has grown.
+    #[error(
+        "device {device:?}: has {device_size} bytes, and its image {image:?} has {image_size}; \
+         hint: an image that was cut has lost data: restore it"
+    )]
+    Size {
+        /// The device.
+        device: PathBuf,
+        /// In bytes.
+        device_size: u64,
+        /// Its image.
+        image: PathBuf,
+        /// In bytes.
+        image_size: u64,
+    },
+    /// Signatures can't be told.
+    #[error(
+        "device {device:?}: blkid can't tell what is on it, so that it isn't formatted: {said}; hint: does the disk have errors?"
+    )]
+    Unprobed {
+        /// The device.
+        device: PathBuf,
+        /// How blkid ended, and what it said.
+        said: String,
+    },
+    /// It can't be read whether it is empty.
+    #[error(
+        "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: does the disk have errors?"
+    )]
+    Unread {
+        /// The device.
+        device: PathBuf,
+        /// Where, and why.
+        why: String,
+    },
+    /// There is something.
+    #[error(
+        "device {device:?}: blkid finds nothing on it, and yet there are data from byte {at} on, so that it isn't formatted \
+         as {wanted}; hint: somebody may need them: a file system that was damaged is brought back by fsck or from a \
+         backup, a block volume is asked for as one; for an empty volume, create another one"
+    )]
+    Data {
+        /// The device.
+        device: PathBuf,
+        /// What was asked for.
+        wanted: Fstype,
+        /// Of the first byte that isn't 0.
+        at: u64,
+    },
+    /// There is something else.
+    #[error(
+        "device {device:?}: holds {found}, and {wanted} was asked for; hint: ask for {found}, or take another volume"
+    )]
+    Other {
+        /// The device.
+        device: PathBuf,
+        /// As blkid calls it.
+        found: String,
+        /// What was asked for.
+        wanted: Fstype,
+    },
+    /// There are partitions.
+    #[error(
+        "device {device:?}: holds a partition table ({table}), and {wanted} was asked for; \
+         hint: was it used as a block volume? it can be only that"
+    )]
+    Table {
+        /// The device.
+        device: PathBuf,
+        /// As blkid calls it.
+        table: String,
+        /// What was asked for.
+        wanted: Fstype,
+    },
+    /// There are two things.
+    #[error(
+        "device {device:?}: holds the signatures of more than one file system, so that it can't be told which it is; \
+         hint: `wipefs {}` lists them", device.display()
+    )]
+    Several {
+        /// The device.
+        device: PathBuf,
+    },
+    /// Nothing can be made there.
+    #[error(
+        "device {device:?}: is empty, and can only be read; hint: stage the volume once to be written to"
+    )]
+    EmptyAndReadOnly {
+        /// The device.
+        device: PathBuf,
+    },
+    /// mkfs would refuse.
+    #[error(
+        "device {device:?}: has {size} bytes, and {wanted} needs {least}; hint: a larger volume, or ext4"
+    )]
+    TooSmall {
+        /// The device.
+        device: PathBuf,
+        /// What was asked for.
+        wanted: Fstype,
+        /// In bytes.
+        size: u64,
+        /// In bytes.
+        least: u64,
+    },
+    /// Somebody has it.
+    #[error("device {device:?}: is in use, so that it isn't formatted; hint: `lsblk {}` may show by what", device.display())]
+    InUse {
+        /// The device.
+        device: PathBuf,
+    },
+    /// fsck has given up.
+    #[error(
+        "device {device:?}: fsck found errors that it can't correct by itself: {said}; hint: run fsck by hand"
+    )]
+    Uncorrected {
+        /// The device.
+        device: PathBuf,
+        /// What fsck said.
+        said: String,
+    },
+    /// A program failed.
+    #[error("{program} {}: {status}: {said}", place.display())]
+    Failed {
+        /// Which.
+        program: &'static str,
+        /// The device; the file that is to be the image.
+        place: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+    },
+    /// It isn't known whether what was made is on the disk.
+    #[error("fsync {}: {source}; hint: does the disk have errors, or no room?", place.display())]
+    Sync {
+        /// The file that is to be the image.
+        place: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// mkfs says that it did.
+    #[error(
+        "{}: after mkfs it holds {found} instead of {wanted}; hint: does the disk have errors?", place.display()
+    )]
+    Unmade {
+        /// The file that is to be the image.
+        place: PathBuf,
+        /// What was made.
+        wanted: Fstype,
+        /// What is there.
+        found: String,
+    },
+}
+
+impl FormatError {
+    pub(super) fn of(device: &Device, wanted: Fstype, reason: Reason) -> Self {
+        let device = device.path().to_owned();
+        match reason {
+            Reason::Other(found) => Self::Other {
+                device,
+                found,
+                wanted,
+            },
+            Reason::Table(table) => Self::Table {
+                device,
+                table,
+                wanted,
+            },
+            Reason::Several => Self::Several { device },
+            Reason::Data(at) => Self::Data { device, wanted, at },
+            Reason::Unprobed(said) => Self::Unprobed { device, said },
+            Reason::Unread(why) => Self::Unread { device, why },
+        }
+    }
+
+    /// Whether it is the volume's state, which trying again doesn't change; else something failed.
+    pub(crate) fn is_the_volumes(&self) -> bool {
+        match self {
+            Self::Loop(error) => error.is_in_use(),
+            Self::Run(error) => matches!(error, RunError::Locked { .. }),
+            Self::Size { .. }
+            | Self::Data { .. }
+            | Self::Other { .. }
+            | Self::Table { .. }
+            | Self::Several { .. }
+            | Self::EmptyAndReadOnly { .. }
+            | Self::TooSmall { .. }
+            | Self::InUse { .. }
+            | Self::Uncorrected { .. } => true,
+            Self::Device(_)
+            | Self::Image { .. }
+            | Self::Strange { .. }
+            | Self::Unprobed { .. }
+            | Self::Unread { .. }
+            | Self::Failed { .. }
+            | Self::Sync { .. }
+            | Self::Unmade { .. } => false,
+        }
+    }
+}

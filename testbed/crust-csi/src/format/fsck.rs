@@ -1,0 +1,152 @@
+//! fsck(8), as kubelet's mounters run it.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use crust_blockfs::probe;
+
+use super::error::FormatError;
+use super::run::{self, Lock, Ran, RunError};
+use super::{Fstype, Wanted, contents};
+
+/// A whole check of a large file system takes long; kubelet asks again meanwhile, and is told so.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// What was wrong was corrected (fsck(8)): a bit of its exit code.
+const CORRECTED: i32 = 1;
+/// Something still is.
+const UNCORRECTED: i32 = 4;
+
+/// A file system that is there, to be checked.
+#[derive(Debug)]
+pub(crate) struct Check<'a>(Wanted<'a>);
+
+impl<'a> Check<'a> {
+    pub(super) fn of(wanted: Wanted<'a>) -> Self {
+        Self(wanted)
+    }
+
+    /// Corrects what can be without asking. Where the check itself fails the mount has the last word.
+    pub(crate) fn run(self) -> Result<(), FormatError> {
+        let device = self.0.device.path();
+        let checked = self.ask("fsck", &[OsStr::new("-a"), device.as_os_str()])?;
+        let Some(mut ran) = checked else {
+            tracing::warn!("{}: there is no fsck: not checked", device.display());
+            return Ok(());
+        };
+        if Outcome::of(&ran) == Outcome::Unknown
+            && let Some(again) = self.by_a_backup()?
+        {
+            ran = again;
+        }
+        match Outcome::of(&ran) {
+            Outcome::Sound => Ok(()),
+            Outcome::Corrected => {
+                tracing::warn!("{}: corrected by fsck: {}", device.display(), ran.said());
+                Ok(())
+            }
+            Outcome::Unknown => {
+                let (status, said) = (ran.status, ran.said());
+                tracing::warn!(
+                    "{}: not checked by fsck: {status}: {said}",
+                    device.display()
+                );
+                Ok(())
+            }
+            Outcome::Uncorrected => Err(FormatError::Uncorrected {
+                device: device.to_owned(),
+                said: ran.said(),
+            }),
+            Outcome::Killed => Err(FormatError::Failed {
+                program: "fsck",
+                place: device.to_owned(),
+                status: ran.status,
+                said: ran.said(),
+            }),
+        }
+    }
+
+    /// A program's word; `None` where it isn't there.
+    fn ask(&self, program: &'static str, arguments: &[&OsStr]) -> Result<Option<Ran>, FormatError> {
+        let lock = Lock::of(self.0.image)?;
+        match run::run(program, arguments, Some(lock), LIMIT) {
+            Ok(ran) => Ok(Some(ran)),
+            Err(RunError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// e2fsck(8) writes an ext's superblock in two parts, its checksum last: killed between them, it leaves one that
+    /// it doesn't take for any more, and that nobody mounts. The first backup is as it was.
+    fn by_a_backup(&self) -> Result<Option<Ran>, FormatError> {
+        if !matches!(self.0.fstype, Fstype::Ext4 | Fstype::Ext3) {
+            return Ok(None);
+        }
+        let found = contents::open(self.0.device).ok();
+        let found = found.and_then(|device| probe::probe(device).ok().flatten());
+        let Some(block) = found.map(|signature| signature.block) else {
+            return Ok(None);
+        };
+        // The first block of the second group, of as many as a block's bits count.
+        let at = 8 * block + u64::from(block == 1024);
+        let (at, block) = (at.to_string(), block.to_string());
+        let device = self.0.device.path();
+        let arguments = ["-p", "-b", &at, "-B", &block].map(OsStr::new);
+        self.ask("e2fsck", &[&arguments[..], &[device.as_os_str()]].concat())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Sound,
+    Corrected,
+    Uncorrected,
+    /// It has checked nothing, or not all.
+    Unknown,
+    /// In the midst of its work.
+    Killed,
+}
+
+impl Outcome {
+    fn of(ran: &Ran) -> Self {
+        match ran.status.code() {
+            None => Self::Killed,
+            Some(0) => Self::Sound,
+            Some(code) if code & UNCORRECTED != 0 => Self::Uncorrected,
+            // That a reboot is advised with it is for a root file system.
+            Some(code) if code & !3 == 0 && code & CORRECTED != 0 => Self::Corrected,
+            Some(_) => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_sound_is_mounted_only_where_fsck_did_not_look() {
+        for (status, expected) in [
+            (0, Outcome::Sound),
+            (1 << 8, Outcome::Corrected),
+            (3 << 8, Outcome::Corrected),
+            (4 << 8, Outcome::Uncorrected),
+            (5 << 8, Outcome::Uncorrected),
+            (12 << 8, Outcome::Uncorrected),
+            (8 << 8, Outcome::Unknown),
+            (9 << 8, Outcome::Unknown),
+            (16 << 8, Outcome::Unknown),
+            (9, Outcome::Killed),
+        ] {
+            let ran = Ran {
+                status: ExitStatus::from_raw(status),
+                stdout: Vec::new(),
+                stderr: Vec::new(),
+            };
+            assert_eq!(Outcome::of(&ran), expected, "{:?}", ran.status);
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! On real loop devices. Needs root.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::device::DeviceError;
+use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::options;
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::*;
+
+/// A volume of its own, detached when it is dropped.
+struct Volume {
+    _directory: tempfile::TempDir,
+    image: PathBuf,
+    device: Device,
+}
+
+impl Volume {
+    fn empty(mebibytes: u64) -> Self {
+        Self::with(mebibytes, |_| ())
+    }
+
+    /// On an image that holds something before it is attached.
+    fn with(mebibytes: u64, write: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let name = format!("{}.img", directory.path().file_name().unwrap().display());
+        let image = directory.path().join(name);
+        let file = File::create_new(&image).unwrap();
+        file.set_len(mebibytes << 20).unwrap();
+        write(&image);
+        let attached = loops::attach(&image, false).unwrap();
+        Self {
+            _directory: directory,
+            device: Device::open(&attached.device).unwrap(),
+            image,
+        }
+    }
+
+    /// With a file system on it.
+    fn made(fstype: Fstype) -> Self {
+        let mut volume = Self::empty(fstype.least() >> 20);
+        volume.make(fstype);
+        volume
+    }
+
+    fn wanted(&self, fstype: Fstype) -> Wanted<'_> {
+        Wanted {
+            device: &self.device,
+            image: &self.image,
+            fstype,
+            read_only: false,
+        }
+    }
+
+    /// What is to be done where there is nothing.
+    fn empty_for(&self, fstype: Fstype) -> Make<'_> {
+        match look(self.wanted(fstype)).unwrap() {
+            Next::Make(make) => make,
+            next => panic!("{next:?}"),
+        }
+    }
+
+    /// A new file for what is made.
+    fn beside(&self) -> PathBuf {
+        let beside = self.image.with_extension("new");
+        let file = File::create_new(&beside).unwrap();
+        file.set_len(self.image.metadata().unwrap().len()).unwrap();
+        beside
+    }
+
+    fn make(&mut self, fstype: Fstype) {
+        let beside = self.beside();
+        self.empty_for(fstype).run(&beside).unwrap();
+        loops::detach(&self.image, soon()).unwrap();
+        fs::rename(beside, &self.image).unwrap();
+        let attached = loops::attach(&self.image, false).unwrap();
+        self.device = Device::open(&attached.device).unwrap();
+    }
+
+    fn check(&self, fstype: Fstype) -> Result<(), FormatError> {
+        match look(self.wanted(fstype)).unwrap() {
+            Next::Check(check) => check.run(),
+            next => panic!("{next:?}"),
+        }
+    }
+
+    /// Mounted nowhere.
+    fn mount(&self, fstype: Fstype) -> OwnedFd {
+        let request = Request {
+            device: &self.device,
+            fstype: &fstype.to_string(),
+            options: &options::parse(&[] as &[&str]).unwrap(),
+            exclusive: true,
+        };
+        instantiate(&request).unwrap()
+    }
+
+    fn unmount(&self, mount: OwnedFd) {
+        drop(mount);
+        let free = soon().poll(|| {
+            let is_free = !self.device.in_use_exclusively()?;
+            Ok::<_, DeviceError>(is_free.then_some(()))
+        });
+        assert_eq!(free.unwrap(), Some(()));
+    }
+
+    /// Writes to the image while nobody has it in a cache.
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let device = File::options()
+            .write(true)
+            .open(self.device.path())
+            .unwrap();
+        device.write_all_at(bytes, at).unwrap();
+        device.sync_all().unwrap();
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.image).unwrap()
+    }
+
+    /// That the volume is refused, and left as it was.
+    fn refused(&self, wanted: Wanted<'_>) -> FormatError {
+        let before = self.bytes();
+        let error = look(wanted).expect_err("it is refused");
+        let sentence = error.to_string();
+        assert!(sentence.contains("; hint: "), "{sentence}");
+        assert!(self.bytes() == before, "{sentence}, and was written to");
+        error
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Failing here would hide the test's own failure.
+        let _ = Command::new("losetup")
+            .arg("-d")
+            .arg(self.device.path())
+            .status();
+    }
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(10))
+}
+
+fn run(program: &str, arguments: &[&str], on: &Path) {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(on)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{program}: {output:?}");
+}
+
+fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
+    const CONTENTS: &[u8] = b"contents";
+    let volume = Volume::made(fstype);
+    let create = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mount = volume.mount(fstype);
+    let file = openat(&mount, "file", create, Mode::from(0o600)).unwrap();
+    let file = File::from(file);
+    file.write_all_at(CONTENTS, 0).unwrap();
+    drop(file);
+    assert!(
+        matches!(look(volume.wanted(fstype)), Ok(Next::Nothing)),
+        "it is mounted"
+    );
+    volume.unmount(mount);
+    volume.check(fstype).unwrap();
+    let mount = volume.mount(fstype);
+    let file = openat(
+        &mount,
+        "file",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let mut found = [0; CONTENTS.len()];
+    File::from(file.unwrap())
+        .read_exact_at(&mut found, 0)
+        .unwrap();
+    assert_eq!(&found, CONTENTS);
+    volume.unmount(mount);
+}
+
+#[test]
+fn an_empty_volume_is_made_an_ext4_and_then_only_checked() {
+    an_empty_volume_is_made_and_then_only_checked(Fstype::Ext4);
+}
+
+#[test]
+fn an_empty_volume_is_made_an_ext3_and_then_only_checked() {
+    an_empty_volume_is_made_and_then_only_checked(Fstype::Ext3);
+}
+
+#[test]
+fn an_empty_volume_is_made_an_xfs_and_then_only_checked() {
+    an_empty_volume_is_made_and_then_only_checked(Fstype::Xfs);
+}
+
+#[test]
+fn an_empty_volume_is_made_a_btrfs_and_then_only_checked() {
+    an_empty_volume_is_made_and_then_only_checked(Fstype::Btrfs);
+}
+
+#[test]
+fn zeroes_that_were_written_are_empty_too() {
+    let mut volume = Volume::with(8, |image| {
+        let file = File::options().write(true).open(image).unwrap();
+        file.write_all_at(&vec![0; 3 << 20], 1 << 20).unwrap();
+    });
+    volume.make(Fstype::Ext4);
+}
+
+#[test]
+fn data_that_nobody_knows_are_left_alone_wherever_they_are() {
+    for at in [0, 1024, (4 << 20) + 17, (8 << 20) - 1] {
+        let volume = Volume::with(8, |image| {
+            let file = File::options().write(true).open(image).unwrap();
+            file.write_all_at(b"x", at).unwrap();
+        });
+        let error = volume.refused(volume.wanted(Fstype::Ext4));
+        assert!(
+            matches!(error, FormatError::Data { at: found, .. } if found == at),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn data_that_are_not_in_the_image_yet_are_seen() {
+    let volume = Volume::empty(8);
+    let device = File::options()
+        .write(true)
+        .open(volume.device.path())
+        .unwrap();
+    device.write_all_at(b"x", 5 << 20).unwrap();
+    let error = look(volume.wanted(Fstype::Ext4)).unwrap_err();
+    assert!(
+        matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_superblock_that_is_broken_is_not_nothing() {
+    let volume = Volume::made(Fstype::Ext4);
+    // The magic number: blkid finds nothing any more.
+    volume.write(0x438, &[0; 2]);
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(matches!(error, FormatError::Data { .. }), "{error}");
+}
+
+#[test]
+fn another_file_system_is_refused_with_both_names() {
+    let volume = Volume::made(Fstype::Ext4);
+    let error = volume.refused(volume.wanted(Fstype::Xfs));
+    let sentence = error.to_string();
+    assert!(
+        sentence.contains("ext4") && sentence.contains("xfs"),
+        "{sentence}"
+    );
+    assert!(error.is_the_volumes());
+}
+
+#[test]
+fn an_ext3_is_mounted_as_ext4_and_not_the_other_way_round() {
+    let volume = Volume::made(Fstype::Ext3);
+    volume.check(Fstype::Ext4).unwrap();
+    let volume = Volume::made(Fstype::Ext4);
+    let error = volume.refused(volume.wanted(Fstype::Ext3));
+    assert!(matches!(error, FormatError::Other { .. }), "{error}");
+}
+
+#[test]
+fn swap_partitions_and_luks_are_refused() {
+    let volume = Volume::with(8, |image| run("mkswap", &[], image));
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(error.to_string().contains("holds swap"), "{error}");
+    let volume = Volume::with(8, |image| {
+        // One partition of Linux's type, from sector 1 on.
+        let entry = [0, 0, 2, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 0xff, 0x3f, 0, 0];
+        let file = File::options().write(true).open(image).unwrap();
+        file.write_all_at(&entry, 446).unwrap();
+        file.write_all_at(&[0x55, 0xaa], 510).unwrap();
+    });
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(
+        matches!(&error, FormatError::Table { table, .. } if table == "dos"),
+        "{error}"
+    );
+    let volume = Volume::with(8, |image| {
+        let file = File::options().write(true).open(image).unwrap();
+        file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
+    });
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(error.to_string().contains("crypto_LUKS"), "{error}");
+}
+
+#[test]
+fn an_image_that_was_cut_under_its_device_is_refused() {
+    for made in [false, true] {
+        let volume = if made {
+            Volume::made(Fstype::Ext4)
+        } else {
+            Volume::empty(2)
+        };
+        let image = File::options().write(true).open(&volume.image).unwrap();
+        for size in [1 << 20, 0] {
+            image.set_len(size).unwrap();
+            let error = volume.refused(volume.wanted(Fstype::Ext4));
+            assert!(matches!(error, FormatError::Size { .. }), "{error}");
+        }
+    }
+}
+
+/// What is done to a volume between a look at it and mkfs's end; that is an error, and the volume is as it was left.
+fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
+    let volume = Volume::empty(8);
+    let (make, beside) = (volume.empty_for(Fstype::Ext4), volume.beside());
+    change(&File::options().write(true).open(&volume.image).unwrap());
+    let before = volume.bytes();
+    let error = make.run(&beside).unwrap_err();
+    assert!(volume.bytes() == before, "{error}, and was written to");
+    error
+}
+
+#[test]
+fn an_image_that_is_cut_after_it_was_looked_at_is_not_replaced() {
+    let error = changed_meanwhile(|image| image.set_len(4096).unwrap());
+    assert!(matches!(error, FormatError::Size { .. }), "{error}");
+}
+
+#[test]
+fn an_image_that_is_written_to_after_it_was_looked_at_is_not_replaced() {
+    let error = changed_meanwhile(|image| image.write_all_at(b"x", 5 << 20).unwrap());
+    assert!(
+        matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
+        "{error}"
+    );
+}
+
+#[test]
+fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
+    for fstype in Fstype::ALL {
+        let volume = Volume::empty(fstype.least() >> 20);
+        let beside = volume.beside();
+        volume.empty_for(fstype).run(&beside).unwrap();
+        let written = volume.image.metadata().unwrap().blocks();
+        assert_eq!(written, 0, "{fstype}");
+        let found = crust_blockfs::probe::probe(File::open(beside).unwrap());
+        let found = found.unwrap().unwrap().kind;
+        assert_eq!(found.fstype(), fstype.name());
+    }
+}
+
+#[test]
+fn a_file_that_holds_something_already_is_not_made_a_file_system() {
+    for fstype in [Fstype::Xfs, Fstype::Btrfs] {
+        let (volume, other) = (
+            Volume::empty(fstype.least() >> 20),
+            Volume::made(Fstype::Ext4),
+        );
+        let before = other.bytes();
+        let error = volume.empty_for(fstype).run(&other.image).unwrap_err();
+        assert!(matches!(error, FormatError::Failed { .. }), "{error}");
+        assert!(other.bytes() == before, "{fstype}");
+    }
+}
+
+#[test]
+fn nothing_is_made_for_a_device_that_somebody_has() {
+    let mut volume = Volume::empty(8);
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
+    let claimed = claim();
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(matches!(error, FormatError::InUse { .. }), "{error}");
+    drop(claimed);
+    let make = volume.empty_for(Fstype::Ext4);
+    let claimed = claim();
+    let beside = volume.beside();
+    let error = make.run(&beside).unwrap_err();
+    assert!(matches!(error, FormatError::InUse { .. }), "{error}");
+    drop(claimed);
+    fs::remove_file(beside).unwrap();
+    volume.make(Fstype::Ext4);
+}
+
+#[test]
+fn nothing_is_written_to_what_can_only_be_read() {
+    let volume = Volume::empty(8);
+    let read_only = |volume: &Volume| {
+        look(Wanted {
+            read_only: true,
+            ..volume.wanted(Fstype::Ext4)
+        })
+        .map(|_| ())
+    };
+    let error = read_only(&volume).unwrap_err();
+    assert!(
+        matches!(error, FormatError::EmptyAndReadOnly { .. }),
+        "{error}"
+    );
+    loops::set_read_only(&volume.image, true).unwrap();
+    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    assert!(
+        matches!(error, FormatError::EmptyAndReadOnly { .. }),
+        "{error}"
+    );
+    let volume = Volume::made(Fstype::Ext4);
+    let wanted = volume.wanted(Fstype::Ext4);
+    assert!(matches!(
+        look(Wanted {
+            read_only: true,
+            ..wanted
+        }),
+        Ok(Next::Nothing)
+    ));
+    loops::set_read_only(&volume.image, true).unwrap();
+    assert!(matches!(look(wanted), Ok(Next::Nothing)));
+    loops::set_read_only(&volume.image, false).unwrap();
+    assert!(matches!(look(wanted), Ok(Next::Check(_))));
+}
+
+fn debugfs(volume: &Volume, request: &str) {
+    run("debugfs", &["-w", "-R", request], volume.device.path());
+}
+
+#[test]
+fn what_fsck_can_correct_it_corrects() {
+    const STATE: u64 = 0x43a;
+    let volume = Volume::made(Fstype::Ext4);
+    // "Errors were detected."
+    debugfs(&volume, "set_super_value state 2");
+    volume.check(Fstype::Ext4).unwrap();
+    let mut state = [0; 2];
+    File::open(volume.device.path())
+        .unwrap()
+        .read_exact_at(&mut state, STATE)
+        .unwrap();
+    assert_eq!(state, [1, 0], "it is clean");
+}
+
+#[test]
+fn what_fsck_cannot_correct_by_itself_is_an_error() {
+    let volume = Volume::made(Fstype::Ext4);
+    debugfs(&volume, "clri <2>");
+    debugfs(&volume, "set_super_value state 2");
+    let error = volume.check(Fstype::Ext4).unwrap_err();
+    assert!(matches!(error, FormatError::Uncorrected { .. }), "{error}");
+    assert!(error.to_string().contains("RUN fsck MANUALLY"), "{error}");
+    assert!(error.is_the_volumes());
+}
+
+#[test]
+fn a_volume_that_is_too_small_is_refused_and_one_that_is_not_is_made() {
+    for fstype in [Fstype::Xfs, Fstype::Btrfs] {
+        let least = fstype.least() >> 20;
+        let volume = Volume::empty(least - 1);
+        let error = volume.refused(volume.wanted(fstype));
+        assert!(matches!(error, FormatError::TooSmall { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_device_of_another_image_is_refused() {
+    let (volume, other) = (Volume::empty(8), Volume::empty(8));
+    let wanted = Wanted {
+        image: &other.image,
+        ..volume.wanted(Fstype::Ext4)
+    };
+    let error = volume.refused(wanted);
+    assert!(matches!(error, FormatError::Strange { .. }), "{error}");
+}
+
+#[test]
+fn who_works_on_the_image_is_not_joined() {
+    let volume = Volume::empty(8);
+    let lock = File::open(&volume.image).unwrap();
+    lock.lock().unwrap();
+    let beside = volume.beside();
+    let error = volume.empty_for(Fstype::Ext4).run(&beside).unwrap_err();
+    assert!(error.to_string().contains("still runs; hint: "), "{error}");
+    let written = beside.metadata().unwrap().blocks();
+    assert_eq!(written, 0, "nothing is written");
+}

@@ -1,0 +1,281 @@
+//! `NodeGetVolumeStats`: from the mount on the host, or from the container runtime.
+
+use std::slice;
+
+use crust_blockfs::device::Device;
+use crust_blockfs::usage::{self, Amounts};
+use crust_proto::csi::v1::volume_usage::Unit;
+use crust_proto::csi::v1::{
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage,
+};
+use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
+use crust_serve::client::Failure;
+use crust_state::TargetPath;
+use crust_volume::Look as MountLook;
+use crust_volume::bare::{self, Contents};
+use tonic::Code;
+
+use super::not_there;
+use crate::controller::signed;
+use crate::driver::{Driver, key, required, volume_path};
+use crate::features::Feature;
+use crate::health::{Health, Problem};
+use crate::images::ImageError;
+use crate::mounts::{self, MountsError};
+use crate::refusal::Refusal;
+use crate::store::{By, Publication, Record};
+
+/// Usage and health of a volume at a target or staging path.
+#[derive(Debug)]
+pub(super) struct Look {
+    usage: Vec<VolumeUsage>,
+    pub(super) health: Health,
+    /// The message of `VolumeCondition` where nothing is wrong.
+    well: String,
+}
+
+impl Driver {
+    /// `NodeGetVolumeStats`.
+    pub(crate) fn stats(
+        &self,
+        request: &NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+        self.needs(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        required("volume_path", &request.volume_path)?;
+        let record = self.record(id)?;
+        let place = volume_path(id, &request.volume_path)?;
+        let published = record.published.get(&key(&place));
+        let by = published.map(|publication| publication.by);
+        if by == Some(By::Kubelet) && request.runtime_supported_stats {
+            let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
+            return Ok(NodeGetVolumeStatsResponse {
+                source: device.path().display().to_string(),
+                ..NodeGetVolumeStatsResponse::default()
+            });
+        }
+        let look = self.look(id, &record, &place, request.defer_fs_ops)?;
+        let is_told = self.features.has(Feature::VolumeCondition);
+        Ok(NodeGetVolumeStatsResponse {
+            volume_condition: is_told.then(|| look.health.condition(&look.well)),
+            usage: look.usage,
+            source: String::new(),
+        })
+    }
+
+    /// Measures a volume at a target or staging path, and looks for problems. `defer_fs_ops` is the caller's word that
+    /// it is deferred.
+    pub(super) fn look(
+        &self,
+        id: &str,
+        record: &Record,
+        place: &TargetPath,
+        defer_fs_ops: bool,
+    ) -> Result<Look, Refusal> {
+        let published = record.published.get(&key(place));
+        let by = published.map(|publication| publication.by);
+        if by == Some(By::Runtime) {
+            self.can_defer(id)?;
+        }
+        if self.is_the_runtimes(id, place, by, defer_fs_ops)? {
+            if self.is_another_staged(id, &self.devices(id)?, place)? {
+                return Err(not_there(id, place));
+            }
+            return match self.ops.stats(place) {
+                Ok(stats) => Ok(of_the_runtimes(stats)),
+                Err(failure) => {
+                    let astray = astray(place, &failure);
+                    let astray = astray.ok_or_else(|| Refusal::ops(id)(failure))?;
+                    let device = self.device(id)?.ok_or_else(|| not_there(id, place))?;
+                    Ok(Look {
+                        health: astray.into(),
+                        ..size_alone(id, &device)?
+                    })
+                }
+            };
+        }
+        let is_staged = record.staged.contains_key(&key(place));
+        let is_block = published.is_some_and(|it| it.usage.mount.is_none());
+        let device = self.device_shown(id, place)?;
+        let device = device.ok_or_else(|| not_there(id, place))?;
+        if !is_staged && !is_mounted(id, &device, place)? {
+            return Err(not_there(id, place));
+        }
+        let mut look = match published {
+            Some(publication) if !is_block => of_a_mount(id, &device, publication, place)?,
+            _ => size_alone(id, &device)?,
+        };
+        look.health.extend(self.image_health(id, record)?);
+        Ok(look)
+    }
+
+    /// Returns a volume's loop device. If its image was unlinked, or can't be looked at, it is the device that is
+    /// mounted at the place.
+    fn device_shown(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
+        let image = self.images.size(id);
+        if !matches!(image, Err(ImageError::Missing(_) | ImageError::Call { .. })) {
+            return self.device(id);
+        }
+        for device in self.devices(id)? {
+            if is_mounted(id, &device, place)? {
+                return Ok(Some(device));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
+    /// directory does.
+    fn is_the_runtimes(
+        &self,
+        id: &str,
+        place: &TargetPath,
+        by: Option<By>,
+        said: bool,
+    ) -> Result<bool, Refusal> {
+        if !self.features.has(Feature::DeferFsOps) || by == Some(By::Driver) {
+            return Ok(false);
+        }
+        Ok(said || by == Some(By::Runtime) || self.is_staged_for_a_runtime(id, place)?)
+    }
+}
+
+/// Whether a device is mounted at a place. What else is mounted there isn't the volume.
+fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Refusal> {
+    match mounts::has(slice::from_ref(device), place.as_path()) {
+        Err(MountsError::Occupied { .. }) => Ok(false),
+        other => other.map_err(Refusal::node(id)),
+    }
+}
+
+/// Measures the device alone, of a volume whose file system can't be looked at here.
+fn size_alone(id: &str, device: &Device) -> Result<Look, Refusal> {
+    let total = device.size().map_err(Refusal::node(id))?;
+    Ok(Look {
+        usage: vec![VolumeUsage {
+            total: signed(total),
+            unit: Unit::Bytes.into(),
+            ..VolumeUsage::default()
+        }],
+        health: Health::default(),
+        well: "the volume's device is there".to_owned(),
+    })
+}
+
+fn of_a_mount(
+    id: &str,
+    device: &Device,
+    publication: &Publication,
+    place: &TargetPath,
+) -> Result<Look, Refusal> {
+    let (Some(mount), Some(mounted)) = (
+        &publication.usage.mount,
+        mounts::at(place.as_path()).map_err(Refusal::node(id))?,
+    ) else {
+        return Err(not_there(id, place));
+    };
+    let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
+    let usage = usage::usage(&root);
+    let looked = crust_volume::look_over(&MountLook {
+        root: &root,
+        mount: &mounted,
+        device: device.number(),
+        fstype: mount.fstype.name(),
+        read_only: publication.usage.is_read_only() || mount.is_read_only(),
+        usage: usage.as_ref().map(drop),
+    });
+    let mut health = Health::default();
+    if looked.abnormal {
+        health.add(of_the_file_system(usage.is_ok(), looked.message));
+    }
+    let well = "the volume is mounted".to_owned();
+    Ok(match usage {
+        Ok(usage) => Look {
+            usage: vec![
+                amounts(usage.bytes, Unit::Bytes),
+                amounts(usage.inodes, Unit::Inodes),
+            ],
+            health,
+            well,
+        },
+        // kubelet looks at no condition that comes without a number.
+        Err(_) => Look {
+            health,
+            ..size_alone(id, device)?
+        },
+    })
+}
+
+/// A problem of a mounted file system: one that answers can still be used.
+fn of_the_file_system(answers: bool, message: String) -> Problem {
+    let (status, reason) = if answers {
+        (VolumeHealthErrorType::Degraded, "FileSystemDegraded")
+    } else {
+        (
+            VolumeHealthErrorType::Inaccessible,
+            "FileSystemInaccessible",
+        )
+    };
+    Problem {
+        status,
+        reason,
+        message,
+    }
+}
+
+/// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
+/// runcrust, and writes to the host's disk.
+fn astray(place: &TargetPath, failure: &Failure) -> Option<Problem> {
+    let directory = place.as_path();
+    if failure.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
+        return None;
+    }
+    let message = format!(
+        "{}: files are in it, on the host; hint: does the pod run under a handler without runcrust?",
+        directory.display()
+    );
+    Some(Problem {
+        status: VolumeHealthErrorType::Degraded,
+        reason: "FilesOnTheHost",
+        message,
+    })
+}
+
+fn amounts(amounts: Amounts, unit: Unit) -> VolumeUsage {
+    VolumeUsage {
+        available: signed(amounts.available),
+        total: signed(amounts.total),
+        used: signed(amounts.used),
+        unit: unit.into(),
+    }
+}
+
+fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> Look {
+    let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
+        available: usage.available,
+        total: usage.total,
+        used: usage.used,
+        unit: match runtimes::Unit::try_from(usage.unit) {
+            Ok(runtimes::Unit::Bytes) => Unit::Bytes,
+            Ok(runtimes::Unit::Inodes) => Unit::Inodes,
+            Ok(runtimes::Unit::Unknown) | Err(_) => Unit::Unknown,
+        }
+        .into(),
+    });
+    let usage: Vec<VolumeUsage> = usage.collect();
+    let condition = stats.volume_condition.unwrap_or_default();
+    if condition.abnormal {
+        let problem = of_the_file_system(!usage.is_empty(), condition.message);
+        return Look {
+            usage,
+            health: problem.into(),
+            well: String::new(),
+        };
+    }
+    Look {
+        usage,
+        health: Health::default(),
+        well: condition.message,
+    }
+}

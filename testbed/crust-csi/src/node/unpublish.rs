@@ -1,0 +1,109 @@
+//! `NodeUnpublishVolume`: the pod has ended.
+
+use crust_blockfs::device::Device;
+use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
+use crust_serve::client::Failure;
+use crust_state::TargetPath;
+
+use crate::driver::{Driver, key, path, required};
+use crate::features::Feature;
+use crate::kubelet;
+use crate::mounts;
+use crate::refusal::Refusal;
+use crate::store::{By, Publication, Record};
+
+impl Driver {
+    /// `NodeUnpublishVolume`.
+    pub(crate) fn unpublish(
+        &self,
+        request: &NodeUnpublishVolumeRequest,
+    ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        required("volume_id", id)?;
+        let target = path("target_path", &request.target_path)?;
+        let Some(mut record) = self.known(id)? else {
+            self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
+            return Ok(NodeUnpublishVolumeResponse {});
+        };
+        let _turn = self.turn_at(id, &target)?;
+        let devices = self.devices(id)?;
+        let published = record.published.get(&key(&target));
+        let by = published.map(|publication| publication.by);
+        if published.is_none() {
+            // It was given back before, or its record is an older copy: kubelet's own paths are looked at, and
+            // none that another volume has.
+            if !kubelet::is_target(&target) {
+                return Ok(NodeUnpublishVolumeResponse {});
+            }
+            self.check_nobody_elses(id, &target)?;
+            if self.is_another_staged(id, &devices, &target)? {
+                let what = format!("{} is another volume's", target.as_path().display());
+                return Err(Refusal::state(id, what));
+            }
+        } else if !self.is_here(id, &devices, &target, published)?
+            && self.others(id, &target)?.is_some()
+        {
+            // This one never was there, or isn't any more.
+            record.published.remove(&key(&target));
+            self.forget_less(id, &record, by)?;
+            return Ok(NodeUnpublishVolumeResponse {});
+        }
+        // The runtime goes first: until then a pod may still use it.
+        if by != Some(By::Driver) && self.features.has(Feature::DeferFsOps) {
+            let is_said = request.defer_fs_ops || by == Some(By::Runtime);
+            self.unstage_for_the_runtime(id, &target, is_said)?;
+        }
+        mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
+        self.clear(id, &target)?;
+        if record.published.remove(&key(&target)).is_some() {
+            self.forget_less(id, &record, by)?;
+        }
+        Ok(NodeUnpublishVolumeResponse {})
+    }
+
+    /// kubelets that don't know of deferral don't say that it was deferred: the crust directory does. Where nothing
+    /// is to be seen there, a stage may still be under way, and `crust_ops` ends it; unless that isn't there either,
+    /// as after a boot.
+    pub(super) fn unstage_for_the_runtime(
+        &self,
+        id: &str,
+        target: &TargetPath,
+        is_said: bool,
+    ) -> Result<(), Refusal> {
+        let is_staged = self.is_staged_for_a_runtime(id, target)?;
+        if !is_said && !is_staged {
+            return Ok(());
+        }
+        match self.ops.unstage(target) {
+            // No stage outlives it, and what one has left is to be seen by now. (What one leaves in its last moment
+            // `gc` finds: the target directory is gone by then.)
+            Err(Failure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
+            unstaged => unstaged.map_err(Refusal::ops(id)),
+        }
+    }
+
+    /// Of what is left to kubelet the record alone is believed; elsewhere it may say too much.
+    fn forget_less(&self, id: &str, record: &Record, by: Option<By>) -> Result<(), Refusal> {
+        if by == Some(By::Kubelet) {
+            return Ok(self.store.save_less(id, record)?);
+        }
+        self.save_less(id, record);
+        Ok(())
+    }
+
+    /// Whether what is at a target path is surely the volume.
+    fn is_here(
+        &self,
+        id: &str,
+        devices: &[Device],
+        target: &TargetPath,
+        published: Option<&Publication>,
+    ) -> Result<bool, Refusal> {
+        match published {
+            Some(publication) if publication.by != By::Kubelet => {
+                self.is_live(id, devices, &key(target), publication)
+            }
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Why a call isn't carried out, and how its caller is told: CSI gives each condition a code.
+
+use std::path::PathBuf;
+
+use crust_blockfs::device::DeviceError;
+use crust_blockfs::loops::LoopError;
+use crust_blockfs::resize::ResizeError;
+use crust_serve::{Failure, client};
+use crust_state::files::FileError;
+use crust_state::sentence;
+use tonic::{Code, Status};
+
+use crate::clear::ClearError;
+use crate::data::DataError;
+use crate::field::FieldError;
+use crate::format::FormatError;
+use crate::images::ImageError;
+use crate::mounts::MountsError;
+use crate::store::StoreError;
+
+/// A call that isn't carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// A field of the request.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// There is no such volume.
+    #[error(
+        "volume {0}: there is none; hint: was it deleted, or made by a driver with another --data-dir?"
+    )]
+    NoVolume(String),
+    /// It isn't there.
+    #[error("volume {volume}: it isn't at {}; hint: {hint}", path.display())]
+    NotThere {
+        /// The volume.
+        volume: String,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The next step.
+        hint: &'static str,
+    },
+    /// Another call for the volume is under way.
+    #[error("volume {0}: another call for it is under way; hint: try again")]
+    Pending(String),
+    /// Another volume's call for the target path is.
+    #[error("volume {volume}: another call for {} is under way; hint: try again", path.display())]
+    TargetPending {
+        /// The volume.
+        volume: String,
+        /// The target path.
+        path: PathBuf,
+    },
+    /// What is asked for is there, and is another.
+    #[error("volume {volume}: {what}")]
+    Exists {
+        /// The volume.
+        volume: String,
+        /// What is there.
+        what: String,
+    },
+    /// Not as things stand.
+    #[error("volume {volume}: {what}")]
+    State {
+        /// The volume.
+        volume: String,
+        /// How they stand, and what to do.
+        what: String,
+    },
+    /// No size fits.
+    #[error("capacity_range: {0}")]
+    Range(String),
+    /// There isn't that much room.
+    #[error(
+        "{wanted} bytes are asked for, and {available} are left for volumes; hint: delete some, or raise --capacity"
+    )]
+    Full {
+        /// What is asked for.
+        wanted: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// The volume has to be on another node.
+    #[error(
+        "accessibility_requirements: volumes are on node {0} here, which is none of those asked for"
+    )]
+    Elsewhere(String),
+    /// A page that there isn't.
+    #[error("starting_token: {0:?} is none of ListVolumes'; hint: list from the start")]
+    Token(String),
+    /// The capability was left out.
+    #[error("{0} is left out (--without); hint: what the driver can do, NodeGetCapabilities tells")]
+    LeftOut(&'static str),
+    /// `crust_ops` has refused, or isn't there.
+    #[error("volume {volume}: crust_ops: {}", failure.message())]
+    Ops {
+        /// The volume.
+        volume: String,
+        /// Its answer, or how it was missed.
+        failure: client::Failure,
+    },
+    /// A record or an image, of whichever volume.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Those of the volume that a call is about, or what it needs of others'.
+    #[error("volume {volume}: {source}")]
+    VolumesData {
+        /// The volume.
+        volume: String,
+        /// What.
+        source: DataError,
+    },
+    /// Something of a volume on this node.
+    #[error("volume {volume}: {source}")]
+    Node {
+        /// The volume.
+        volume: String,
+        /// What.
+        source: NodeError,
+    },
+}
+
+/// Something on this node that can't be done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeError {
+    /// About its loop device.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
+    /// About any device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// About its file system.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// About a mount.
+    #[error(transparent)]
+    Mounts(#[from] MountsError),
+    /// About a target directory.
+    #[error(transparent)]
+    Clear(#[from] ClearError),
+    /// About its file system's size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
+    /// About the crust directory.
+    #[error(transparent)]
+    Crust(#[from] FileError),
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl From<ImageError> for Refusal {
+    fn from(error: ImageError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl Refusal {
+    /// A field that can't be used.
+    pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
+        FieldError::new(field, reason).into()
+    }
+
+    /// Not as things stand.
+    pub(crate) fn state(volume: &str, what: impl Into<String>) -> Self {
+        let (volume, what) = (volume.to_owned(), what.into());
+        Self::State { volume, what }
+    }
+
+    /// Another one is there.
+    pub(crate) fn exists(volume: &str, what: impl Into<String>) -> Self {
+        let (volume, what) = (volume.to_owned(), what.into());
+        Self::Exists { volume, what }
+    }
+
+    /// Of a volume on this node.
+    pub(crate) fn node<E: Into<NodeError>>(volume: &str) -> impl FnOnce(E) -> Self {
+        let volume = volume.to_owned();
+        move |error| Self::Node {
+            volume,
+            source: error.into(),
+        }
+    }
+
+    /// Of `crust_ops`.
+    pub(crate) fn ops(volume: &str) -> impl FnOnce(client::Failure) -> Self {
+        let volume = volume.to_owned();
+        move |failure| Self::Ops { volume, failure }
+    }
+
+    /// The code, and a reason that stays the same over versions.
+    fn kind(&self) -> (Code, &'static str) {
+        match self {
+            Self::Field(_) => (Code::InvalidArgument, "INVALID_FIELD"),
+            Self::NoVolume(_) => (Code::NotFound, "NO_VOLUME"),
+            Self::NotThere { .. } => (Code::NotFound, "NOT_THERE"),
+            Self::Pending(_) | Self::TargetPending { .. } => (Code::Aborted, "PENDING"),
+            Self::Exists { .. } => (Code::AlreadyExists, "OTHER_EXISTS"),
+            Self::State { .. } => (Code::FailedPrecondition, "VOLUME_STATE"),
+            Self::Range(_) => (Code::OutOfRange, "CAPACITY_RANGE"),
+            Self::Full { .. } => (Code::ResourceExhausted, "FULL"),
+            Self::Elsewhere(_) => (Code::ResourceExhausted, "TOPOLOGY"),
+            Self::Token(_) => (Code::Aborted, "STARTING_TOKEN"),
+            Self::LeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
+            Self::Ops { failure, .. } => (failure.code(), "CRUST_OPS"),
+            Self::Data(_) | Self::VolumesData { .. } => (Code::Internal, "DATA"),
+            Self::Node { source, .. } if source.is_state() => {
+                (Code::FailedPrecondition, "VOLUME_STATE")
+            }
+            Self::Node { .. } => (Code::Internal, "NODE"),
+        }
+    }
+
+    const fn volume(&self) -> Option<&String> {
+        match self {
+            Self::NoVolume(volume)
+            | Self::Pending(volume)
+            | Self::TargetPending { volume, .. }
+            | Self::NotThere { volume, .. }
+            | Self::Exists { volume, .. }
+            | Self::State { volume, .. }
+            | Self::Ops { volume, .. }
+            | Self::VolumesData { volume, .. }
+            | Self::Node { volume, .. } => Some(volume),
+            _ => None,
+        }
+    }
+
+    /// Of a call about this volume, where nothing says which one by itself.
+    fn about(self, volume: &str) -> Self {
+        match self {
+            Self::Data(source) => Self::VolumesData {
+                volume: volume.to_owned(),
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// As the caller gets it.
+    pub(crate) fn into_status(self) -> Status {
+        self.told(None)
+    }
+
+    /// As the caller gets it, who has asked about a volume.
+    pub(crate) fn into_status_about(self, volume: &str) -> Status {
+        if volume.is_empty() {
+            return self.into_status();
+        }
+        self.about(volume).told(Some(volume))
+    }
+
+    fn told(&self, asked: Option<&str>) -> Status {
+        let (code, reason) = self.kind();
+        let field = match self {
+            Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
+            _ => None,
+        };
+        let failure = Failure {
+            code,
+            reason,
+            message: &sentence(self),
+            volume: self.volume().map(String::as_str).or(asked),
+            field,
+        };
+        failure.into_status()
+    }
+}
+
+impl NodeError {
+    /// Whether it is how things stand, and not a failure of the node's.
+    fn is_state(&self) -> bool {
+        match self {
+            Self::Loop(error) => error.is_in_use(),
+            Self::Format(error) => error.is_the_volumes(),
+            Self::Mounts(error) => error.is_state(),
+            Self::Clear(error) => error.is_state(),
+            // kubelet lets the pod start with the old size, and doesn't ask again and again.
+            Self::Resize(error) => matches!(
+                error,
+                ResizeError::Refused { .. } | ResizeError::Unsupported { .. }
+            ),
+            Self::Device(_) | Self::Crust(_) => false,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! fsGroup of a file system that the driver has mounted: kubelet's part, where the driver has no
+//! `VOLUME_MOUNT_GROUP` (KEP-2317).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_blockfs::fsgroup::{self, Order};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::{Context, OperationError, blocking};
+use crate::csi::Publish;
+use crate::events::Regarding;
+use crate::objects::{Objects, Pod};
+use crate::volumes::spec::MountSpec;
+
+/// For one attempt; what isn't reached goes on at the next.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The gid that is to be applied, by kubelet's rule: `CSIDriver`'s `fsGroupPolicy` decides.
+pub(super) fn wanted(
+    objects: &Objects,
+    mount: &MountSpec,
+    publish: &Publish,
+) -> Result<Option<u32>, OperationError> {
+    let Some(group) = mount.fs_group else {
+        return Ok(None);
+    };
+    if publish.mount_group.is_some() || mount.read_only || mount.volume.read_only {
+        return Ok(None);
+    }
+    let driver = objects.drivers.get(&mount.volume.id.driver);
+    let policy = driver.and_then(|it| it.spec.fs_group_policy.as_deref());
+    let applies = match policy {
+        Some("None") => false,
+        Some("File") => true,
+        // ReadWriteOnceWithFSType
+        _ => {
+            let mut modes = mount.volume.access_modes.iter();
+            let is_once = modes.any(|it| it == "ReadWriteOnce" || it == "ReadWriteOncePod");
+            is_once && !mount.volume.fs_type.is_empty()
+        }
+    };
+    if !applies {
+        return Ok(None);
+    }
+    let gid = u32::try_from(group).map_err(|_| OperationError::NotAGroup(group))?;
+    Ok(Some(gid))
+}
+
+/// Applies it to what is mounted at the target path.
+pub(super) async fn apply(
+    context: &Context,
+    pod: &Pod,
+    mount: &MountSpec,
+    gid: u32,
+    target: PathBuf,
+) -> Result<(), OperationError> {
+    let policy = match mount.change_policy.as_deref() {
+        Some("OnRootMismatch") => FsGroupChangePolicy::OnRootMismatch,
+        _ => FsGroupChangePolicy::Always,
+    };
+    let events = context.events.clone();
+    let (regarding, volume) = (Regarding::from(pod), mount.volume.directory.clone());
+    blocking(move || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = openat(CWD, &target, flags, Mode::empty())
+            .map_err(OperationError::system("open", &target))?;
+        let mut told = |progress: &fsgroup::Progress| {
+            let message = format!("volume {volume:?}: fsGroup {gid}: {progress}");
+            events.normal(
+                regarding.clone(),
+                "VolumePermissionChangeInProgress",
+                message,
+            );
+        };
+        let order = Order {
+            group: gid,
+            policy,
+            device: None,
+            // Other pods may have it.
+            live: true,
+        };
+        fsgroup::apply(&root, &order, Deadline::after(LIMIT), &mut told)?;
+        Ok(())
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::manifest::read;
+    use crate::volumes::spec::{Resolved, resolve};
+
+    const POD: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  securityContext: {fsGroup: 7}
+  containers: [{name: app, image: app}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, uid: data-uid, annotations: {pv.kubernetes.io/bind-completed: 'yes'}}
+spec: {volumeName: pv-1}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-1}
+spec:
+  accessModes: [ReadWriteOnce]
+  claimRef: {name: data, namespace: default, uid: data-uid}
+  csi: {driver: csi.example, volumeHandle: handle-1, fsType: ext4}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: csi.example}
+spec: {fsGroupPolicy: ReadWriteOnceWithFSType}
+";
+
+    fn is_wanted(text: &str, publish: &Publish) -> bool {
+        let mut objects = Objects::default();
+        for manifest in read(text).unwrap() {
+            objects.insert(manifest);
+        }
+        let pod = objects.pods.values().next().unwrap();
+        let volume = &pod.spec.volumes.as_ref().unwrap()[0];
+        let Ok(Resolved::Csi(mount)) = resolve(&objects, pod, volume) else {
+            panic!("{volume:?}");
+        };
+        wanted(&objects, &mount, publish).unwrap() == Some(7)
+    }
+
+    /// `CSIDriver`'s `fsGroupPolicy` as kubelet has it, and KEP-2317.
+    #[test]
+    fn the_drivers_policy_and_its_capability_decide() {
+        let policy = "ReadWriteOnceWithFSType";
+        let cases = [
+            ("", "", true),
+            (policy, "File", true),
+            (policy, "None", false),
+            ("ReadWriteOnce]", "ReadWriteOncePod]", true),
+            ("ReadWriteOnce]", "ReadWriteMany]", false),
+            (", fsType: ext4", "", false),
+            ("fsType: ext4", "fsType: ext4, readOnly: true", false),
+            ("claimName: data", "claimName: data, readOnly: true", false),
+            ("fsGroup: 7", "runAsUser: 7", false),
+        ];
+        let none = Publish::default();
+        for (before, after, is) in cases {
+            let text = POD.replace(before, after);
+            let text = if before.is_empty() { POD } else { &text };
+            assert_eq!(is_wanted(text, &none), is, "{before} → {after}");
+        }
+        let mounts = Publish {
+            mount_group: Some(7),
+            ..Publish::default()
+        };
+        assert!(!is_wanted(&POD.replace(policy, "File"), &mounts));
+    }
+}
