@@ -19,8 +19,7 @@ use std::thread;
 
 use self::lab::{Lab, Seen};
 pub use self::table::{Row, Table, text};
-use self::vectors::cases;
-pub use self::vectors::{Section, sections};
+pub use self::vectors::{Extent, Section, sections};
 use crate::{Delegate, Node, Run, Runtime};
 
 /// The first line of `--version`: what a table is of.
@@ -45,13 +44,9 @@ fn flavour(delegate: Delegate) -> &'static str {
     }
 }
 
-/// Returns the rows that need no committed table: all for a youki in runc's place, which has none, and runcrust's own
-/// cases for runc and crun.
-pub fn rows_without_table(delegate: Delegate) -> Vec<Vec<String>> {
-    if flavour(delegate) == delegate.name() {
-        return cases(delegate);
-    }
-    let sections = sections(delegate).into_iter();
+/// Returns every command line that is tried with a program that stands in a delegate's place, a youki too.
+pub fn every_row(delegate: Delegate) -> Vec<Vec<String>> {
+    let sections = sections(delegate, Extent::Product).into_iter();
     sections.flat_map(|section| section.rows).collect()
 }
 

@@ -3,8 +3,8 @@
 /// Ways to name a bundle, right and wrong.
 pub(super) const BUNDLES: [&str; 31] = [
     "--bundle A",
-    "--bundle=A",
     "-b A",
+    "--bundle=A",
     "-b=A",
     "-bA",
     "-bundle A",

@@ -1,5 +1,7 @@
-//! Which rows are run: systematically, every spelling of what matters in every place; those of
-//! runcrust's own cases; and some at random.
+//! Which command lines are tried: every spelling of what matters in every place, those of runcrust's own cases, and
+//! some at random.
+
+use std::collections::HashSet;
 
 use super::spellings::{
     BUNDLES, CLUSTERS, CONFIGURATIONS, FRAMES, FRONTS, OTHERS, REPEATED, TOKENS,
@@ -18,6 +20,26 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
 }
 
+/// How many command lines are made of the spellings and places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// A few hundred: each spelling in the places that tell readings apart, and each place with the plainest
+    /// spellings. This is what the committed tables have.
+    Table,
+    /// Every spelling in every place, and some at random. A test compares them with the programs themselves.
+    Product,
+}
+
+impl Extent {
+    /// Returns the places to try: the first `few` tell most readings apart.
+    fn places<T>(self, all: &[T], few: usize) -> &[T] {
+        match self {
+            Self::Table => &all[..few],
+            Self::Product => all,
+        }
+    }
+}
+
 const CASES: &str = include_str!("../../../src/invocation/cases.txt");
 
 const VERBS: [&str; 3] = ["create", "run", "restore"];
@@ -26,29 +48,40 @@ const VERBS: [&str; 3] = ["create", "run", "restore"];
 const AT_RANDOM: usize = 150;
 
 /// The rows for a delegate; which options there are, it says itself.
-pub fn sections(delegate: Delegate) -> Vec<Section> {
+pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
     let mut sections = vec![
         section("the cases of src/invocation/cases.txt", cases(delegate)),
-        section("every spelling of a bundle in every place", bundles()),
-        section("more than one bundle", verbs_with(&REPEATED)),
-        section("another configuration", verbs_with(&CONFIGURATIONS)),
+        section(
+            "every spelling of a bundle, and every place",
+            bundles(extent),
+        ),
+        section("more than one bundle", verbs_with(&REPEATED, extent)),
+        section("another configuration", verbs_with(&CONFIGURATIONS, extent)),
     ];
+    let mut known = HashSet::new();
     for verb in VERBS {
-        let rows = options::of(delegate, Some(verb)).into_iter();
-        let rows = rows.flat_map(|option| option_of(verb, &option));
+        let mut options = options::of(delegate, Some(verb));
+        // All verbs read an option alike.
+        options.retain(|option| known.insert(option.clone()) || extent == Extent::Product);
+        let rows = options
+            .iter()
+            .flat_map(|option| option_of(verb, option, extent));
         sections.push(section(&format!("the options of {verb}"), rows.collect()));
     }
     let globals = options::of(delegate, None).into_iter();
-    let globals = globals.flat_map(|option| global(&option));
+    let globals = globals.flat_map(|option| global(&option, extent));
     sections.push(section("the global options", globals.collect()));
-    sections.push(section("before the subcommand", fronts()));
+    sections.push(section("before the subcommand", fronts(extent)));
     if delegate == Delegate::Crun {
         let clusters = CLUSTERS.iter().map(|row| words(row)).collect();
         sections.push(section("joined short options", clusters));
-        sections.push(section("options cut short", abbreviations(delegate)));
+        let abbreviations = abbreviations(delegate, extent);
+        sections.push(section("options cut short", abbreviations));
     }
-    sections.push(section("other subcommands", others()));
-    sections.push(section("at random", at_random()));
+    sections.push(section("other subcommands", others(extent)));
+    if extent == Extent::Product {
+        sections.push(section("at random", at_random()));
+    }
     without_doubles(&mut sections);
     sections
 }
@@ -72,69 +105,68 @@ pub(super) fn cases(delegate: Delegate) -> Vec<Vec<String>> {
     rows.map(|columns| words(columns[0])).collect()
 }
 
-fn bundles() -> Vec<Vec<String>> {
+fn bundles(extent: Extent) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    for bundle in BUNDLES {
-        for frame in FRAMES {
+    for (at, bundle) in BUNDLES.iter().enumerate() {
+        // The plainest spellings are tried in every place.
+        let extent = if at < 2 { Extent::Product } else { extent };
+        for frame in extent.places(&FRAMES, 2) {
             rows.push(words(&format!("create {}", frame.replace("{}", bundle))));
         }
-        for start in ["run", "run -d", "restore", "restore --image-path i"] {
+        for start in extent.places(&["restore", "run", "run -d", "restore --image-path i"], 1) {
             rows.push(words(&format!("{start} {bundle} x")));
         }
     }
     rows
 }
 
-fn verbs_with(ends: &[&str]) -> Vec<Vec<String>> {
-    let rows = VERBS
-        .iter()
-        .flat_map(|verb| ends.iter().map(move |end| words(&format!("{verb} {end}"))));
+fn verbs_with(ends: &[&str], extent: Extent) -> Vec<Vec<String>> {
+    let verbs = extent.places(&VERBS, 2).iter();
+    let rows = verbs.flat_map(|verb| ends.iter().map(move |end| words(&format!("{verb} {end}"))));
     rows.collect()
 }
 
-fn option_of(verb: &str, option: &str) -> Vec<Vec<String>> {
+fn option_of(verb: &str, option: &str, extent: Extent) -> Vec<Vec<String>> {
     let frames = [
         "{} -b A x",
         "{} v -b A x",
         "{}=v -b A x",
+        "-b A x {}",
         "{}=true -b A x",
         "{}=false -b A x",
         "{}= -b A x",
         "-b A {} x",
         "-b A {} 1 x",
-        "-b A x {}",
         "-b A x {} v",
         "-b A {} -- x",
     ];
-    let rows = frames
-        .iter()
-        .map(|frame| words(&format!("{verb} {}", frame.replace("{}", option))));
+    let frames = extent.places(&frames, 4).iter();
+    let rows = frames.map(|frame| words(&format!("{verb} {}", frame.replace("{}", option))));
     rows.collect()
 }
 
-fn global(option: &str) -> Vec<Vec<String>> {
+fn global(option: &str, extent: Extent) -> Vec<Vec<String>> {
     let frames = [
         "{} create -b A x",
         "{} v create -b A x",
         "{}=v create -b A x",
+        "create {} -b A x",
+        "{} state x",
         "{}=true create -b A x",
         "{}=false create -b A x",
         "{} create create -b A x",
         "{} -- create -b A x",
-        "create {} -b A x",
         "create {}=v -b A x",
         "create -b A x {} v",
-        "{} state x",
         "{} v state x",
         "{}",
     ];
-    let rows = frames
-        .iter()
-        .map(|frame| words(&frame.replace("{}", option)));
+    let frames = extent.places(&frames, 5).iter();
+    let rows = frames.map(|frame| words(&frame.replace("{}", option)));
     rows.collect()
 }
 
-fn fronts() -> Vec<Vec<String>> {
+fn fronts(extent: Extent) -> Vec<Vec<String>> {
     let ends = [
         "create -b A x",
         "run -b A x",
@@ -142,44 +174,56 @@ fn fronts() -> Vec<Vec<String>> {
         "state x",
         "create --frob -b A x",
     ];
-    let rows = FRONTS
-        .iter()
-        .flat_map(|front| ends.iter().map(move |end| words(&format!("{front} {end}"))));
+    let ends = extent.places(&ends, 1).iter();
+    let rows = ends.flat_map(|end| {
+        FRONTS
+            .iter()
+            .map(move |front| words(&format!("{front} {end}")))
+    });
     rows.collect()
 }
 
-/// Each beginning of each long option, before and after the subcommand.
-fn abbreviations(delegate: Delegate) -> Vec<Vec<String>> {
+/// Each beginning of each long option, before and after the subcommand; in a table those with which another option
+/// begins to fit or the last other one ceases to.
+fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (verb, frames) in [
-        (None, ["{} create -b A x", "{} v create -b A x"]),
-        (Some("create"), ["create {} -b A x", "create {} v -b A x"]),
+        (None, ["{} v create -b A x", "{} create -b A x"]),
+        (Some("create"), ["create {} v -b A x", "create {} -b A x"]),
     ] {
-        for option in options::of(delegate, verb) {
+        let options = options::of(delegate, verb);
+        let fit = |start: &str| options.iter().filter(|it| it.starts_with(start)).count();
+        for option in &options {
             // From two dashes and a letter to all but one.
             for length in 3..option.len() {
                 let short = &option[..length];
-                rows.extend(frames.map(|frame| words(&frame.replace("{}", short))));
+                let changes = length == 3 || fit(short) != fit(&option[..length - 1]);
+                if changes || extent == Extent::Product {
+                    let frames = extent.places(&frames, 1).iter();
+                    rows.extend(frames.map(|frame| words(&frame.replace("{}", short))));
+                }
             }
         }
     }
     rows
 }
 
-fn others() -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    for word in words(OTHERS) {
-        for frame in [
-            "{} -b A x",
-            "{} --bundle=A x",
-            "{} create -b A x",
-            "{} create",
-            "--debug {} x",
-        ] {
-            rows.push(words(&frame.replace("{}", &word)));
-        }
-    }
-    rows
+fn others(extent: Extent) -> Vec<Vec<String>> {
+    let frames = [
+        "{} -b A x",
+        "{} create",
+        "{} --bundle=A x",
+        "{} create -b A x",
+        "--debug {} x",
+    ];
+    let frames = extent.places(&frames, 2);
+    let words_and_frames = words(OTHERS).into_iter().flat_map(|word| {
+        let rows = frames
+            .iter()
+            .map(move |frame| words(&frame.replace("{}", &word)));
+        rows.collect::<Vec<_>>()
+    });
+    words_and_frames.collect()
 }
 
 fn at_random() -> Vec<Vec<String>> {
@@ -197,7 +241,7 @@ fn at_random() -> Vec<Vec<String>> {
 
 /// A row belongs to the first section that has it.
 fn without_doubles(sections: &mut [Section]) {
-    let mut known = std::collections::HashSet::new();
+    let mut known = HashSet::new();
     for section in sections {
         section.rows.retain(|row| known.insert(row.clone()));
     }

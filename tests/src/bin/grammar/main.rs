@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use runcrust_tests::grammar::Extent;
 use runcrust_tests::{Delegate, grammar};
 
 fn main() {
     for delegate in [Delegate::Runc, Delegate::Crun] {
-        let sections = grammar::sections(delegate);
+        let sections = grammar::sections(delegate, Extent::Table);
         let rows = sections.iter().flat_map(|section| section.rows.clone());
         let rows: Vec<Vec<String>> = rows.collect();
         let theirs = grammar::delegate_does(delegate, &rows);
