@@ -17,10 +17,11 @@ use tonic::Status;
 
 pub use self::calls::{Call, CsiClient};
 use self::leftovers::put_away;
-pub use self::relay::{Moment, Relay};
+pub use self::relay::Relay;
 pub use self::volume::{CsiVolume, block, capability, create_request, filesystem, mount_of};
 use crate::cleanup::{Cleanup, Working};
 use crate::daemon::Daemon;
+pub use crate::relay::Moment;
 use crate::{Node, Ops, Run, binary, wait_until};
 
 /// How long the driver may take to start or end.

@@ -52,6 +52,7 @@ mod podman;
 pub mod process;
 pub mod random;
 pub mod refusal;
+mod relay;
 mod run;
 mod runtime;
 mod staged;

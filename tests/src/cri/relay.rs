@@ -1,17 +1,11 @@
 //! A socket before a container runtime's: what is asked there is heard, and may be refused or held up. Of a call it
 //! knows the name alone.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use tokio::net::UnixListener;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -19,17 +13,14 @@ use tonic::server::NamedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tower::ServiceExt;
 
-use crate::csi::Moment;
-use crate::node::PATIENCE;
-use crate::wait_until;
+use crate::relay::{Faults, Moment, Stand};
 
 /// It stands for a container runtime, and hands on what it is asked: to whoever listens at the runtime's socket by
 /// then.
 #[derive(Debug)]
 pub struct CriRelay {
-    socket: PathBuf,
+    stand: Stand,
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
 }
 
 impl CriRelay {
@@ -39,49 +30,33 @@ impl CriRelay {
     ///
     /// When it can't listen.
     pub fn start(socket: &Path, before: &Path) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a tokio runtime");
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            changed: watch::Sender::new(()),
+            heard: Mutex::default(),
+            faults: Faults::new(),
         });
-        let _ = fs::remove_file(socket);
-        let (listener, channel) = {
-            let _inside = runtime.enter();
+        let stand = Stand::start(socket, |listener| {
             let endpoint = Endpoint::from_shared(format!("unix:{}", before.display()));
-            (
-                UnixListener::bind(socket).expect("a relay's socket"),
-                endpoint.expect("a socket's path").connect_lazy(),
-            )
-        };
-        let ear = Ear {
-            shared: Arc::clone(&shared),
-            channel,
-        };
-        let serve = Server::builder()
-            .add_service(RuntimeService(ear.clone()))
-            .add_service(ImageService(ear))
-            .serve_with_incoming(UnixListenerStream::new(listener));
-        runtime.spawn(serve);
-        Self {
-            socket: socket.to_owned(),
-            shared,
-            runtime: Some(runtime),
-        }
+            let ear = Ear {
+                shared: Arc::clone(&shared),
+                channel: endpoint.expect("a socket's path").connect_lazy(),
+            };
+            Server::builder()
+                .add_service(RuntimeService(ear.clone()))
+                .add_service(ImageService(ear))
+                .serve_with_incoming(listener)
+        });
+        Self { stand, shared }
     }
 
     /// Where it listens.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        &self.stand.socket
     }
 
     /// How often this was asked: `RunPodSandbox`.
     pub fn heard(&self, call: &str) -> usize {
-        let state = self.shared.state();
-        state.heard.iter().filter(|it| *it == call).count()
+        let heard = self.shared.heard();
+        heard.iter().filter(|it| *it == call).count()
     }
 
     /// What changes a pod and was asked, the last last.
@@ -91,28 +66,28 @@ impl CriRelay {
             let mut changes = CHANGES.iter();
             changes.any(|it| call.starts_with(it)) && *call != "Status"
         };
-        let state = self.shared.state();
-        state.heard.iter().filter(is_change).cloned().collect()
+        let heard = self.shared.heard();
+        heard.iter().filter(is_change).cloned().collect()
     }
 
     /// Forgets what was asked.
     pub fn forget(&self) {
-        self.shared.state().heard.clear();
+        self.shared.heard().clear();
     }
 
     /// Answers each such call by an error, and the runtime hears nothing of it: until [`Self::heal`].
     pub fn refuse(&self, call: &'static str, status: Status) {
-        self.set(Some(call), Fault::Refused(status));
+        self.shared.faults.refuse(Some(call), status);
     }
 
     /// The same with all calls.
     pub fn refuse_all(&self, status: Status) {
-        self.set(None, Fault::Refused(status));
+        self.shared.faults.refuse(None, status);
     }
 
     /// Holds up each such call, until [`Self::heal`].
     pub fn hold(&self, call: &'static str, moment: Moment) {
-        self.set(Some(call), Fault::Held(moment));
+        self.shared.faults.hold(call, moment);
     }
 
     /// Waits until a call is held up.
@@ -122,90 +97,24 @@ impl CriRelay {
     /// When none is for long.
     #[track_caller]
     pub fn wait_held(&self) {
-        wait_until("a call to be held up", PATIENCE, || {
-            self.shared.state().held > 0
-        });
+        self.shared.faults.wait_held(None);
     }
 
     /// Lets all calls go on.
     pub fn heal(&self) {
-        self.shared.state().faults.clear();
-        self.shared.changed.send_replace(());
-    }
-
-    fn set(&self, call: Option<&'static str>, fault: Fault) {
-        self.shared.state().faults.insert(call, fault);
-        self.shared.changed.send_replace(());
-    }
-}
-
-impl Drop for CriRelay {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Whoever is connected may stay so.
-            runtime.shutdown_background();
-        }
+        self.shared.faults.heal();
     }
 }
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
-    /// Told when there are other faults.
-    changed: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    heard: Vec<String>,
-    /// By the calls' names; without one, of all others.
-    faults: BTreeMap<Option<&'static str>, Fault>,
-    /// How many calls are held up now.
-    held: usize,
-}
-
-#[derive(Debug, Clone)]
-enum Fault {
-    Refused(Status),
-    Held(Moment),
+    heard: Mutex<Vec<String>>,
+    faults: Faults,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn fault(&self, call: &str) -> Option<Fault> {
-        let state = self.state();
-        let mut faults = state.faults.iter();
-        let named = faults.find(|(name, _)| **name == Some(call));
-        let fault = named.map(|(_, fault)| fault);
-        fault.or_else(|| state.faults.get(&None)).cloned()
-    }
-
-    async fn pass(&self, call: &str, moment: Moment) {
-        let mut changed = self.changed.subscribe();
-        let is_held = || matches!(self.fault(call), Some(Fault::Held(it)) if it == moment);
-        if is_held() {
-            let _held = Held::note(self);
-            while is_held() && changed.changed().await.is_ok() {}
-        }
-    }
-}
-
-/// A call that is held up; its caller may leave meanwhile.
-struct Held<'s>(&'s Shared);
-
-impl<'s> Held<'s> {
-    fn note(shared: &'s Shared) -> Self {
-        shared.state().held += 1;
-        Self(shared)
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.state().held -= 1;
+    fn heard(&self) -> MutexGuard<'_, Vec<String>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,15 +132,15 @@ impl Ear {
         // /runtime.v1.RuntimeService/RunPodSandbox
         let path = request.uri().path().to_owned();
         let call = path.rsplit('/').next().unwrap_or_default();
-        let shared = &self.shared;
-        shared.state().heard.push(call.to_owned());
-        if let Some(Fault::Refused(status)) = shared.fault(call) {
+        self.shared.heard().push(call.to_owned());
+        let faults = &self.shared.faults;
+        if let Some(status) = faults.refusal(call) {
             return Ok(status.into_http());
         }
-        shared.pass(call, Moment::Before).await;
+        faults.pass(call, Moment::Before).await;
         // Of a call with one answer the head comes when it is done.
         let answer = self.channel.oneshot(request).await;
-        shared.pass(call, Moment::After).await;
+        faults.pass(call, Moment::After).await;
         Ok(answer.unwrap_or_else(|error| Status::unavailable(error.to_string()).into_http()))
     }
 }

@@ -1,8 +1,6 @@
 //! A socket before a driver's: what is asked there is heard, and may be refused or held up.
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,33 +18,18 @@ use crust_proto::csi::v1::{
     NodeUnstageVolumeRequest, ProbeRequest, ValidateVolumeCapabilitiesRequest,
     node_service_capability,
 };
-use tokio::net::UnixListener;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::calls::{Call, DEADLINE};
 use crate::grpc;
-use crate::node::PATIENCE;
-use crate::wait_until;
-
-/// When a call is held up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// The driver hasn't heard of it.
-    Before,
-    /// The driver has done it; whoever called doesn't know.
-    After,
-}
+use crate::relay::{Faults, Moment, Stand};
 
 /// It stands for a driver, and hands on what it is asked: to whoever listens at the driver's socket by then.
 #[derive(Debug)]
 pub struct Relay {
-    socket: PathBuf,
+    stand: Stand,
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
 }
 
 impl Relay {
@@ -56,38 +39,25 @@ impl Relay {
     ///
     /// When it can't listen.
     pub fn start(socket: &Path, driver: &Path) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a tokio runtime");
         let shared = Arc::new(Shared {
             driver: driver.to_owned(),
             state: Mutex::default(),
-            changed: watch::Sender::new(()),
+            faults: Faults::new(),
         });
-        let _ = fs::remove_file(socket);
-        let listener = {
-            let _inside = runtime.enter();
-            UnixListener::bind(socket).expect("a relay's socket")
-        };
-        let ear = Ear(Arc::clone(&shared));
-        let serve = Server::builder()
-            .add_service(IdentityServer::new(ear.clone()))
-            .add_service(ControllerServer::new(ear.clone()))
-            .add_service(NodeServer::new(ear))
-            .serve_with_incoming(UnixListenerStream::new(listener));
-        runtime.spawn(serve);
-        Self {
-            socket: socket.to_owned(),
-            shared,
-            runtime: Some(runtime),
-        }
+        let stand = Stand::start(socket, |listener| {
+            let ear = Ear(Arc::clone(&shared));
+            Server::builder()
+                .add_service(IdentityServer::new(ear.clone()))
+                .add_service(ControllerServer::new(ear.clone()))
+                .add_service(NodeServer::new(ear))
+                .serve_with_incoming(listener)
+        });
+        Self { stand, shared }
     }
 
     /// Where it listens.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        &self.stand.socket
     }
 
     /// What was asked so, the last last.
@@ -120,12 +90,12 @@ impl Relay {
 
     /// Answers each such call by an error, and the driver hears nothing of it: until [`Self::heal`].
     pub fn refuse<C: Call>(&self, status: Status) {
-        self.set::<C>(Fault::Refused(status));
+        self.shared.faults.refuse(Some(C::NAME), status);
     }
 
     /// Holds up each such call, until [`Self::heal`]; one that is held up at the other moment goes on.
     pub fn hold<C: Call>(&self, moment: Moment) {
-        self.set::<C>(Fault::Held(moment));
+        self.shared.faults.hold(C::NAME, moment);
     }
 
     /// Has the driver tell of further node capabilities, by their numbers, until [`Self::heal`]: whether or not it has
@@ -141,32 +111,13 @@ impl Relay {
     /// When none is for long.
     #[track_caller]
     pub fn wait_held(&self, moment: Moment) {
-        wait_until("a call to be held up", PATIENCE, || {
-            self.shared.state().held.contains(&moment)
-        });
+        self.shared.faults.wait_held(Some(moment));
     }
 
     /// Lets all calls go on.
     pub fn heal(&self) {
-        let mut state = self.shared.state();
-        state.faults.clear();
-        state.claimed.clear();
-        drop(state);
-        self.shared.changed.send_replace(());
-    }
-
-    fn set<C: Call>(&self, fault: Fault) {
-        self.shared.state().faults.insert(C::NAME, fault);
-        self.shared.changed.send_replace(());
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Whoever is connected may stay so.
-            runtime.shutdown_background();
-        }
+        self.shared.state().claimed.clear();
+        self.shared.faults.heal();
     }
 }
 
@@ -174,33 +125,19 @@ impl Drop for Relay {
 struct Shared {
     driver: PathBuf,
     state: Mutex<State>,
-    /// Told when there are other faults.
-    changed: watch::Sender<()>,
+    faults: Faults,
 }
 
 #[derive(Debug, Default)]
 struct State {
     heard: Vec<(&'static str, Box<dyn Any + Send>)>,
-    faults: BTreeMap<&'static str, Fault>,
     /// Node capabilities that are told besides the driver's own.
     claimed: Vec<i32>,
-    /// Of each call that is held up now.
-    held: Vec<Moment>,
-}
-
-#[derive(Debug, Clone)]
-enum Fault {
-    Refused(Status),
-    Held(Moment),
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn fault<C: Call>(&self) -> Option<Fault> {
-        self.state().faults.get(C::NAME).cloned()
     }
 
     /// Adds what the driver is to claim to an answer that tells its capabilities.
@@ -214,33 +151,6 @@ impl Shared {
             told.capabilities.extend(claimed);
         }
     }
-
-    async fn pass<C: Call>(&self, moment: Moment) {
-        let mut changed = self.changed.subscribe();
-        let is_held = || matches!(self.fault::<C>(), Some(Fault::Held(it)) if it == moment);
-        if is_held() {
-            let _held = Held::note(self, moment);
-            while is_held() && changed.changed().await.is_ok() {}
-        }
-    }
-}
-
-/// A call that is held up; its caller may leave meanwhile.
-struct Held<'s>(&'s Shared, Moment);
-
-impl<'s> Held<'s> {
-    fn note(shared: &'s Shared, moment: Moment) -> Self {
-        shared.state().held.push(moment);
-        Self(shared, moment)
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        let this = state.held.iter().position(|it| *it == self.1);
-        this.map(|at| state.held.swap_remove(at));
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -252,17 +162,17 @@ impl Ear {
         let shared = &self.0;
         let heard: Box<dyn Any + Send> = Box::new(request.clone());
         shared.state().heard.push((C::NAME, heard));
-        if let Some(Fault::Refused(status)) = shared.fault::<C>() {
+        if let Some(status) = shared.faults.refusal(C::NAME) {
             return Err(status);
         }
-        shared.pass::<C>(Moment::Before).await;
+        shared.faults.pass(C::NAME, Moment::Before).await;
         // Each by a connection of its own: the driver may have been replaced.
         let channel = grpc::channel(&shared.driver, DEADLINE);
         let mut answer = grpc::answer(request.on(channel).await);
         if let Ok(answer) = &mut answer {
             shared.claim(answer);
         }
-        shared.pass::<C>(Moment::After).await;
+        shared.faults.pass(C::NAME, Moment::After).await;
         answer.map(Response::new)
     }
 }

@@ -1,0 +1,185 @@
+//! What the relays of the harness share: a socket that stands before another program's, notes the calls that it hears,
+//! and refuses them or holds them up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+
+use crate::node::PATIENCE;
+use crate::wait_until;
+
+/// When a call is held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The other program hasn't heard of it.
+    Before,
+    /// The other program has done it; whoever called doesn't know.
+    After,
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone)]
+enum Fault {
+    Refused(Status),
+    Held(Moment),
+}
+
+/// A socket and the threads that serve it; both end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) socket: PathBuf,
+    runtime: Option<Runtime>,
+}
+
+impl Stand {
+    /// Listens at a socket, and serves it with what `serve` makes of the listener.
+    ///
+    /// # Panics
+    ///
+    /// When it can't listen.
+    pub(crate) fn start<F>(socket: &Path, serve: impl FnOnce(UnixListenerStream) -> F) -> Self
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a tokio runtime");
+        let _ = fs::remove_file(socket);
+        let served = {
+            let _inside = runtime.enter();
+            let listener = UnixListener::bind(socket).expect("a relay's socket");
+            serve(UnixListenerStream::new(listener))
+        };
+        runtime.spawn(served);
+        Self {
+            socket: socket.to_owned(),
+            runtime: Some(runtime),
+        }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Whoever is connected may stay so.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The faults of calls, by the calls' names.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    state: Mutex<State>,
+    /// Told when there are other faults.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Without a name, of all calls that have none of their own.
+    faults: BTreeMap<Option<&'static str>, Fault>,
+    /// Of each call that is held up now.
+    held: Vec<Moment>,
+}
+
+impl Faults {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, call: Option<&'static str>, fault: Fault) {
+        self.state().faults.insert(call, fault);
+        self.changed.send_replace(());
+    }
+
+    /// Answers such calls by an error until [`Self::heal`]; without a name, all calls.
+    pub(crate) fn refuse(&self, call: Option<&'static str>, status: Status) {
+        self.set(call, Fault::Refused(status));
+    }
+
+    /// Holds up such calls until [`Self::heal`]; one that is held up at the other moment goes on.
+    pub(crate) fn hold(&self, call: &'static str, moment: Moment) {
+        self.set(Some(call), Fault::Held(moment));
+    }
+
+    /// Lets all calls go on.
+    pub(crate) fn heal(&self) {
+        self.state().faults.clear();
+        self.changed.send_replace(());
+    }
+
+    /// Waits until a call is held up, at that moment if one is given.
+    ///
+    /// # Panics
+    ///
+    /// When none is for long.
+    #[track_caller]
+    pub(crate) fn wait_held(&self, moment: Option<Moment>) {
+        wait_until("a call to be held up", PATIENCE, || {
+            let state = self.state();
+            let mut held = state.held.iter();
+            held.any(|it| moment.is_none_or(|moment| *it == moment))
+        });
+    }
+
+    fn of(&self, call: &str) -> Option<Fault> {
+        let state = self.state();
+        let mut faults = state.faults.iter();
+        let named = faults.find(|(name, _)| **name == Some(call));
+        let fault = named.map(|(_, fault)| fault);
+        fault.or_else(|| state.faults.get(&None)).cloned()
+    }
+
+    /// Returns the error that a call is to be answered by.
+    pub(crate) fn refusal(&self, call: &str) -> Option<Status> {
+        match self.of(call) {
+            Some(Fault::Refused(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Waits as long as the call is held up at this moment.
+    pub(crate) async fn pass(&self, call: &str, moment: Moment) {
+        let mut changed = self.changed.subscribe();
+        let is_held = || matches!(self.of(call), Some(Fault::Held(it)) if it == moment);
+        if is_held() {
+            let _held = Held::note(self, moment);
+            while is_held() && changed.changed().await.is_ok() {}
+        }
+    }
+}
+
+/// A call that is held up; its caller may leave meanwhile.
+struct Held<'f>(&'f Faults, Moment);
+
+impl<'f> Held<'f> {
+    fn note(faults: &'f Faults, moment: Moment) -> Self {
+        faults.state().held.push(moment);
+        Self(faults, moment)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let this = state.held.iter().position(|it| *it == self.1);
+        this.map(|at| state.held.swap_remove(at));
+    }
+}
