@@ -286,8 +286,8 @@ dist: deb ## Build what is released, with its SHA256SUMS, into target/dist/; the
 .PHONY: image
 image: build ## Build the DaemonSets' images into target/image/
 	$(call debian,mmdebstrap podman)
-	sh deploy/image/build.sh $(BIN) $(VERSION) target/image/runcrust-$(VERSION).tar
-	sh deploy/image/csi/build.sh $(BIN) $(VERSION) target/image/crust-csi-$(VERSION).tar
+	sh deploy/image/build.sh runcrust $(BIN) $(VERSION) target/image/runcrust-$(VERSION).tar
+	sh deploy/image/build.sh crust-csi $(BIN) $(VERSION) target/image/crust-csi-$(VERSION).tar
 
 .PHONY: reproducible
 reproducible: ## Build what is released twice, in different directories, and compare

@@ -1,14 +1,17 @@
 #!/bin/sh
-# Builds the DaemonSet's image from static programs, the same from the same ones:
+# Builds an image from static programs, without a registry of images:
 #
-#   sh deploy/image/build.sh DIRECTORY VERSION ARCHIVE
+#   sh deploy/image/build.sh IMAGE DIRECTORY VERSION ARCHIVE
+#
+# IMAGE is `runcrust` (the DaemonSet's, the same from the same programs) or `crust-csi`. The directory of that name
+# has its Containerfile and context.sh, which fills the context from the programs in DIRECTORY.
 #
 # ARCHIVE is what `podman load`, `docker load` and `ctr --namespace k8s.io images import` take; the
-# image in it is localhost/runcrust:VERSION.
+# image in it is localhost/IMAGE:VERSION.
 set -eu
 
-programs=$1 version=$2 archive=$3
-here=$(dirname "$0")
+image=$1 programs=$2 version=$3 archive=$4
+parts=$(dirname "$0")/$image
 
 mkdir -p "$(dirname "$archive")"
 rm -f "$archive"
@@ -21,10 +24,8 @@ podman() {
 }
 
 mkdir "$scratch/context"
-for program in runcrust crust-mount-hook crust_ops; do
-    install -m 0755 "$programs/$program" "$scratch/context"
-done
-podman build --quiet --isolation chroot --timestamp 0 --file "$here/Containerfile" \
-    --tag "localhost/runcrust:$version" "$scratch/context" >/dev/null
-podman save --quiet --format docker-archive --output "$archive" "localhost/runcrust:$version" >/dev/null
+sh "$parts/context.sh" "$programs" "$scratch/context"
+podman build --quiet --isolation chroot --timestamp 0 --file "$parts/Containerfile" \
+    --tag "localhost/$image:$version" "$scratch/context" >/dev/null
+podman save --quiet --format docker-archive --output "$archive" "localhost/$image:$version" >/dev/null
 echo "$archive"

@@ -38,7 +38,17 @@ fn import_image(pod: &Installed, dir: &TestDir) {
     let script = manifests().join("../image/build.sh");
     let archive = dir.join("image.tar");
     let version = env!("CARGO_PKG_VERSION");
-    let _ = run("sh", &[utf8(&script), "/usr/bin", version, utf8(&archive)]).success();
+    let _ = run(
+        "sh",
+        &[
+            utf8(&script),
+            "runcrust",
+            "/usr/bin",
+            version,
+            utf8(&archive),
+        ],
+    )
+    .success();
     pod.import(&archive, &format!("localhost/runcrust:{version}"));
 }
 
