@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{CommandFactory, Parser};
 use crust_serve::{Daemon, KnownSockets, log, process};
 
@@ -73,8 +73,11 @@ pub fn main() -> ExitCode {
     if arguments.check {
         return check::run(&file, named);
     }
-    match run(file, named) {
-        Ok(()) => ExitCode::SUCCESS,
+    match configure(file, named) {
+        Ok(configured) => {
+            let level = configured.settings.log_level;
+            process::main(DAEMON.name, level, server::serve(configured))
+        }
         Err(error) => {
             log::fatal(DAEMON.name, &crust_state::sentence(error.as_ref()));
             ExitCode::FAILURE
@@ -88,15 +91,13 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-fn run(file: PathBuf, named: bool) -> Result<()> {
+fn configure(file: PathBuf, named: bool) -> Result<Configured> {
     let settings = Settings::load(&file, named)?;
-    log::start(settings.log_level, DAEMON.name);
     let node = Node::new(settings.runtimes()?);
-    let configured = Configured {
+    Ok(Configured {
         file,
         named,
         settings: Arc::new(settings),
         node,
-    };
-    process::run(server::serve(configured)).context("tokio")?
+    })
 }

@@ -14,7 +14,7 @@
 //! | [`check_length`] | a path of a request that none can be |
 //! | [`Volumes`] | one call at a time for a volume |
 //!
-//! A daemon starts its [`log`], and has [`process::run`] run it: it takes the signals, opens its
+//! A daemon is run by [`process::main`], which starts its [`log`]: it takes the signals, opens its
 //! sockets, adds its services to [`Servers`], and serves until it is told to end.
 
 #![forbid(unsafe_code)]

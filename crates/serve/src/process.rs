@@ -1,16 +1,38 @@
 //! The daemon's process: what it runs on, and who tells it to end.
 
+use std::error::Error;
 use std::io;
+use std::process::ExitCode;
 
+use crust_state::sentence;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::log::{self, LogLevel};
+
 /// Calls wait, and what is slow has threads of its own.
 const WORKERS: usize = 2;
 
+/// Runs a daemon with its log to its end, and returns the exit code of the process. An error is logged.
+pub fn main<E>(name: &str, level: LogLevel, daemon: impl Future<Output = Result<(), E>>) -> ExitCode
+where
+    E: AsRef<dyn Error + Send + Sync>,
+{
+    log::start(level, name);
+    let error = match run(daemon) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(error)) => sentence(error.as_ref()),
+        Err(error) => format!(
+            "start the threads of the async runtime: {error}; hint: is a limit of threads or of memory reached?"
+        ),
+    };
+    log::fatal(name, &error);
+    ExitCode::FAILURE
+}
+
 /// Runs a daemon to its end.
-pub fn run<T>(daemon: impl Future<Output = T>) -> io::Result<T> {
+fn run<T>(daemon: impl Future<Output = T>) -> io::Result<T> {
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)

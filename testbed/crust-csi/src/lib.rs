@@ -56,15 +56,7 @@ const NAME: &str = "crust-csi";
 #[must_use]
 pub fn main() -> ExitCode {
     let settings = Settings::parse();
-    crust_serve::log::start(settings.log_level, NAME);
-    let ended = crust_serve::process::run(server::serve(settings));
-    match ended.map_err(anyhow::Error::from).flatten() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            crust_serve::log::fatal(NAME, &crust_state::sentence(error.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    crust_serve::process::main(NAME, settings.log_level, server::serve(settings))
 }
 
 /// The command line, for manuals and completions.

@@ -53,7 +53,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
-use settings::Settings;
 
 /// What its users know it by.
 const NAME: &str = "crustlet";
@@ -63,21 +62,11 @@ const NAME: &str = "crustlet";
 pub fn main() -> ExitCode {
     let Cli { socket, command } = Cli::parse();
     match command {
-        Command::Serve(settings) => serve(*settings),
+        Command::Serve(settings) => {
+            crust_serve::process::main(NAME, settings.log_level, server::serve(*settings))
+        }
         Command::Admit(admit) => admit.run(),
         Command::Ask(asked) => cli::ask(asked, &socket),
-    }
-}
-
-fn serve(settings: Settings) -> ExitCode {
-    crust_serve::log::start(settings.log_level, NAME);
-    let ended = crust_serve::process::run(server::serve(settings));
-    match ended.map_err(anyhow::Error::from).flatten() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            crust_serve::log::fatal(NAME, &crust_state::sentence(error.as_ref()));
-            ExitCode::FAILURE
-        }
     }
 }
 
