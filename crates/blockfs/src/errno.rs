@@ -27,6 +27,7 @@ impl fmt::Display for Name {
 /// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
 /// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
 /// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
+#[must_use]
 pub fn hint_on_volume(errno: Errno) -> &'static str {
     match errno {
         Errno::IO | Errno::NXIO | Errno::NODEV => {

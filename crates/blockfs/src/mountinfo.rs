@@ -269,6 +269,7 @@ impl<'a> Line<'a> {
     }
 
     /// Whether it is mounted on a directory, or below it.
+    #[must_use]
     pub fn is_within(&self, directory: &Path) -> bool {
         if self.mount_point.contains(&b'\\') {
             return Path::new(&unescape(self.mount_point)).starts_with(directory);

@@ -48,6 +48,7 @@ pub enum FsOption {
 
 impl FsOption {
     /// Reads back what [`Display`](fmt::Display) wrote.
+    #[must_use]
     pub fn of(text: &str) -> Self {
         match text.split_once('=') {
             Some((key, value)) => Self::Value {
@@ -107,6 +108,7 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
 
 /// A superblock's options as the kernel shows them, without the quotation marks that it puts around a
 /// label with commas; `None` where they aren't closed.
+#[must_use]
 pub fn shown(options: &str) -> Option<Vec<String>> {
     let unquoted = |option: &str| match option.split_once('=') {
         Some((key, value)) => format!("{key}={}", split::unquote(value)),

@@ -11,6 +11,7 @@ use crate::mountinfo::{Line, Mount};
 
 /// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
 /// system, and an xfs that was shut down answers EIO.
+#[must_use]
 pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
     let info = bounded::read_to_string(Path::new(&path), KERNELS_WORD).ok()?;
@@ -19,6 +20,7 @@ pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
 }
 
 /// Whether a mount may be of a device's file system, by what its line says at once.
+#[must_use]
 pub fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
     line.device == device || (line.device.major() == 0 && line.fstype == BTRFS)
 }
@@ -27,6 +29,7 @@ pub fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
 pub(crate) const BTRFS: &[u8] = b"btrfs";
 
 /// Whether a mount is of a device's file system.
+#[must_use]
 pub fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
     device_of(mount) == Some(device)
 }

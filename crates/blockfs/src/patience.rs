@@ -48,6 +48,7 @@ const MOST: usize = 2 * AT_ONCE;
 static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// A path, to be asked with stat(2); one with a NUL has nothing to be asked.
+#[must_use]
 pub fn about_path(path: &Path) -> Question {
     Question::Path(c_string(path))
 }

@@ -17,6 +17,7 @@ pub fn enforces() -> bool {
 /// Whether a file system can be given a label by way of fsconfig(2). It is the security module that
 /// takes the option, whatever the file system; but btrfs before Linux 6.8 gives its new superblock the
 /// module's defaults itself, which the mount's own option then contradicts.
+#[must_use]
 pub fn takes_label(fstype: &str) -> bool {
     takes_label_on(fstype, linux::version())
 }
