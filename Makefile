@@ -59,8 +59,9 @@ define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
 
-# The filterset of nextest's for a suite, or all, on a delegate, or both.
-filterset = $(if $(1),binary($(1)),all()) & $(if $(2),(not test(/::(runc|crun)$$/) | test(/::$(2)$$/)),all())
+# The filterset of nextest's for a suite, or all, on a delegate, or both; TEST is a part of tests' names.
+filterset = $(if $(1),binary($(1)),all()) & $(if $(2),(not test(/::(runc|crun)$$/) | test(/::$(2)$$/)),all())$(if \
+	$(TEST), & test($(TEST)))
 
 # Lists of make's are cut at blanks, and some of these are removed.
 ifneq ($(words [$(CURDIR)] [$(DESTDIR)$(PREFIX)]),2)
@@ -127,11 +128,11 @@ check: ## Formatting, lints, licences, documentation, dependencies of what start
 	done
 
 .PHONY: test
-test: build ## Run the tests, as root, on this machine's runc, crun, containerd, podman, buildah, and ext4, ext3, xfs, btrfs; DELEGATE=runc|crun for one
+test: build ## Run the tests, as root, on this machine's runc, crun, containerd, podman, buildah, and ext4, ext3, xfs, btrfs; SUITE=, TEST= (a part of its name), DELEGATE=runc|crun
 	$(call debian,$(TEST_PACKAGES))
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
-		$(if $(DELEGATE),-E '$(call filterset,,$(DELEGATE))')
+		$(if $(SUITE)$(TEST)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
 
 ifeq ($(DELEGATE),youki)
 # The tests know it as runc. It meets the machine's own engines, in the suites of the profile `youki`. It is run by
@@ -145,7 +146,7 @@ engines: build
 		--package runcrust-tests $(if $(SUITE),-E 'binary($(SUITE))')
 else
 .PHONY: engines
-engines: build ## Run the engine suites with the engines of Debian RELEASE (trixie; sid), docker's too; SUITE=, DELEGATE= (youki: with this machine's engines), SHORT=1 as in CI
+engines: build ## Run the engine suites with the engines of Debian RELEASE (trixie; sid), docker's too; SUITE=, TEST=, DELEGATE= (youki: with this machine's engines), SHORT=1 as in CI
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
