@@ -11,8 +11,9 @@ use crust_state::config::MountMode;
 use crust_state::{StateDirectory, TargetPath, sentence};
 use crust_volume::Of;
 
-use crate::oci::{Document, pretty};
-use crate::plan::{ContainerPlan, Passed, Plan, PlannedMount, SandboxPlan, planned};
+use crate::node::ThisNode;
+use crate::oci::{Document, Mount, pretty};
+use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role};
 use crate::start::{FirstLook, Job, in_one_reading, original, running_sandbox};
@@ -62,17 +63,18 @@ impl Explanation {
         let written = Document::at_first(&text)?;
         let Some(first) = job.first_look(&written)? else {
             self.role = Some(role_of(&written));
-            // What can't be told of them is the delegate's business.
-            self.mounts = mounts(job, &written).unwrap_or_default();
+            // None of them was found to be of a volume. What can't be read is the delegate's business.
+            let read = written.mounts().unwrap_or_default();
+            self.mounts = mounts(job, &read, |_| Ok(None));
             self.plan = Some(PlanTold::PassOn);
             return Ok(());
         };
-        let who = &*first.who;
-        let before = self.before(job, config, who)?;
+        let who = first.who.clone();
+        let before = self.before(job, config, &who)?;
         let given = before.as_deref().unwrap_or(config);
-        let written = Document::parse(given).with_context(|| who.to_owned())?;
-        in_one_reading(&written, who, |document| {
-            self.planned(job, config, (document, &written), &first)
+        let written = Document::parse(given).with_context(|| who.clone())?;
+        in_one_reading(&written, &who, |document| {
+            self.planned(job, config, (document, &written), first)
         })
     }
 
@@ -83,11 +85,17 @@ impl Explanation {
         job: &Job<'_>,
         config: &[u8],
         (document, given): (&Document<'_>, &Document<'_>),
-        first: &FirstLook<'_, '_>,
+        first: FirstLook<'_, '_>,
     ) -> Result<()> {
         self.role = Some(role_of(document));
-        self.mounts = mounts(job, document).with_context(|| first.who.clone())?;
-        let plan = job.plan(document, given, first)?;
+        let read = document.mounts().with_context(|| first.who.clone())?;
+        let bundle = job.bundle()?;
+        let mut first = first;
+        self.mounts = mounts(job, &read, |mount| {
+            planned(mount, &bundle, &mut first.lookups, job.config, &first.node)
+        });
+        let plan = job.plan(document, given, &mut first)?;
+        let node = &first.node;
         let given = given.text().as_bytes();
         let after = match plan {
             Plan::PassOn => {
@@ -95,8 +103,8 @@ impl Explanation {
                 self.diff = self.difference(config, given);
                 return Ok(());
             }
-            Plan::Sandbox(plan) => self.sandbox(job, document, &plan)?,
-            Plan::Container(plan) => self.container(job, document, &plan)?,
+            Plan::Sandbox(plan) => self.sandbox(job, document, &plan, node)?,
+            Plan::Container(plan) => self.container(job, document, &plan, node)?,
         };
         if let Some(after) = after {
             self.diff = self.difference(given, &after);
@@ -123,9 +131,10 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &SandboxPlan,
+        node: &ThisNode<'_>,
     ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_sandbox(plan));
-        let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan));
+        let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
         let context = job.context(&state);
         for volume in &plan.volumes {
@@ -145,9 +154,10 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &ContainerPlan,
+        node: &ThisNode<'_>,
     ) -> Result<Option<Vec<u8>>> {
         self.plan = Some(PlanTold::of_container(plan));
-        let rewrite = self.unless_refused(job.container_rewrite(document, plan));
+        let rewrite = self.unless_refused(job.container_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
         let context = job.context(&state);
         let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
@@ -204,13 +214,12 @@ fn role_of(document: &Document<'_>) -> RoleTold {
     RoleTold::new(Role::of(annotation), annotations)
 }
 
-fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
-    let node = job.node()?;
-    let bundle = job.bundle()?;
-    let mounts = document.mounts()?;
-    let passed = Passed::default();
+fn mounts<'m>(
+    job: &Job<'_>,
+    mounts: &'m [Mount<'m>],
+    mut plan: impl FnMut(&'m Mount<'m>) -> Result<Option<PlannedMount>, PlanError>,
+) -> Vec<MountTold> {
     let told = mounts.iter().map(|mount| {
-        let found = planned(mount, &bundle, &passed, job.config, &node);
         let source = mount.source.as_deref().unwrap_or_default();
         let mut told = MountTold {
             index: mount.index,
@@ -220,14 +229,14 @@ fn mounts(job: &Job<'_>, document: &Document<'_>) -> Result<Vec<MountTold>> {
             note: None,
             error: None,
         };
-        match found {
+        match plan(mount) {
             Ok(Some(planned)) => told.found = Some(matched(&planned)),
             Ok(None) => told.note = unstaged(source, job),
             Err(error) => told.error = Some(sentence(&error)),
         }
         told
     });
-    Ok(told.collect())
+    told.collect()
 }
 
 fn matched(planned: &PlannedMount) -> MatchTold {

@@ -1,4 +1,4 @@
-//! What planning asks of the node, answered by the node.
+//! This node, as planning asks about it.
 
 mod links;
 mod targets;
@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
 use crust_blockfs::mount_kind::MountKind;
@@ -22,8 +23,8 @@ use crust_state::files::FileError;
 use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath};
-use crust_volume::bare;
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
+use crust_volume::{VolumeError, bare};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
 use crate::matching::{Node, PodError, Resolved, TargetsElsewhere};
@@ -36,12 +37,17 @@ use targets::Targets;
 /// staged that knows, made once, and no longer the kernel, name by name.
 const MANY: usize = 1000;
 
-/// This node.
+/// The number of volumes whose entries stay open for the create. A process may have few open files, and whoever
+/// stages can give a pod many volumes: what is beyond is read when it is asked for.
+const MOST_OPEN: usize = 64;
+
+/// This node, as one create looks at it: what was read once isn't read again.
 #[derive(Debug)]
 pub(crate) struct ThisNode<'a> {
     config: &'a Config,
-    /// None where nothing is staged.
-    crust: Option<&'a CrustDirectory>,
+    crust: &'a CrustDirectory,
+    /// Whether anything may be staged.
+    is_used: bool,
     /// Number of path components looked up so far.
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
@@ -50,6 +56,8 @@ pub(crate) struct ThisNode<'a> {
     targets: Targets<'a>,
     /// Lookups by the mount table, which is read once for all of them.
     places: Places,
+    /// Volumes that were found, each by its target path and by the path that it was found at.
+    volumes: RefCell<BTreeMap<TargetPath, Rc<Volume>>>,
     /// Volumes that are staged in directories of pods, by directory. Each is listed once.
     listed: RefCell<BTreeMap<PathBuf, Vec<TargetPath>>>,
     /// Deadline for deciding the create.
@@ -72,14 +80,15 @@ impl<'a> ThisNode<'a> {
             }
             may => may?,
         };
-        let crust = is_used.then_some(crust);
         Ok(Self {
             config,
             crust,
+            is_used,
             names: Cell::new(0),
             index: OnceCell::new(),
-            targets: Targets::new(config, crust),
+            targets: Targets::new(config, is_used),
             places: Places::default(),
+            volumes: RefCell::default(),
             listed: RefCell::default(),
             deadline,
         })
@@ -88,19 +97,25 @@ impl<'a> ThisNode<'a> {
 
 impl Node for ThisNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        let Some(crust) = self.crust else {
+        if !self.is_used {
             return Ok(None);
-        };
-        Ok(crust.volume(path)?.map(|volume| volume.target().clone()))
+        }
+        if let Some(volume) = self.volumes.borrow().get(path) {
+            return Ok(Some(volume.target().clone()));
+        }
+        let volume = self.crust.volume(path)?.map(Rc::new);
+        Ok(volume.map(|volume| self.keep(path, volume)))
     }
 
     fn staged_lengths(&self, path: &TargetPath) -> Option<Vec<usize>> {
-        let crust = self.crust?;
+        if !self.is_used {
+            return None;
+        }
         self.names.set(self.names.get() + path.depth());
         if self.names.get() <= MANY {
             return None;
         }
-        let index = self.index.get_or_init(|| crust.index().ok());
+        let index = self.index.get_or_init(|| self.crust.index().ok());
         Some(index.as_ref()?.on_the_way(path))
     }
 
@@ -110,7 +125,7 @@ impl Node for ThisNode<'_> {
             PathKind::Other => Ok(Resolved {
                 // What can't be looked up isn't a volume's where none is staged.
                 path: match resolved(path) {
-                    Err(_) if self.crust.is_none() => None,
+                    Err(_) if !self.is_used => None,
                     resolved => resolved?,
                 },
                 ..Resolved::default()
@@ -207,7 +222,7 @@ impl Node for ThisNode<'_> {
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {
         match bare::is_bare_directory(directory) {
             // As for links.
-            Err(_) if self.crust.is_none() => Ok(false),
+            Err(_) if !self.is_used => Ok(false),
             found => found,
         }
     }
@@ -218,9 +233,28 @@ impl Node for ThisNode<'_> {
 }
 
 impl ThisNode<'_> {
+    /// Returns the volume with this target path as it was found.
+    pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
+        if let Some(volume) = self.volumes.borrow().get(target) {
+            return Ok(Rc::clone(volume));
+        }
+        crust_volume::staged(self.crust, target).map(Rc::new)
+    }
+
+    /// Keeps a volume for later steps of the create, and returns its target path.
+    fn keep(&self, path: &TargetPath, volume: Rc<Volume>) -> TargetPath {
+        let target = volume.target().clone();
+        let mut volumes = self.volumes.borrow_mut();
+        if volumes.len() < MOST_OPEN {
+            volumes.insert(path.clone(), Rc::clone(&volume));
+            volumes.insert(target.clone(), volume);
+        }
+        target
+    }
+
     fn list_staged(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
         let mut volumes = Vec::new();
-        if self.crust.is_none() {
+        if !self.is_used {
             return Ok(volumes);
         }
         let failed = |source| PodError::Listing {

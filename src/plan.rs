@@ -16,7 +16,7 @@ use crust_state::{Config, TargetPath};
 
 use crate::role::Role;
 
-pub(crate) use concern::{CREATED_BEFORE, Look, Passed};
+pub(crate) use concern::{CREATED_BEFORE, Look, Lookups};
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;
@@ -24,11 +24,11 @@ pub(crate) use value::{ContainerPlan, Plan, PlannedMount, Pod, SandboxPlan};
 
 /// Plans a create.
 pub(crate) fn plan(
-    facts: Facts<'_>,
+    mut facts: Facts<'_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
-    let mounts = mounts::matched(&facts, config, records)?;
+    let mounts = mounts::matched(&mut facts, config, records)?;
     let Some(first) = mounts.first() else {
         // What a config without volumes says of its pod is between it and the delegate.
         return match &facts.role {
@@ -139,7 +139,7 @@ pub(crate) fn passes_on(
     config: &Config,
     records: &impl Records,
 ) -> Result<(), PlanError> {
-    match look.named_by_a_mount(config, records, &mut Passed::default()) {
+    match look.named_by_a_mount(config, records, &mut Lookups::default()) {
         Some(who) => Err(PlanError::OtherReading { who }),
         None => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! `create`, `run` and `restore`: the bundle is read, planned, mounted and rewritten, in this
-//! order, before the delegate gets it.
+//! `create`, `run` and `restore`: reads the bundle, plans, mounts and rewrites, in this order, before the delegate
+//! gets the bundle.
 
 mod bundle;
 mod container;
@@ -20,6 +20,7 @@ use crust_volume::Context;
 use crust_volume::privileges::{self, Step};
 
 use crate::invocation::{Globals, Start};
+use crate::node::ThisNode;
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
 
@@ -42,7 +43,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
-/// nothing is written. Otherwise the bundle is locked; the lock is let go by the exec.
+/// nothing is written. Otherwise the bundle is locked until the exec.
 pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     let Some(file) = job.read()? else {
         // The delegate has its own words for that.
@@ -55,74 +56,84 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     };
     let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
     is_legible.with_context(|| first.who.clone())?;
-    privileges::lowered(Step::Create, || job.make_ready(&file, &given, &first))?
+    privileges::lowered(Step::Create, || job.make_ready(&file, &given, first))?
 }
 
-/// As Go reads it. Almost all of them are UTF-8, which is quicker to check as a whole.
+/// Returns a config's text as Go reads it. Almost all are UTF-8, which is quicker to check as a whole.
 fn as_text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 impl Job<'_> {
-    /// Makes the bundle of a config ready that concerns us.
+    /// Locks the bundle of a config that concerns a volume, and rewrites it. Returns no lock if the delegate gets the
+    /// bundle as it is after all.
     fn make_ready(
         &self,
         file: &ForeignFile,
         given: &Document<'_>,
-        first: &FirstLook<'_, '_>,
+        first: FirstLook<'_, '_>,
     ) -> Result<Option<Lock>> {
         let config = self.real_config()?;
         let lock = Lock::bundle(config.parent().unwrap_or(&config), self.deadline)?;
-        // Another create of the same bundle may just have let go of it.
-        let is_ours = if file.is_unchanged()? {
+        // What was read before another create of the bundle was waited for may be out of date.
+        let is_rewritten = if !lock.had_to_wait() && file.is_unchanged()? {
             self.rewrite(file, given, config, first)?
         } else {
             let Some(file) = self.read()? else {
                 return Ok(None);
             };
-            let given = Document::parse(file.bytes()).with_context(|| first.who.clone())?;
+            let given = Document::parse(file.bytes()).with_context(|| first.who)?;
+            let Some(first) = self.first_look(&given)? else {
+                return Ok(None);
+            };
             self.rewrite(&file, &given, config, first)?
         };
-        Ok(is_ours.then_some(lock))
+        Ok(is_rewritten.then_some(lock))
     }
 
-    /// Under the bundle's lock. Whether it is any of ours.
+    /// Plans and rewrites a bundle whose lock is held. Returns false if the delegate gets it as it is.
     fn rewrite(
         &self,
         file: &ForeignFile,
         given: &Document<'_>,
         config: PathBuf,
-        first: &FirstLook<'_, '_>,
+        mut first: FirstLook<'_, '_>,
     ) -> Result<bool> {
-        let who = &*first.who;
-        in_one_reading(given, who, |document| {
+        let who = first.who.clone();
+        in_one_reading(given, &who, |document| {
             if !self.is_rewritten(document) {
-                let plan = self.plan(document, given, first)?;
+                let plan = self.plan(document, given, &mut first)?;
                 if plan == Plan::PassOn {
                     return Ok(false);
                 }
                 let state = StateDirectory::create(&self.config.state_dir)?;
                 let bundle = Bundle::new(&state, file, self.made(config)?);
-                self.carry_out(document, &bundle, plan)?;
+                self.carry_out(document, &bundle, plan, &first.node)?;
                 return Ok(true);
             }
             let state = StateDirectory::create(&self.config.state_dir)?;
             let made = self.made(config)?;
             let bundle = Bundle::undone(&state, file, made, document, self.config)?;
-            let given = Document::parse(bundle.text()).with_context(|| who.to_owned())?;
-            in_one_reading(&given, who, |document| {
-                let plan = self.plan(document, &given, first)?;
-                self.carry_out(document, &bundle, plan)
+            let given = Document::parse(bundle.text()).with_context(|| who.clone())?;
+            in_one_reading(&given, &who, |document| {
+                let plan = self.plan(document, &given, &mut first)?;
+                self.carry_out(document, &bundle, plan, &first.node)
             })?;
             Ok(true)
         })
     }
 
-    fn carry_out(&self, document: &Document<'_>, bundle: &Bundle<'_>, plan: Plan) -> Result<()> {
+    fn carry_out(
+        &self,
+        document: &Document<'_>,
+        bundle: &Bundle<'_>,
+        plan: Plan,
+        node: &ThisNode<'_>,
+    ) -> Result<()> {
         match plan {
             Plan::PassOn => bundle.leave(),
-            Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan),
-            Plan::Container(plan) => self.container(document, bundle, &plan),
+            Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan, node),
+            Plan::Container(plan) => self.container(document, bundle, &plan, node),
         }
     }
 
@@ -131,6 +142,7 @@ impl Job<'_> {
         document: &Document<'_>,
         bundle: &Bundle<'_>,
         plan: &SandboxPlan,
+        node: &ThisNode<'_>,
     ) -> Result<()> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
@@ -141,7 +153,7 @@ impl Job<'_> {
                  first, or use another id"
             );
         }
-        let rewrite = self.sandbox_rewrite(document, plan)?;
+        let rewrite = self.sandbox_rewrite(document, plan, node)?;
         let committed = bundle.commit(document, rewrite);
         committed.with_context(|| plan.names())
     }

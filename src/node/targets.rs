@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::identity::{Identity, MountId};
-use crust_state::{Config, CrustDirectory, TargetIndex};
+use crust_state::{Config, TargetIndex};
 
 use crate::matching::{Node, TargetsElsewhere};
 
@@ -13,8 +13,8 @@ use crate::matching::{Node, TargetsElsewhere};
 #[derive(Debug)]
 pub(super) struct Targets<'a> {
     config: &'a Config,
-    /// None where nothing is staged.
-    crust: Option<&'a CrustDirectory>,
+    /// Whether anything may be staged.
+    is_used: bool,
     /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<UsualMounts>,
@@ -30,10 +30,10 @@ struct UsualMounts {
 }
 
 impl<'a> Targets<'a> {
-    pub(super) fn new(config: &'a Config, crust: Option<&'a CrustDirectory>) -> Self {
+    pub(super) fn new(config: &'a Config, is_used: bool) -> Self {
         Self {
             config,
-            crust,
+            is_used,
             index: OnceCell::new(),
             usual_mounts: OnceCell::new(),
             elsewhere: OnceCell::new(),
@@ -42,9 +42,12 @@ impl<'a> Targets<'a> {
 
     /// Returns the index; `None` if it is missing or can't be read.
     fn index(&self) -> Option<&TargetIndex> {
-        let read = || match self.crust {
-            Some(_) => TargetIndex::read(&self.config.state_dir).ok().flatten(),
-            None => Some(TargetIndex::default()),
+        let read = || {
+            if self.is_used {
+                TargetIndex::read(&self.config.state_dir).ok().flatten()
+            } else {
+                Some(TargetIndex::default())
+            }
         };
         self.index.get_or_init(read).as_ref()
     }

@@ -1,9 +1,9 @@
-//! The first look at every config: is it any of ours? It keeps next to nothing and looks only at the
-//! mounts' sources, so that what isn't passes in time, calls and memory that its size bounds, whatever
-//! else is in it. What is ours is then read in full, and by one reading.
+//! The first look at every config: does it concern a volume? It looks only at the mounts' sources, so that a config
+//! without volumes passes in time, calls and memory that its size bounds, whatever else is in it. A config that
+//! concerns a volume is then read in full, and by one reading. What the first look has found is carried into the plan.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
@@ -15,9 +15,8 @@ use crate::matching::{Match, MatchError, match_source};
 use crate::oci::{Document, Reader, Source};
 use crate::role::Role;
 
-/// So many sources are looked at once, however often they stand there and in whatever turns: more than
-/// an ordinary config has.
-const REMEMBERED: usize = 1000;
+/// The number of sources that are looked up once, however often a config has them: more than an ordinary one has.
+const MOST_LOOKUPS: usize = 1000;
 
 /// Whom the config of an earlier create concerns.
 pub(crate) const CREATED_BEFORE: &str = "a bundle that was created before";
@@ -32,88 +31,74 @@ pub(crate) struct Look<'a, 'd> {
     pub(crate) delegate: Reader,
 }
 
-/// Sources of mounts that were found to lead to no volume, so that the plan needn't look them up again: an ordinary
-/// container has thirty. A seed would be a call of the kernel's for every container, and so few need none.
-#[derive(Default)]
-pub(crate) struct Passed<'d>(HashSet<Source<'d>, BuildHasherDefault<DefaultHasher>>);
+/// The results of looking up mounts' sources. An error isn't kept: it ends the create.
+///
+/// A seed for the hash would be a system call for every container, and so few sources need none.
+#[derive(Clone, Default)]
+pub(crate) struct Lookups<'d>(
+    HashMap<Source<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
+);
 
-impl Passed<'_> {
-    pub(super) fn has(&self, text: &str, is_from_bundle: bool) -> bool {
-        self.0.contains(&Source {
-            text: Some(Cow::Borrowed(text)),
-            is_from_bundle,
-        })
+impl<'d> Lookups<'d> {
+    /// Returns the volume that a source leads to, from an earlier lookup or else from `look_up`.
+    pub(super) fn get<E>(
+        &mut self,
+        source: Source<'d>,
+        look_up: impl FnOnce(&Source<'d>) -> Result<Option<Match>, E>,
+    ) -> Result<Option<Match>, E> {
+        if let Some(found) = self.0.get(&source) {
+            return Ok(found.clone());
+        }
+        let found = look_up(&source)?;
+        // Borrowed text costs next to no memory. Owned text is rare, and looked up each time.
+        if matches!(source.text, Some(Cow::Borrowed(_))) && self.0.len() < MOST_LOOKUPS {
+            self.0.insert(source, found.clone());
+        }
+        Ok(found)
     }
 }
 
 impl<'d> Look<'_, 'd> {
     /// Returns the name of whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
-    /// Sources that lead to no volume are added to `passed`.
+    /// What was looked up is added to `lookups`.
     pub(crate) fn concern(
         self,
         config: &Config,
         records: &impl Records,
-        passed: &mut Passed<'d>,
+        lookups: &mut Lookups<'d>,
     ) -> Option<String> {
-        let named = self.named_by_a_mount(config, records, passed);
+        let named = self.named_by_a_mount(config, records, lookups);
         named.or_else(|| self.pod_of_a_sandbox(config, records))
     }
 
-    /// Returns the volume that a mount names, by whatever reading. Sources that lead to none are added to `passed`.
+    /// Returns the name of the first volume that a mount names, by whatever reading.
     pub(super) fn named_by_a_mount(
         self,
         config: &Config,
         records: &impl Records,
-        passed: &mut Passed<'d>,
+        lookups: &mut Lookups<'d>,
     ) -> Option<String> {
-        let Passed(seen) = passed;
         let attached = config.attach_directory();
         self.document.find_source(self.delegate, |source| {
-            if seen.contains(&source) {
-                return None;
+            let found = lookups.get(source, |source| {
+                // The plan fails then and says why: a source that wasn't looked up isn't passed on.
+                if records.is_overdue() {
+                    return Err("a mount".to_owned());
+                }
+                let Some(text) = &source.text else {
+                    return Err("a mount".to_owned());
+                };
+                let path = bound(self.bundle, text, source.is_from_bundle);
+                if path.starts_with(&attached) {
+                    return Err(CREATED_BEFORE.to_owned());
+                }
+                match_source(&path, config, records).map_err(named_by_error)
+            });
+            match found {
+                Ok(found) => found.map(|found| format!("volume {}", found.volume.volume_name())),
+                Err(named) => Some(named),
             }
-            // Planning fails then, with a sentence: what wasn't looked at isn't passed on.
-            if records.is_overdue() {
-                return Some("a mount".to_owned());
-            }
-            let named = self.named_by(&source, &attached, config, records);
-            // What is borrowed costs no memory to speak of; others are rare, and looked at each time.
-            let is_borrowed = matches!(source.text, Some(Cow::Borrowed(_)));
-            if named.is_none() && is_borrowed && seen.len() < REMEMBERED {
-                seen.insert(source);
-            }
-            named
         })
-    }
-
-    fn named_by(
-        self,
-        source: &Source<'_>,
-        attached: &Path,
-        config: &Config,
-        records: &impl Records,
-    ) -> Option<String> {
-        let Some(text) = &source.text else {
-            return Some("a mount".to_owned());
-        };
-        let path = bound(self.bundle, text, source.is_from_bundle);
-        if path.starts_with(attached) {
-            return Some(CREATED_BEFORE.to_owned());
-        }
-        match match_source(&path, config, records) {
-            Ok(None) => None,
-            Ok(Some(Match { volume, .. })) => Some(format!("volume {}", volume.volume_name())),
-            // Said in full when the config is planned.
-            Err(MatchError::Pod(_)) => Some("a volume".to_owned()),
-            Err(MatchError::Source(_) | MatchError::Readings { .. }) => Some("a mount".to_owned()),
-            Err(
-                MatchError::Entry { volume, .. }
-                | MatchError::Subpath { volume, .. }
-                | MatchError::Elsewhere { volume, .. }
-                | MatchError::Place { volume, .. }
-                | MatchError::Unstaged { volume, .. },
-            ) => Some(format!("volume {volume}")),
-        }
     }
 
     fn pod_of_a_sandbox(self, config: &Config, records: &impl Records) -> Option<String> {
@@ -129,6 +114,19 @@ impl<'d> Look<'_, 'd> {
                 .staged_for_pod(&pod_uid)
                 .map_or(true, |staged| !staged.is_empty());
         is_wanted.then(|| format!("the sandbox of pod {pod_uid}"))
+    }
+}
+
+/// Returns the name of whom a failed lookup concerns. The plan says in full what is wrong.
+fn named_by_error(error: MatchError) -> String {
+    match error {
+        MatchError::Pod(_) => "a volume".to_owned(),
+        MatchError::Source(_) | MatchError::Readings { .. } => "a mount".to_owned(),
+        MatchError::Entry { volume, .. }
+        | MatchError::Subpath { volume, .. }
+        | MatchError::Elsewhere { volume, .. }
+        | MatchError::Place { volume, .. }
+        | MatchError::Unstaged { volume, .. } => format!("volume {volume}"),
     }
 }
 

@@ -7,7 +7,7 @@ use crust_blockfs::ids::{IdRange, Ids};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
-use super::concern::Passed;
+use super::concern::Lookups;
 use super::error::PlanError;
 use crate::matching::Node;
 use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace};
@@ -62,8 +62,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) namespaces: &'a [Namespace<'a>],
     /// Asked only where a volume is mounted.
     pub(crate) details: &'a dyn Details,
-    /// Sources that the first look at the config has passed.
-    pub(crate) passed: &'a Passed<'a>,
+    /// Sources that the first look at the config has looked up.
+    pub(crate) lookups: Lookups<'a>,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }

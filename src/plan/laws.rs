@@ -10,7 +10,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{Facts, Look, Passed, Plan, PlanError, PlannedMount, Records, plan};
+use super::{Facts, Look, Lookups, Plan, PlanError, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
 use crate::oci::laws::to_go;
 use crate::oci::{Document, Mount, Namespace, Reader};
@@ -36,7 +36,7 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
             bundle,
             delegate,
         };
-        look.concern(&config, &node, &mut Passed::default())
+        look.concern(&config, &node, &mut Lookups::default())
             .is_some()
     };
     let ours = document.mounts().unwrap_or_default();
@@ -57,13 +57,13 @@ pub(crate) fn hold(document: &Document<'_>) {
         return;
     };
     let node = AllStaged::for_these(&mounts, &namespaces);
-    let mut passed = Passed::default();
+    let mut lookups = Lookups::default();
     let look = Look {
         document,
         bundle: Path::new(BUNDLE),
         delegate: Reader::Go,
     };
-    look.concern(&Config::default(), &node, &mut passed);
+    look.concern(&Config::default(), &node, &mut lookups);
     for way in [MountMode::Bind, MountMode::Hook] {
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
@@ -71,7 +71,7 @@ pub(crate) fn hold(document: &Document<'_>) {
             mounts: &mounts,
             namespaces: &namespaces,
             details: document,
-            passed: &passed,
+            lookups: lookups.clone(),
             restores: false,
         };
         let config = Config {

@@ -1,37 +1,39 @@
 //! A config's mounts of deferred volumes.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
-use super::concern::{Passed, bound};
+use super::concern::{Lookups, bound};
 use super::error::PlanError;
 use super::facts::Facts;
 use super::value::PlannedMount;
 use crate::matching::{Node, match_source, refuse_overlay};
-use crate::oci::Mount;
+use crate::oci::{Mount, Source};
 
 pub(super) fn matched(
-    facts: &Facts<'_>,
+    facts: &mut Facts<'_>,
     config: &Config,
     node: &impl Node,
 ) -> Result<Vec<PlannedMount>, PlanError> {
     let mut matched = Vec::new();
+    let (bundle, lookups) = (facts.bundle, &mut facts.lookups);
     for (done, mount) in facts.mounts.iter().enumerate() {
         if node.is_overdue() {
             let all = facts.mounts.len();
             return Err(PlanError::TooSlow { done, all });
         }
-        matched.extend(planned(mount, facts.bundle, facts.passed, config, node)?);
+        matched.extend(planned(mount, bundle, lookups, config, node)?);
     }
     Ok(matched)
 }
 
-/// What becomes of one mount; `None` where it isn't of a volume.
-pub(crate) fn planned(
-    mount: &Mount<'_>,
+/// Plans one mount; `None` if it isn't of a volume. A source that `lookups` has isn't looked up again.
+pub(crate) fn planned<'m>(
+    mount: &'m Mount<'_>,
     bundle: &Path,
-    passed: &Passed<'_>,
+    lookups: &mut Lookups<'m>,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<PlannedMount>, PlanError> {
@@ -45,12 +47,14 @@ pub(crate) fn planned(
     let Some(given) = &mount.source else {
         return Ok(None);
     };
-    if passed.has(given, is_bind(mount)) {
-        return Ok(None);
-    }
-    let source = bound(bundle, given, is_bind(mount));
-    let found = match_source(&source, config, node).map_err(failed)?;
-    let Some(found) = found else {
+    let source = Source {
+        text: Some(Cow::Borrowed(given)),
+        is_from_bundle: is_bind(mount),
+    };
+    let look_up = |source: &Source<'_>| {
+        match_source(&bound(bundle, given, source.is_from_bundle), config, node)
+    };
+    let Some(found) = lookups.get(source, look_up).map_err(failed)? else {
         return Ok(None);
     };
     if !is_bind(mount) {

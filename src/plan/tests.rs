@@ -109,7 +109,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         mounts: &mounts,
         namespaces: &namespaces,
         details: &document,
-        passed: &Passed::default(),
+        lookups: Lookups::default(),
         restores: false,
     };
     plan(facts, settings, &table).map_err(|error| error.to_string())
@@ -311,7 +311,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
             mounts: &mounts,
             namespaces: &document.namespaces().unwrap(),
             details: &document,
-            passed: &Passed::default(),
+            lookups: Lookups::default(),
             restores: true,
         };
         let table = Table {
@@ -504,7 +504,7 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
             mounts: &mounts,
             namespaces: &document.namespaces().unwrap(),
             details: &document,
-            passed: &Passed::default(),
+            lookups: Lookups::default(),
             restores: false,
         };
         let planned = plan(facts, &Config::default(), &table);
@@ -523,7 +523,7 @@ fn a_relative_bind_source_is_the_bundles() {
         mounts: &mounts,
         namespaces: &document.namespaces().unwrap(),
         details: &document,
-        passed: &Passed::default(),
+        lookups: Lookups::default(),
         restores: false,
     };
     let table = Table {

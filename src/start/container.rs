@@ -6,10 +6,11 @@ use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
-use crust_volume::{Context, NewContainer};
+use crust_volume::{Context, Locked, NewContainer};
 
 use super::Job;
 use super::bundle::Bundle;
+use crate::node::ThisNode;
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount};
 
@@ -19,11 +20,12 @@ impl Job<'_> {
         document: &Document<'_>,
         bundle: &Bundle<'_>,
         plan: &ContainerPlan,
+        node: &ThisNode<'_>,
     ) -> Result<()> {
         let context = self.context(bundle.state());
         let id = self.id().with_context(|| plan.names())?;
-        let (rewrite, hooks) = self.container_rewrite(document, plan)?;
-        let mut users = Users::new(&context, plan, &id);
+        let (rewrite, hooks) = self.container_rewrite(document, plan, node)?;
+        let mut users = Users::new(&context, plan, node, &id);
         match plan.way {
             MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
             MountMode::Hook => {
@@ -41,7 +43,7 @@ impl Job<'_> {
 /// Announces the container to its volumes, which its hook will mount.
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for (target, mounts) in users.plan.by_volume() {
-        let locked = crust_volume::lock(users.context, target)?;
+        let locked = users.lock(target)?;
         let pod_uid = users.plan.pod.uid(target, users.id);
         let (new, mounts) = users.announce(target, &mounts, &pod_uid, None);
         crust_volume::reserve(users.context, &locked, new, mounts)?;
@@ -54,17 +56,32 @@ pub(super) struct Users<'a, 'p> {
     pub(super) context: &'a Context<'a>,
     pub(super) plan: &'p ContainerPlan,
     pub(super) id: &'p str,
+    node: &'a ThisNode<'a>,
     announced: Vec<&'p TargetPath>,
 }
 
 impl<'a, 'p> Users<'a, 'p> {
-    fn new(context: &'a Context<'a>, plan: &'p ContainerPlan, id: &'p str) -> Self {
+    fn new(
+        context: &'a Context<'a>,
+        plan: &'p ContainerPlan,
+        node: &'a ThisNode<'a>,
+        id: &'p str,
+    ) -> Self {
         Self {
             context,
             plan,
             id,
+            node,
             announced: Vec::new(),
         }
+    }
+
+    /// Locks one of the container's volumes, which has to be staged as it was when the container was planned.
+    pub(super) fn lock(&self, target: &TargetPath) -> Result<Locked> {
+        Ok(crust_volume::lock_found(
+            self.context,
+            &*self.node.volume(target)?,
+        )?)
     }
 
     /// Returns what a volume is told of the container, which counts as announced from here on.

@@ -1,8 +1,6 @@
-//! What is read and decided before anything is done: a create goes on from here, and `crust explain`
-//! ends here.
+//! Reads and decides, and changes nothing: a create goes on from here, and `crust explain` ends here.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::bundle::BundleRecord;
@@ -17,7 +15,7 @@ use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
-    CREATED_BEFORE, ContainerPlan, Facts, Look, Passed, Plan, Pod, SandboxPlan, passes_on, plan,
+    CREATED_BEFORE, ContainerPlan, Facts, Look, Lookups, Plan, Pod, SandboxPlan, passes_on, plan,
 };
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
@@ -46,18 +44,15 @@ pub(crate) fn in_one_reading<T>(
     }
 }
 
-/// The result of the first look at a config that the delegate doesn't get as it is.
+/// The result of the first look at a config that the delegate doesn't get as it is. All later steps of the create
+/// start from it: each source is looked up once, and each volume's entry read once before its lock is held.
 pub(crate) struct FirstLook<'a, 'd> {
     /// The name of whom the config concerns, for an error.
     pub(crate) who: String,
-    passed: Passed<'d>,
-    node: ThisNode<'a>,
-    done: Instant,
+    /// The sources that were looked up, until the plan takes them.
+    pub(crate) lookups: Lookups<'d>,
+    pub(crate) node: ThisNode<'a>,
 }
-
-/// The time for which the plan believes what the first look has found. It has waited longer if another create of
-/// the bundle held the lock. What is staged meanwhile could as well be staged after the plan.
-const FRESH: Duration = Duration::from_millis(100);
 
 impl<'a> Job<'a> {
     /// The configuration, relative to the caller's directory. `None`: there is none.
@@ -76,26 +71,16 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'d>,
     ) -> Result<Option<FirstLook<'a, 'd>>> {
-        let node = self.node()?;
-        let mut passed = Passed::default();
+        let node = ThisNode::new(self.config, self.crust, self.deadline)?;
+        let mut lookups = Lookups::default();
         let who = if rewrite::is_marked(document, is_sandbox(document)) {
             Some(CREATED_BEFORE.to_owned())
         } else {
             let bundle = self.bundle()?;
             let look = self.look(document, &bundle);
-            look.concern(self.config, &node, &mut passed)
+            look.concern(self.config, &node, &mut lookups)
         };
-        Ok(who.map(|who| FirstLook {
-            who,
-            passed,
-            node,
-            done: Instant::now(),
-        }))
-    }
-
-    /// This node, as it is looked at for the create.
-    pub(crate) fn node(&self) -> Result<ThisNode<'a>> {
-        Ok(ThisNode::new(self.config, self.crust, self.deadline)?)
+        Ok(who.map(|who| FirstLook { who, lookups, node }))
     }
 
     fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> Look<'l, 'd> {
@@ -124,31 +109,24 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'_>,
         given: &Document<'_>,
-        first: &FirstLook<'_, '_>,
+        first: &mut FirstLook<'_, '_>,
     ) -> Result<Plan> {
         let named = || first.who.clone();
         let mounts = document.mounts().with_context(named)?;
         let namespaces = document.namespaces().with_context(named)?;
         let bundle = self.bundle()?;
-        let anew;
-        let (node, passed) = if first.done.elapsed() < FRESH {
-            (&first.node, &first.passed)
-        } else {
-            anew = (self.node()?, Passed::default());
-            (&anew.0, &anew.1)
-        };
         let facts = Facts {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
             details: document,
-            passed,
+            lookups: std::mem::take(&mut first.lookups),
             restores: self.start.verb == Verb::Restore,
         };
-        let plan = plan(facts, self.config, node)?;
+        let plan = plan(facts, self.config, &first.node)?;
         if plan == Plan::PassOn {
-            passes_on(self.look(given, &bundle), self.config, node)?;
+            passes_on(self.look(given, &bundle), self.config, &first.node)?;
         }
         Ok(plan)
     }
@@ -181,10 +159,11 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'_>,
         plan: &SandboxPlan,
+        node: &ThisNode<'_>,
     ) -> Result<Rewrite> {
         // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
-            crust_volume::needs(self.config, self.crust, target)?;
+            crust_volume::needs(self.config, &*node.volume(target)?)?;
         }
         let rewritten = || {
             let rootfs = self.rootfs(document)?;
@@ -198,6 +177,7 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'_>,
         plan: &ContainerPlan,
+        node: &ThisNode<'_>,
     ) -> Result<(Rewrite, Hooks)> {
         let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
         let (hooks, rootfs) = parts().with_context(|| plan.names())?;
@@ -205,7 +185,7 @@ impl<'a> Job<'a> {
             hook_can_have_options(plan)?;
         }
         let known = Known {
-            needs: &self.needs(plan)?,
+            needs: &self.needs(plan, node)?,
             rootfs: &rootfs,
         };
         let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
@@ -213,10 +193,10 @@ impl<'a> Job<'a> {
     }
 
     /// What each volume takes, as far as the container can have it.
-    fn needs(&self, plan: &ContainerPlan) -> Result<Vec<(TargetPath, Need)>> {
+    fn needs(&self, plan: &ContainerPlan, node: &ThisNode<'_>) -> Result<Vec<(TargetPath, Need)>> {
         let mut needs = Vec::new();
         for volume in plan.volumes() {
-            let need = crust_volume::needs(self.config, self.crust, volume)?;
+            let need = crust_volume::needs(self.config, &*node.volume(volume)?)?;
             if need.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \

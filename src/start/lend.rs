@@ -75,7 +75,7 @@ fn from_sandbox<'p>(
     mounts: &[&PlannedMount],
     ids: Option<&OwnedFd>,
 ) -> Result<Vec<DetachedMount>> {
-    let locked = crust_volume::lock(users.context, target)?;
+    let locked = users.lock(target)?;
     crust_volume::ensure(users.context, &locked, host)?;
     let views = mounts.iter().map(|mount| view(mount, ids));
     let views = crust_volume::views(users.context, &locked, host.sandbox, views)?;
@@ -94,7 +94,7 @@ fn own<'p>(
     ids: Option<&OwnedFd>,
     cli: &Path,
 ) -> Result<Vec<DetachedMount>> {
-    let locked = crust_volume::lock(users.context, target)?;
+    let locked = users.lock(target)?;
     let pod_uid = users.plan.pod.uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));

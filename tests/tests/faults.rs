@@ -31,6 +31,21 @@ fn under(node: &Node, bundle: &Bundle, id: &str) -> Container {
     node.container(&other)
 }
 
+/// Returns whether a create succeeds that waits for a lock while something changes.
+fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl Fn()) -> bool {
+    let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+    let calls = node.dir().join("calls");
+    let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
+    wait_until("the create to wait for the lock", PATIENCE, || {
+        fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
+    });
+    change();
+    drop(held);
+    let succeeded = create.wait().unwrap().success();
+    fs::remove_file(calls).unwrap();
+    succeeded
+}
+
 on_each_delegate! {
     fn it_does_not_matter_how_the_hosts_mounts_propagate(delegate: Delegate) {
         let node = Node::new(delegate);
@@ -114,19 +129,47 @@ on_each_delegate! {
         let written = |place| bundle.clone().bind(&target, place, &[]).write();
         let app = node.container(&written("/before"));
         let directory = File::open(app.bundle()).unwrap();
-        let held = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
-        let calls = node.dir().join("calls");
-        let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
-        wait_until("the create to wait for its bundle", PATIENCE, || {
-            fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
-        });
-        let _ = written("/after");
-        drop(held);
-        assert!(create.wait().unwrap().success(), "{:?}", app.last_log_error());
+        let change = || drop(written("/after"));
+        assert!(created_while_locked(&node, &app, directory, change), "{:?}", app.last_log_error());
         let _ = app.start().success();
         let places = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
         let places = places.lines().filter_map(|line| line.strip_prefix(device.number()));
         assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
+    }
+
+    fn a_create_that_waited_for_its_bundle_looks_up_its_volumes_again(delegate: Delegate) {
+        let node = Node::with(delegate, "unstaged = \"pass\"");
+        let (one, two) = (node.ext4(), node.ext4());
+        let late = node.target(POD, "pv-2");
+        let target = node.stage(POD, "pv-1", &one, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&late, "/late", &[]).bind(&target, "/data", &[]);
+        let app = node.container(&bundle.write());
+        let directory = File::open(app.bundle()).unwrap();
+        let change = || drop(node.stage(POD, "pv-2", &two, &[]));
+        assert!(created_while_locked(&node, &app, directory, change), "{:?}", app.last_log_error());
+        let _ = app.start().success();
+        assert_eq!(app.sh("grep ' /late ' /proc/self/mountinfo | cut -d' ' -f3"), two.number());
+    }
+
+    fn a_volume_that_is_staged_anew_while_a_create_waits_for_it_is_refused(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let device = node.ext4();
+        let target = node.stage(POD, "pv-1", &device, &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let (info, before) = (node.entry(&target).join("mountInfo.json"), bundle.config_bytes());
+        let text = fs::read_to_string(&info).unwrap();
+        let other = text.replacen("\"fstype\"", "\"options\":[\"noatime\"],\"fstype\"", 1);
+        let anew = || fs::write(&info, &other).unwrap();
+        let removed = || fs::remove_dir_all(node.entry(&target)).unwrap();
+        let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged anew"), (&removed, "nothing is staged at")];
+        for (change, expected) in cases {
+            let app = node.container(&bundle);
+            let lock = File::options().write(true).create(true).open(node.lock_of(&target)).unwrap();
+            assert!(!created_while_locked(&node, &app, lock, change), "{expected}");
+            let error = app.last_log_error().unwrap();
+            assert!(error.contains("volume pv-1: ") && error.contains(expected), "{error}");
+            assert_eq!(bundle.config_bytes(), before, "{expected}");
+        }
     }
 
     fn a_bundle_under_many_ids_has_the_volume_that_it_was_written_with_last(delegate: Delegate) {

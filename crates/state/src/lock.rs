@@ -35,7 +35,11 @@ pub enum LockName {
 /// A lock that is held until it is dropped, or the process ends or execs: the descriptor is
 /// close-on-exec.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
+pub struct Lock {
+    /// The open file is the lock.
+    file: File,
+    had_to_wait: bool,
+}
 
 /// Why a lock wasn't had.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +76,7 @@ impl Lock {
         let fd = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|error| failed("open", directory, error))?;
         let holder = |_| others.to_owned();
-        wait_for(File::from(fd), directory.to_owned(), holder, deadline).map(Self)
+        wait_for(File::from(fd), directory.to_owned(), holder, deadline)
     }
 
     /// Takes the lock, waiting for it until `deadline`. `locks` is the directory of lock files.
@@ -83,20 +87,20 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
-        let (file, length) = loop {
+        let (lock, length) = loop {
             let file = locks.open_lock(&file_name)?;
-            let file = wait_for(file, path.clone(), holder, deadline)?;
-            if let Some(length) = length_unless_retired(&file, &path)? {
-                break (file, length);
+            let lock = wait_for(file, path.clone(), holder, deadline)?;
+            if let Some(length) = length_unless_retired(&lock.file, &path)? {
+                break (lock, length);
             }
         };
         // For the message of whoever waits; the lock holds without it.
         let own = format!("process {}", own_pid());
         if length > own.len() as u64 {
-            let _ = file.set_len(0);
+            let _ = lock.file.set_len(0);
         }
-        let _ = file.write_all_at(own.as_bytes(), 0);
-        Ok(Self(file))
+        let _ = lock.file.write_all_at(own.as_bytes(), 0);
+        Ok(lock)
     }
 
     /// Takes the lock for a look, at once or not at all, and leaves no trace of that: `None` where
@@ -108,9 +112,15 @@ impl Lock {
             return Ok(None);
         };
         let now = Deadline::after(Duration::ZERO);
-        let file = wait_for(file, path.clone(), holder, now)?;
-        let length = length_unless_retired(&file, &path)?;
-        Ok(length.map(|_| Self(file)))
+        let lock = wait_for(file, path.clone(), holder, now)?;
+        let length = length_unless_retired(&lock.file, &path)?;
+        Ok(length.map(|_| lock))
+    }
+
+    /// Returns whether another process held the lock when it was asked for: what was read before may be out of date.
+    #[must_use]
+    pub fn had_to_wait(&self) -> bool {
+        self.had_to_wait
     }
 
     /// Lets the lock of something go that is no more, with its file: one for each volume and device that
@@ -151,17 +161,21 @@ fn wait_for(
     path: PathBuf,
     holder: impl FnOnce(File) -> String,
     deadline: Deadline,
-) -> Result<File, LockError> {
+) -> Result<Lock, LockError> {
+    let mut had_to_wait = false;
     let locked =
         deadline.poll(
             || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => Ok(Some(())),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    had_to_wait = true;
+                    Ok(None)
+                }
                 Err(error) => Err(failed("flock", &path, error)),
             },
         )?;
     match locked {
-        Some(()) => Ok(file),
+        Some(()) => Ok(Lock { file, had_to_wait }),
         None => Err(LockError::Held {
             holder: holder(file),
             path,

@@ -32,10 +32,14 @@ pub struct Locked {
 
 impl Context<'_> {
     pub(super) fn lock_volume(&self, target: &TargetPath) -> Result<Option<Locked>, Cause> {
-        let target = self.as_given(target);
+        self.lock_by_target(&self.as_given(target))
+    }
+
+    /// The same by the target path that the volume was staged by.
+    fn lock_by_target(&self, target: &TargetPath) -> Result<Option<Locked>, Cause> {
         let name = LockName::Volume(target.digest());
         let lock = self.state.lock(name, self.deadline)?;
-        match self.crust.volume(&target) {
+        match self.crust.volume(target) {
             Ok(Some(volume)) => Ok(Some(Locked {
                 volume,
                 _locks: vec![lock],
@@ -47,7 +51,7 @@ impl Context<'_> {
             }
             Err(error) => {
                 drop(lock);
-                self.retire_unless_staged(&target);
+                self.retire_unless_staged(target);
                 Err(error.into())
             }
         }
@@ -94,12 +98,22 @@ impl Context<'_> {
     }
 }
 
-/// Locks a staged volume and reads what was staged.
+/// Locks a staged volume, by the target path that it was staged by, and reads what was staged.
 pub fn lock(context: &Context<'_>, target: &TargetPath) -> Result<Locked, VolumeError> {
-    let locked = context.lock_volume(target);
+    let locked = context.lock_by_target(target);
     locked
         .and_then(|locked| locked.ok_or_else(|| Cause::NotStaged(target.clone())))
         .map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// Locks a volume that was read without its lock. Fails unless it is still staged as it was found, since what was
+/// decided from `found` would be wrong of another one.
+pub fn lock_found(context: &Context<'_>, found: &Volume) -> Result<Locked, VolumeError> {
+    let locked = lock(context, found.target())?;
+    if locked.volume.info() != found.info() {
+        return Err(VolumeError::new(found.target(), Cause::StagedAnew));
+    }
+    Ok(locked)
 }
 
 impl Locked {

@@ -99,6 +99,7 @@ impl VolumeError {
             | Cause::Conflict(_)
             | Cause::Denied(Denied::Mount(_) | Denied::Files(_) | Denied::Unclear(_))
             | Cause::Contended
+            | Cause::StagedAnew
             | Cause::Entry(EntryError::OtherVolume { .. })
             | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
             Cause::Info(_)
@@ -222,6 +223,11 @@ pub(super) enum Cause {
         "it is mounted in the pod's sandbox with {shown}, by nobody on record, and staged as {staged} by now; hint: let the pod be made anew"
     )]
     Unrecorded { shown: String, staged: String },
+    #[error(
+        "it was staged anew, and not as before, while its container was being created; hint: create the \
+         container again, as kubelet does by itself"
+    )]
+    StagedAnew,
     #[error(
         "other calls stage or unstage it by other paths all the time, and this one didn't get its turn; hint: \
          try again"

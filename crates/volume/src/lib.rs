@@ -8,7 +8,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`stage()`], [`unstage`] | write a volume's entry in the crust directory, and remove it |
-//! | [`needs`], [`ensure()`] | plan what a sandbox or container needs, and mount it |
+//! | [`staged`], [`needs`], [`ensure()`] | read what is staged, plan what a sandbox or container needs, and mount it |
 //! | [`publish`], [`release()`], [`reconcile()`] | record users, forget them, and put right what a killed process left |
 //! | [`stats()`], [`resize()`], [`inspect()`], [`overviews`] | answer about volumes in use |
 //! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter the pod's sandbox, the delegate's namespace, a container that is being made |
@@ -56,7 +56,7 @@ pub mod trial;
 mod users;
 
 pub use admission::{Denied, Room, admit};
-pub use context::{Context, Locked, lock};
+pub use context::{Context, Locked, lock, lock_found};
 pub use difference::differences;
 pub use ensure::{Host, ensure, views};
 pub use error::{Code, VolumeError};
@@ -67,7 +67,7 @@ pub use late::stage_mounted;
 pub use outlook::{Access, Of, Outlook, outlook};
 pub use overview::{Overview, State, overviews};
 pub use own::{instantiate, mount_reserved, reserve};
-pub use plan::{Need, needs};
+pub use plan::{Need, needs, staged};
 pub use reconcile::{Finding, Mode, Report, SweepError, Thing, reconcile, sweep};
 pub use release::{release, release_sandbox};
 pub use resize::resize;

@@ -12,7 +12,7 @@ use super::disk;
 use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
 use super::owners;
-use super::plan::{MountPlan, Need, staged};
+use super::plan::{MountPlan, Need, read_staged};
 use crate::sandbox::Sandbox;
 use crust_blockfs::mountinfo::Table;
 use crust_blockfs::origin::{is_on, may_be_on};
@@ -75,7 +75,7 @@ pub fn outlook(
     pod: Of<'_>,
 ) -> Result<Outlook, VolumeError> {
     let looked = || -> Result<_, Cause> {
-        let volume = staged(context.crust, target)?;
+        let volume = read_staged(context.crust, target)?;
         let live = live_record(&volume)?;
         let (plan, before) = planned(context.config, &volume, live, pod.label)?;
         let users = before.users.clone();

@@ -168,15 +168,10 @@ impl Need {
     }
 }
 
-/// What a staged volume takes; fails where it can't be mounted.
-pub fn needs(
-    config: &Config,
-    crust: &CrustDirectory,
-    target: &TargetPath,
-) -> Result<Need, VolumeError> {
+/// Returns what a staged volume takes; fails where it can't be mounted. Who uses it and its device are read now.
+pub fn needs(config: &Config, volume: &Volume) -> Result<Need, VolumeError> {
     let planned = || -> Result<_, Cause> {
-        let volume = staged(crust, target)?;
-        let live = live_record(&volume)?;
+        let live = live_record(volume)?;
         let in_use = live.map(|record| record.device);
         let plan = MountPlan::new(config, volume.info(), in_use)?;
         if in_use.is_none() {
@@ -184,11 +179,17 @@ pub fn needs(
         }
         Ok(Need::of(config, volume.info(), &plan))
     };
-    planned().map_err(|cause| VolumeError::new(target, cause))
+    planned().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
-/// What is staged at a target path, where something has to be.
-pub(super) fn staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Cause> {
+/// Reads what is staged at a target path; fails where nothing is.
+pub fn staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, VolumeError> {
+    let volume = read_staged(crust, target);
+    volume.map_err(|cause| VolumeError::new(target, cause))
+}
+
+/// The same, for an error that names the volume later.
+pub(super) fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Cause> {
     let volume = crust.volume(target)?;
     volume.ok_or_else(|| Cause::NotStaged(target.clone()))
 }

@@ -17,9 +17,9 @@ const CREATE: usize = 20;
 /// Of a pod that mounts much.
 const MOUNTS: usize = 30;
 
-/// Of a volume: two locks, the records, the device, the mount, the rewrite; and the slaves by which copies
+/// A volume's: two locks, the records, the device, the mount, the rewrite; and the slaves by which copies
 /// of its mounts on the host are known.
-const VOLUME: usize = 380;
+const VOLUME: usize = 330;
 
 /// Instructions of a call that is handed on, and of a create with 30 mounts and 48 KB of environment.
 const INSTRUCTIONS: u64 = 33_000;
@@ -116,8 +116,32 @@ on_each_delegate! {
         let bundle = bundle(&node, &node.dir().subdir("sources")).bind(&target, "/data", &[]);
         let part = create(&node, bundle);
         // Other tests' loop devices are looked at, too.
-        let count = part.count() - part.that_name("/sys/dev/block/").count();
-        assert!(count <= START + CREATE + 6 * MOUNTS + VOLUME, "{count} {part:#?}");
+        let neighbours = ["/sys/dev/block/", "/dev/loop"].map(|text| part.that_name(text).count());
+        let count = part.count() - neighbours.iter().sum::<usize>();
+        assert!(count <= START + CREATE + 3 * MOUNTS + VOLUME, "{count} {part:#?}");
+        // Once to find the volume, and once under its lock.
+        assert_eq!(part.opened("mountInfo.json"), 2, "{part:#?}");
+    }
+
+    fn each_source_and_each_volume_is_looked_up_once(delegate: Delegate) {
+        let node = Node::on_root_mount(delegate);
+        let (one, two) = (node.ext4(), node.ext4());
+        let targets = [node.stage("a-pod", "pv-1", &one, &[]), node.stage("a-pod", "pv-2", &two, &[])];
+        // What comes after the first volume is looked up by the plan alone.
+        let plain = node.dir().subdir("plain");
+        let mut bundle = Bundle::plain(node.dir()).bind(&plain, "/before", &[]);
+        for (target, place) in targets.iter().zip(["/one", "/two"]) {
+            for (source, below) in [(target.clone(), ""), (target.join("a"), "/a"), (target.clone(), "/b")] {
+                bundle = bundle.bind(source, &format!("{place}{below}"), &[]);
+            }
+        }
+        let part = create(&node, bundle.bind(&plain, "/after", &[]));
+        assert_eq!(part.opened("mountInfo.json"), 2 * targets.len(), "{part:#?}");
+        for source in [&plain, &targets[0], &targets[1]] {
+            let text = format!("\"{}\"", source.display());
+            let lookups = part.opens().filter(|call| call.contains(&text) && call.contains("RESOLVE_NO_XDEV"));
+            assert_eq!(lookups.count(), 1, "{text} {part:#?}");
+        }
     }
 }
 
