@@ -82,7 +82,7 @@ pub use engine::Engine;
 pub use handler::{Handler, Version, binary};
 pub use hung::Hung;
 pub use installed::Installed;
-pub use loopdev::{LoopDevice, undisturbed};
+pub use loopdev::{LoopDevice, fail_ext4, undisturbed};
 pub use node::Node;
 pub use ops::Ops;
 pub use pod::Pod;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::cleanup::{Cleanup, Working};
 use crate::dir::unique;
 use crate::host::Device;
-use crate::wait::comes_true;
+use crate::node::PATIENCE;
+use crate::wait::{comes_true, wait_until};
 use crate::{Run, TestDir, host, volume};
 
 /// A loop device over a sparse file in the test's directory. Dropped, it is detached; that waits
@@ -143,9 +144,7 @@ impl LoopDevice {
     ///
     /// When none is mounted.
     pub fn fail_ext4(&self) {
-        let name = self.path.file_name().expect("/dev/loopN");
-        let directory = Path::new("/sys/fs/ext4").join(name);
-        fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
+        fail_ext4(&self.path);
     }
 
     /// `/dev/loopN`.
@@ -287,4 +286,19 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(
         file.strip_suffix(" (deleted)").unwrap_or(file),
     ))
+}
+
+/// Has the ext4 that is mounted from a loop device find an error in itself, and waits until the kernel has counted it:
+/// since Linux 5.11 a work queue does that (`update_super_work`).
+///
+/// # Panics
+///
+/// When none is mounted.
+pub fn fail_ext4(device: &Path) {
+    let name = device.file_name().expect("/dev/loopN");
+    let directory = Path::new("/sys/fs/ext4").join(name);
+    fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
+    wait_until("ext4 to count an error", PATIENCE, || {
+        fs::read_to_string(directory.join("errors_count")).is_ok_and(|count| count != "0\n")
+    });
 }

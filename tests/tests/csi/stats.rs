@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
 use runcrust_tests::csi::{CsiClient, block, filesystem};
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Delegate, Run};
+use runcrust_tests::{Delegate, Run, fail_ext4};
 use tonic::Code;
 
 use crate::scene::{Scene, deferral, write};
@@ -178,12 +178,7 @@ fn a_file_system_that_is_broken_is_abnormal() {
     let scene = Scene::new();
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
-    let device = scene.device(&volume.id);
-    let name = device.file_name().expect("/dev/loopN");
-    let trigger = Path::new("/sys/fs/ext4")
-        .join(name)
-        .join("trigger_fs_error");
-    std::fs::write(trigger, "a test\n").expect("trigger_fs_error");
+    fail_ext4(&scene.device(&volume.id));
     let stats = scene
         .call(volume.stats(&target))
         .expect("NodeGetVolumeStats");
