@@ -59,6 +59,14 @@ define tool
 @command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
 endef
 
+# Arguments of make alone: variables with these names in an environment would leave out tests, and nobody would notice.
+ifneq ($(origin TEST),command line)
+override TEST :=
+endif
+ifneq ($(origin SUITE),command line)
+override SUITE :=
+endif
+
 # The filterset of nextest's for a suite, or all, on a delegate, or both; TEST is a part of tests' names.
 filterset = $(if $(1),binary($(1)),all()) & $(if $(2),(not test(/::(runc|crun)$$/) | test(/::$(2)$$/)),all())$(if \
 	$(TEST), & test($(TEST)))
@@ -143,7 +151,7 @@ engines: build
 	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
 	cargo install --quiet --locked --root '$(YOUKI)' --no-default-features --features v1 youki@$(YOUKI_VERSION)
 	RUNCRUST_BIN_DIR='$(BIN)' RUNC='$(YOUKI)/bin/youki' $(HOST) cargo nextest run --locked --profile youki \
-		--package runcrust-tests $(if $(SUITE),-E 'binary($(SUITE))')
+		--package runcrust-tests $(if $(SUITE)$(TEST),-E '$(call filterset,$(SUITE))')
 else
 .PHONY: engines
 engines: build ## Run the engine suites with the engines of Debian RELEASE (trixie; sid), docker's too; SUITE=, TEST=, DELEGATE= (youki: with this machine's engines), SHORT=1 as in CI

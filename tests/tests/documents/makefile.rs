@@ -24,11 +24,30 @@ fn a_delegate_that_a_target_does_not_know_is_refused() {
         // With TARGET the Makefile doesn't ask rustup for one.
         let command = format!("exec make --dry-run --directory \"$0\" TARGET=any {arguments}");
         make.args(["-c", &command, &workspace]);
-        // `make test` hands its own on.
-        for variable in ["MAKEFLAGS", "MAKELEVEL", "DELEGATE", "RELEASE", "SHORT"] {
-            make.env_remove(variable);
-        }
-        let run = Run::of(&mut make);
+        let run = run(make);
         assert_eq!(run.status.success(), is_accepted, "{run}");
     }
+}
+
+/// Runs make without the variables that `make test` hands on.
+fn run(mut make: Command) -> Run {
+    for variable in ["MAKEFLAGS", "MAKELEVEL", "DELEGATE", "RELEASE", "SHORT"] {
+        make.env_remove(variable);
+    }
+    Run::of(&mut make)
+}
+
+#[test]
+fn tests_are_chosen_by_arguments_and_not_by_the_environment() {
+    let workspace = std::env::var("CARGO_MANIFEST_DIR").unwrap() + "/..";
+    let filters = |arguments: &[&str]| {
+        let mut make = Command::new("make");
+        make.args(["--dry-run", "--directory", &workspace, "TARGET=any", "test"]);
+        make.env("TEST", "some").env("SUITE", "pod").args(arguments);
+        let run = run(make).success();
+        [" test(some)", "binary(pod)", " test(other)"].map(|filter| run.stdout.contains(filter))
+    };
+    assert_eq!(filters(&[]), [false, false, false]);
+    assert_eq!(filters(&["TEST=other"]), [false, false, true]);
+    assert_eq!(filters(&["SUITE=pod"]), [false, true, false]);
 }
