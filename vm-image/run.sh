@@ -27,8 +27,8 @@ if [ "$what" = image ]; then
     sh "$here/node.sh" "$directory" "$release" "$@" 9>&-
     exit
 fi
-# Debian 12's has a fault that ends guests with "Oops: int3": a processor can run what another has just replaced.
-# QEMU 8.1 mended it ("accel/tcg: Always lock pages before translation").
+# Debian 12's QEMU 7.2 lets a processor run an instruction that another one has just replaced, and Linux then panics
+# with "Oops: int3". QEMU 8.1 has the fix ("accel/tcg: Always lock pages before translation").
 qemu=$(sh "$here/base.sh" "$directory/qemu" trixie "$here/qemu.packages" --variant=extract 9>&-)
 cargo nextest archive --locked --workspace --archive-file "$directory/tests.tar.zst" --zstd-level 1 9>&-
 if [ "$what" = test ]; then

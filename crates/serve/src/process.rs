@@ -24,7 +24,7 @@ where
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(error)) => sentence(error.as_ref()),
         Err(error) => format!(
-            "start the threads of the async runtime: {error}; hint: is a limit of threads or of memory reached?"
+            "start the threads of the async runtime: {error}; hint: raise the limit of threads (TasksMax of a systemd unit) or of memory"
         ),
     };
     log::fatal(name, &error);
