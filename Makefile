@@ -96,12 +96,6 @@ RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
 	--remap-path-prefix=$(abspath $(or $(CARGO_HOME),$(HOME)/.cargo))=/cargo \
 	--remap-path-prefix=$(CURDIR)=/runcrust
 
-# runcrust and its hook run at fixed addresses: a program that is to be moved first writes to all of its tables
-# of pointers, which is most of what a call that is only handed on would cost (docs/performance.md). And what
-# such a call runs lies together. What only a debugger would read isn't there.
-RUSTFLAGS_LEAN = $(RUSTFLAGS_RELEASE) -C relocation-model=static \
-	-C link-arg=-Wl,-T,$(CURDIR)/src/front.ld -C link-arg=-Wl,-T,$(CURDIR)/src/frames.ld
-
 # Mounts in a namespace of its own, as a systemd host has them.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 
@@ -114,7 +108,7 @@ build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet, s
 	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
 		--target $(TARGET) --package crust-ops --package crust-csi --package crustlet
-	RUSTFLAGS='$(RUSTFLAGS_LEAN)' cargo build --locked --profile lean \
+	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --profile lean \
 		--target $(TARGET) --package runcrust --package crust-mount-hook
 	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
 

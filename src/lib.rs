@@ -35,7 +35,6 @@ use std::ffi::OsString;
 use anyhow::Result;
 use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
-use crust_blockfs::sys;
 use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
 use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
@@ -49,8 +48,7 @@ pub(crate) const SUCCESS: u8 = 0;
 /// And of what wasn't.
 pub(crate) const FAILURE: u8 = 1;
 
-/// All that the program does, called by `argv`; what it returns is the exit code, unless the delegate
-/// took its place.
+/// Does what `argv` asks for. Returns the exit code, unless the delegate takes this program's place.
 #[must_use]
 pub fn main(argv: &[OsString]) -> u8 {
     let config = ConfigFile::of(argv.first());
@@ -58,26 +56,6 @@ pub fn main(argv: &[OsString]) -> u8 {
     // Without a delegate there is still a caller, who reads the log that the command line names.
     let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);
     let invocation = invocation::parse(kind, argv);
-    match (&invocation.command, &delegate) {
-        // Fast path: most calls only exec the delegate.
-        (Ok(Command::PassOn), Ok(delegate)) => {
-            let Err(error) = delegate.exec(argv);
-            told(kind, &invocation, &error.into())
-        }
-        _ => act(argv, invocation, config, delegate, kind),
-    }
-}
-
-/// Handles every command but pass-through. Not inlined: its stack frame is several pages.
-#[inline(never)]
-fn act(
-    argv: &[OsString],
-    invocation: Invocation,
-    config: Result<Option<ConfigFile>, ConfigError>,
-    delegate: Result<Delegate>,
-    kind: DelegateKind,
-) -> u8 {
-    sys::ignore_sigpipe();
     if let Ok(Command::Own(own, at)) = invocation.command {
         // Volumes that are in use need answers even where the delegate is gone.
         return match own {
@@ -85,22 +63,11 @@ fn act(
             Own::Install | Own::Uninstall => installer::run(argv, at),
         };
     }
-    let report = report(kind, &invocation);
+    let report = Report::new(kind, &invocation.globals, bundle_of(&invocation));
     report.tell_of_panics();
     let Err(error) = become_delegate(argv, invocation, config, delegate);
     report.fatal(&error);
     FAILURE
-}
-
-#[cold]
-fn told(kind: DelegateKind, invocation: &Invocation, error: &anyhow::Error) -> u8 {
-    sys::ignore_sigpipe();
-    report(kind, invocation).fatal(error);
-    FAILURE
-}
-
-fn report(kind: DelegateKind, invocation: &Invocation) -> Report {
-    Report::new(kind, &invocation.globals, bundle_of(invocation))
 }
 
 /// runcrust's own subcommands, for manuals and completions; everything else is the delegate's.

@@ -1,10 +1,13 @@
-//! The program; what it does is the library's, so that its manual can be made from the same.
+//! The `runcrust` program. Everything that it does is in the library, which its manual is made from too.
 
-#![no_main]
+use std::process::ExitCode;
 
 use crust_blockfs::sys::arena::Arena;
 
 #[global_allocator]
 static ALLOCATOR: Arena = Arena::new();
 
-crust_blockfs::program!(runcrust::main);
+fn main() -> ExitCode {
+    let argv: Vec<_> = std::env::args_os().collect();
+    ExitCode::from(runcrust::main(&argv))
+}

@@ -3,8 +3,6 @@
 //! that is configured, `publish` records a container that exists, `release` forgets one that has
 //! ended.
 
-#![cfg_attr(not(test), no_main)]
-
 mod arguments;
 mod mount;
 mod publish;
@@ -12,14 +10,13 @@ mod release;
 mod sandbox;
 mod state;
 
-use std::ffi::OsString;
 use std::io::Write;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
-use crust_blockfs::sys;
 use crust_blockfs::sys::arena::Arena;
 use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
 use crust_volume::Context;
@@ -31,17 +28,12 @@ use state::ContainerState;
 #[global_allocator]
 static ALLOCATOR: Arena = Arena::new();
 
-#[cfg(not(test))]
-crust_blockfs::program!(hook);
-
-#[cfg_attr(test, allow(dead_code, reason = "tests have another main"))]
-fn hook(argv: &[OsString]) -> u8 {
-    sys::ignore_sigpipe();
-    match run(argv) {
-        Ok(()) => 0,
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&sentence(error.as_ref()));
-            1
+            ExitCode::FAILURE
         }
     }
 }
@@ -52,10 +44,10 @@ fn tell(message: &str) {
     let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");
 }
 
-fn run(argv: &[OsString]) -> Result<()> {
+fn run() -> Result<()> {
     // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
     let container = ContainerState::read()?;
-    let arguments = Arguments::parse(lexopt::Parser::from_iter(argv))?;
+    let arguments = Arguments::parse(lexopt::Parser::from_env())?;
     privileges::keep(step(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,

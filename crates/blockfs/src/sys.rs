@@ -4,7 +4,6 @@
 pub mod arena;
 pub(crate) mod asking;
 pub(crate) mod bulkstat;
-pub mod entry;
 mod exec;
 pub(crate) mod growth;
 pub(crate) mod handles;
@@ -20,7 +19,7 @@ use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mount::MountAttrFlags;
 use rustix::process::Pid;
 
-pub use exec::{exec, ignore_sigpipe};
+pub use exec::exec;
 pub use handles::unshare_place;
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).

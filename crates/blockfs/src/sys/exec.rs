@@ -1,29 +1,44 @@
-//! Becoming another program, with SIGPIPE as the caller left it: one who ignores it (conmon does, systemd
-//! for its services) would find that undone, and one who doesn't would find it ignored.
+//! Becoming another program, with SIGPIPE as the caller left it.
+//!
+//! Rust's start-up ignores SIGPIPE before `main` runs, and keeps no note of what it was. Ignored signals stay ignored
+//! through execve(2), so both kinds of callers would be wronged: one that doesn't ignore it (a shell) would find it
+//! ignored in the delegate, and one that does (conmon, systemd for its services) would find that undone if it were
+//! always reset. What the caller had can only be read before Rust's start-up: docs/adr/0006-no-start-up-tricks.md.
 
 use std::ffi::{CString, OsString, c_char};
 use std::io;
 use std::iter;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether it is this program that ignores the signal, and not its caller.
-static IGNORED_HERE: AtomicBool = AtomicBool::new(false);
+/// Whether the caller of this program ignores SIGPIPE.
+static CALLER_IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
+
+/// An entry of the array of functions that the C library calls before `main` (System V gABI, "Initialization and
+/// Termination Functions").
+// SAFETY: the section is an array of pointers to functions of the C ABI, and this is one. musl passes none of the
+// arguments that glibc does, and the function takes none. It needs nothing of Rust's start-up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
+
+extern "C" fn note_sigpipe() {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action nothing is changed; the kernel's answer is written to `action`, which lives for
+    // the call. Zeros are an action too (SIG_DFL), should there be no answer.
+    let action = unsafe {
+        libc::sigaction(libc::SIGPIPE, ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    CALLER_IGNORES_SIGPIPE.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+}
 
 unsafe extern "C" {
     /// environ(7)
     static environ: *const *const c_char;
-}
-
-/// Makes a write that nobody reads an error, and not the end of this program in the middle of something.
-pub fn ignore_sigpipe() {
-    // SAFETY: SIG_IGN is no handler: no code of this program would run.
-    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    if before == libc::SIG_DFL {
-        IGNORED_HERE.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Becomes the program at `path`, called by it and by `arguments`; environment and descriptors stay as they
@@ -43,17 +58,23 @@ pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
         }
     }
     pointers.push(ptr::null());
-    let was_ignored_here = IGNORED_HERE.load(Ordering::Relaxed);
-    if was_ignored_here {
-        // SAFETY: SIG_DFL is no handler either.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let is_reset = !CALLER_IGNORES_SIGPIPE.load(Ordering::Relaxed);
+    if is_reset {
+        set_sigpipe(libc::SIG_DFL);
     }
     // SAFETY: `argv` and the list of pointers into it live for the call, the list ends with a null pointer,
     // and so does `environ`, which nothing in this program changes.
     unsafe { libc::execve(pointers[0], pointers.as_ptr(), environ) };
     let error = io::Error::last_os_error();
-    if was_ignored_here {
-        ignore_sigpipe();
+    if is_reset {
+        // This program still has to report the error, perhaps to a pipe that nobody reads.
+        set_sigpipe(libc::SIG_IGN);
     }
     error
+}
+
+/// Sets what becomes of SIGPIPE: `SIG_DFL` or `SIG_IGN`.
+fn set_sigpipe(disposition: libc::sighandler_t) {
+    // SAFETY: neither of the two is a handler: no code of this program runs by the signal.
+    unsafe { libc::signal(libc::SIGPIPE, disposition) };
 }
