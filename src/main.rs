@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use crust_blockfs::sys::arena::Arena;
+use dlmalloc::GlobalDlmalloc;
 
+/// A create parses a config in thousands of small allocations, and takes nearly twice as long with musl's allocator
+/// (docs/performance.md).
 #[global_allocator]
-static ALLOCATOR: Arena = Arena::new();
+static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();

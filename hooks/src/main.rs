@@ -17,16 +17,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
-use crust_blockfs::sys::arena::Arena;
 use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Step};
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
-
-#[global_allocator]
-static ALLOCATOR: Arena = Arena::new();
 
 fn main() -> ExitCode {
     match run() {

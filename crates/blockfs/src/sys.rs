@@ -1,14 +1,12 @@
 //! The system calls that `rustix` lacks, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
-pub mod arena;
 pub(crate) mod asking;
 pub(crate) mod bulkstat;
 mod exec;
 pub(crate) mod growth;
 pub(crate) mod handles;
 pub(crate) mod loops;
-mod pages;
 pub(crate) mod statmount;
 
 use std::ffi::{c_int, c_void};

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_long};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DeviceNumber;
@@ -10,8 +10,8 @@ use rustix::fs::{fstat, major, minor};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::last_errno;
 use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number as number_of};
-use super::{last_errno, pages};
 
 /// Something that is asked, and may not answer.
 #[derive(Debug, Clone)]
@@ -47,10 +47,21 @@ type Slot = [AtomicU64; 8];
 impl Board {
     /// For so many answers. Errors are mmap(2)'s.
     pub(crate) fn new(count: usize) -> Result<Self, Errno> {
-        let size = count.max(1).checked_mul(size_of::<Slot>());
-        let pages = pages::take_shared(size.ok_or(Errno::NOMEM)?);
+        let size = Self::size(count).ok_or(Errno::NOMEM)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever there is room.
+        let pages = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
+        if pages == libc::MAP_FAILED {
+            return Err(last_errno());
+        }
         let slots = NonNull::new(pages.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self { slots, count })
+    }
+
+    /// Returns the size in bytes of the pages for so many answers. mmap(2) refuses to map nothing.
+    fn size(count: usize) -> Option<usize> {
+        count.max(1).checked_mul(size_of::<Slot>())
     }
 
     fn slots(&self) -> &[Slot] {
@@ -114,9 +125,9 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        let size = self.count.max(1) * size_of::<Slot>();
-        // SAFETY: taken for this size. A process that still asks has the pages by itself.
-        unsafe { pages::give_back(self.slots.as_ptr().cast(), size) };
+        let size = Self::size(self.count).unwrap_or_default();
+        // SAFETY: mapped with this size. A process that still asks has the pages by itself.
+        unsafe { libc::munmap(self.slots.as_ptr().cast(), size) };
     }
 }
 
@@ -196,7 +207,7 @@ unsafe fn open_loops(questions: &[(u32, &Question)], devices: &mut [c_long]) {
     if !has_loops {
         return;
     }
-    let (root, none) = (c"/".as_ptr(), std::ptr::null::<c_char>());
+    let (root, none) = (c"/".as_ptr(), ptr::null::<c_char>());
     // SAFETY: paths are static, and the kernel takes no others for these. What is unmounted is a copy of
     // the process's own, and private, so that nobody else's mount goes.
     unsafe {
@@ -248,7 +259,7 @@ pub(crate) fn ended(child: Pid, is_waited_for: bool) -> bool {
     let found = unsafe {
         libc::waitpid(
             child.as_raw_nonzero().get(),
-            std::ptr::null_mut(),
+            ptr::null_mut(),
             how | libc::__WALL,
         )
     };
