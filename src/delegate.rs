@@ -1,5 +1,8 @@
 //! The runtime that does the work: finding it, and becoming it.
 
+pub(crate) mod identity;
+pub(crate) mod version;
+
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};

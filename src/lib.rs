@@ -8,7 +8,6 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod delegate;
-mod delegate_identity;
 mod doctor;
 mod explain;
 #[cfg(feature = "fuzzing")]

@@ -8,8 +8,8 @@ use crust_state::{Config, DelegateKind};
 
 use super::cgroups;
 use crate::delegate::Delegate;
-use crate::delegate_identity::Identity;
-use crate::delegate_identity::version::{Said, ask};
+use crate::delegate::identity::Identity;
+use crate::delegate::version::{Said, ask};
 
 const WHAT: &str = "delegate";
 

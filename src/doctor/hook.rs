@@ -3,7 +3,7 @@
 use crust_state::Config;
 use crust_state::check::{self, Finding, Verdict};
 
-use crate::delegate_identity::version::execute;
+use crate::delegate::version::execute;
 use crate::programs;
 
 const WHAT: &str = "hook";

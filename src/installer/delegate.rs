@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use crust_engines::{Node, NodeDelegate};
 
-use crate::delegate_identity::Identity;
-use crate::delegate_identity::version::{Said, ask_below};
+use crate::delegate::identity::Identity;
+use crate::delegate::version::{Said, ask_below};
 
 /// Asks the delegate what it is. Fails where that is another kind than the one in force: containers would be created
 /// by a wrong reading of their command lines. Returns a note where it can't be asked, or answers nothing that is known.

@@ -1,14 +1,11 @@
-//! Compares what the delegate says it is with the kind that it is treated as. It isn't in `delegate`, since that is
-//! what every call runs, and lies together in the program (src/front.ld).
-
-pub(crate) mod version;
+//! Compares what the delegate says it is with the kind that it is treated as.
 
 use std::path::Path;
 
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-use version::Said;
+use super::version::Said;
 
 /// The kind in force of a delegate, and where it comes from.
 #[derive(Debug)]
