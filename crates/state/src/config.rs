@@ -2,7 +2,6 @@
 
 mod delegate;
 mod file;
-mod glance;
 
 use std::ffi::OsString;
 use std::io;

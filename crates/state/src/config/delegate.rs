@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::glance::{self, NotPlain};
 use super::{ConfigError, parse};
 
 /// The OCI runtime that the delegate is. The kind decides how command lines and configs are read, what hooks are
@@ -68,24 +67,11 @@ pub struct DelegateSettings {
 }
 
 impl DelegateSettings {
-    /// Reads them from a file's text, whatever else it holds.
+    /// Reads the two keys from a file's text. Other keys may be unknown or wrong, but the file has to be TOML.
     pub(super) fn read(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let settings = match Self::at_a_glance(text) {
-            Ok(settings) => settings,
-            Err(NotPlain) => parse(file, text)?,
-        };
+        let settings: Self = parse(file, text)?;
         settings.check(file)?;
         Ok(settings)
-    }
-
-    fn at_a_glance(text: &str) -> Result<Self, NotPlain> {
-        let [path, kind] = glance::strings(text, ["delegate", "delegate_kind"])?;
-        // Of an unknown name the reader of TOML tells the line.
-        let known = |name| DelegateKind::from_name(name).ok_or(NotPlain);
-        Ok(Self {
-            path: path.map(PathBuf::from),
-            kind: kind.map(known).transpose()?,
-        })
     }
 
     /// Fails where a kind is set without a program: which one is found then changes with what is installed.
@@ -128,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Plain files and others alike, whatever other keys they hold.
+    /// Other keys don't matter, known or not.
     #[test]
     fn a_kind_is_read_beside_the_delegate() {
         let settings = |path: &str, kind| DelegateSettings {

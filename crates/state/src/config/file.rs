@@ -23,8 +23,8 @@ impl ConfigFile {
         Ok(None)
     }
 
-    /// Reads only what is said of the delegate, whatever else the file holds: a mistake in it must keep no
-    /// container from being stopped.
+    /// Reads only the keys about the delegate. A mistake in another key's value must keep no container from being
+    /// stopped.
     pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
         DelegateSettings::read(&self.path, &self.text)
     }
