@@ -20,9 +20,14 @@ use crust_blockfs::device::Neighbours;
 use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Step};
+use dlmalloc::GlobalDlmalloc;
 
 use arguments::{Arguments, Verb};
 use state::ContainerState;
+
+/// As in runcrust. musl's allocator maps each large buffer by itself: 40 system calls of a sandbox's hook.
+#[global_allocator]
+static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     match run() {
