@@ -15,8 +15,8 @@ const CALL: usize = 60;
 /// And of one whose target path is there: it is looked at, for it must not be a mount, and listed, for it must be
 /// empty.
 const LOOK: usize = 9;
-/// And of the command line, which starts first: the configuration, the way to the directories.
-const COMMAND: usize = 100;
+/// System calls of the command line: its start, the configuration, the way to the directories, and the call's own.
+const COMMAND: usize = 112;
 
 /// What ends a stage's changes.
 fn names_an_entry(line: &str) -> bool {
