@@ -1,8 +1,7 @@
 //! `runcrust install` and `runcrust uninstall`: the handler in a container engine's configuration.
 //!
-//! What is done is told on standard output, the files' differences first. Exit 0: it is done, or there
-//! is nothing to do; 1: it isn't, and one sentence on standard error says why; 2: a mistake on the
-//! command line.
+//! Standard output has the files' differences, and what was done. Exit 0: it is done, or there is nothing to do. Exit 1:
+//! it isn't, and one sentence on standard error says why. Exit 2: a mistake on the command line.
 
 mod common;
 mod delegate;
@@ -37,7 +36,7 @@ enum Verb {
     Uninstall(Uninstall),
 }
 
-/// The verbs.
+/// Returns the command line of both verbs.
 pub(crate) fn command() -> clap::Command {
     Arguments::command()
 }

@@ -2,71 +2,64 @@
 
 use std::path::Path;
 
-use crust_engines::{Engine, Handler, HandlerError, Node, entries};
+use crust_engines::{ENGINES, Engine, Handler, HandlerError, NodeRoot, handlers};
 use crust_state::check::Finding;
 
 use crate::programs::is_this_program;
 
 const WHAT: &str = "handler";
 
-const ENGINES: [(Engine, &str); 4] = [
-    (Engine::Containerd, "containerd"),
-    (Engine::Crio, "crio"),
-    (Engine::Podman, "podman"),
-    (Engine::Docker, "docker"),
-];
-
-/// An engine, and its handlers; whether each runs this program.
-struct Seen {
-    engine: &'static str,
-    /// `None`: it isn't on this node.
-    handlers: Result<Option<Vec<(Handler, bool)>>, HandlerError>,
-}
+/// An engine's handlers, each with whether it runs this program. `None`: the engine isn't on this node.
+type Found = Result<Option<Vec<(Handler, bool)>>, HandlerError>;
 
 pub(super) fn check() -> Vec<Finding> {
-    let node = Node::new(Path::new("/"));
-    let seen = ENGINES.map(|(engine, name)| {
-        let found = entries(&node, engine);
-        let with_answer = |handler: Handler| {
-            let is_own = is_this_program(&node.find(&handler.program));
-            (handler, is_own)
-        };
-        Seen {
-            engine: name,
-            handlers: found.map(|all| all.map(|all| all.into_iter().map(with_answer).collect())),
-        }
+    let node = NodeRoot::new(Path::new("/"));
+    let is_own = |handler: Handler| {
+        let is_own = is_this_program(&node.find(&handler.program));
+        (handler, is_own)
+    };
+    let found = ENGINES.iter().map(|engine| {
+        let found = handlers(&node, *engine);
+        let found = found.map(|all| all.map(|all| all.into_iter().map(is_own).collect()));
+        (*engine, found)
     });
-    judge(seen.into())
+    judge(found.collect())
 }
 
-/// A node with several engines need have it in one of them.
-fn judge(seen: Vec<Seen>) -> Vec<Finding> {
+/// A node with several engines needs the handler in one of them only.
+fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
     let (mut findings, mut own, mut others, mut engines) = (vec![], vec![], vec![], vec![]);
-    for Seen { engine, handlers } in seen {
-        match handlers {
+    for (engine, found) in found {
+        match found {
             Err(error) => findings.push(Finding::failed(WHAT, &error).softened()),
             Ok(None) => {}
             Ok(Some(handlers)) => {
-                engines.push(engine);
+                engines.push(engine.name());
                 for (handler, is_own) in handlers {
-                    let told = told(engine, &handler);
+                    let (file, program) = (handler.file.display(), handler.program.display());
+                    let name = engine.name();
+                    let text = format!("{name} ({file}): {} runs {program}", handler.name);
                     if is_own {
-                        own.push(told);
+                        own.push(text);
                     } else if handler.is_runcrust() {
-                        others.push(told);
+                        others.push(text);
                     }
                 }
             }
         }
     }
-    let fix = "runcrust install containerd, or crio, podman, docker";
+    let names = |name: fn(&dyn Engine) -> &'static str| ENGINES.iter().map(move |it| name(*it));
+    let all: Vec<&str> = names(|engine| engine.name()).collect();
+    let fix = format!("runcrust install {}, or {}", all[0], all[1..].join(", "));
     findings.push(if !own.is_empty() {
         Finding::pass(WHAT, own.join(", "))
     } else if !others.is_empty() {
         let others = others.join(", ");
         Finding::warn(WHAT, format!("{others}, which isn't this program"), fix)
     } else if engines.is_empty() {
-        let found = "neither containerd, CRI-O, podman nor docker is configured here";
+        let titles: Vec<&str> = names(|engine| engine.title()).collect();
+        let (last, first) = titles.split_last().unwrap_or((&"", &[]));
+        let found = format!("neither {} nor {last} is configured here", first.join(", "));
         Finding::warn(WHAT, found, fix)
     } else {
         let engines = engines.join(", ");
@@ -79,91 +72,66 @@ fn judge(seen: Vec<Seen>) -> Vec<Finding> {
     findings
 }
 
-fn told(engine: &str, handler: &Handler) -> String {
-    let (file, program) = (handler.file.display(), handler.program.display());
-    format!("{engine} ({file}): {} runs {program}", handler.name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lines(seen: Vec<Seen>) -> Vec<String> {
-        judge(seen).iter().map(ToString::to_string).collect()
-    }
+    const OWN: (&str, &str, bool) = ("crust", "/usr/bin/runcrust", true);
+    const RUNC: (&str, &str, bool) = ("runc", "/usr/sbin/runc", false);
+    const OLDER: (&str, &str, bool) = ("crust", "/opt/runcrust", false);
 
-    fn engine(engine: &'static str, handlers: &[(&str, &str, bool)]) -> Seen {
+    fn with(handlers: &[(&str, &str, bool)]) -> Vec<(Handler, bool)> {
         let handlers = handlers.iter().map(|(name, program, is_own)| {
-            let handler = Handler {
-                file: "/etc/f".into(),
-                name: (*name).to_owned(),
-                program: program.into(),
-            };
-            (handler, *is_own)
-        });
-        Seen {
-            engine,
-            handlers: Ok(Some(handlers.collect())),
-        }
-    }
-
-    fn absent() -> Seen {
-        Seen {
-            engine: "docker",
-            handlers: Ok(None),
-        }
-    }
-
-    #[test]
-    fn one_engine_with_this_program_is_enough() {
-        let runc = ("runc", "/usr/sbin/runc", false);
-        let own = ("crust", "/usr/bin/runcrust", true);
-        let found = lines(vec![
-            engine("containerd", &[runc, own]),
-            engine("podman", &[]),
-            absent(),
-        ]);
-        let expected = "pass  handler: containerd (/etc/f): crust runs /usr/bin/runcrust";
-        assert_eq!(found, [expected]);
-    }
-
-    #[test]
-    fn none_is_a_warning_with_what_is_there_instead() {
-        let older = ("crust", "/opt/runcrust", false);
-        for (seen, expected) in [
-            (vec![absent()], "warn  handler: neither containerd"),
+            let (file, name) = ("/etc/f".into(), (*name).to_owned());
+            let program = program.into();
             (
-                vec![
-                    engine("containerd", &[("runc", "/usr/sbin/runc", false)]),
-                    absent(),
+                Handler {
+                    file,
+                    name,
+                    program,
+                },
+                *is_own,
+            )
+        });
+        handlers.collect()
+    }
+
+    #[test]
+    fn one_engine_that_runs_this_program_is_enough() {
+        let unreadable = || Err(HandlerError::NotText("/etc/docker/daemon.json".into()));
+        let none = "warn  handler: neither containerd, CRI-O, podman nor docker is configured here; \
+                    hint: runcrust install containerd, or crio, podman, docker";
+        let pass = "pass  handler: containerd (/etc/f): crust runs /usr/bin/runcrust";
+        for (found, expected) in [
+            (
+                vec![Ok(Some(with(&[RUNC, OWN]))), Ok(Some(with(&[]))), Ok(None)],
+                &[pass][..],
+            ),
+            (vec![Ok(None)], &[none]),
+            (
+                vec![Ok(Some(with(&[RUNC]))), Ok(None)],
+                &[
+                    "warn  handler: no handler of containerd runs this program; hint: runcrust install",
                 ],
-                "warn  handler: no handler of containerd runs this program; hint: runcrust install",
             ),
             (
-                vec![engine("containerd", &[older])],
-                "warn  handler: containerd (/etc/f): crust runs /opt/runcrust, which isn't this",
+                vec![Ok(Some(with(&[OLDER])))],
+                &["warn  handler: containerd (/etc/f): crust runs /opt/runcrust, which isn't this"],
+            ),
+            (
+                vec![Ok(Some(with(&[OWN]))), unreadable()],
+                &["warn  handler: /etc/docker/daemon.json", pass],
             ),
         ] {
-            let found = lines(seen);
-            assert_eq!(found.len(), 1, "{found:?}");
-            assert!(found[0].starts_with(expected), "{found:?}");
+            let engines = ENGINES.iter().copied().zip(found).collect();
+            let lines = judge(engines)
+                .into_iter()
+                .map(|finding| finding.to_string());
+            let lines: Vec<String> = lines.collect();
+            assert_eq!(lines.len(), expected.len(), "{lines:?}");
+            for (line, expected) in lines.iter().zip(expected) {
+                assert!(line.starts_with(expected), "{line}");
+            }
         }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_told_beside_the_others() {
-        let unreadable = Seen {
-            engine: "docker",
-            handlers: Err(HandlerError::NotText("/etc/docker/daemon.json".into())),
-        };
-        let found = lines(vec![
-            engine("containerd", &[("crust", "/r", true)]),
-            unreadable,
-        ]);
-        assert!(
-            found[0].starts_with("warn  handler: /etc/docker/daemon.json"),
-            "{found:?}"
-        );
-        assert!(found[1].starts_with("pass  handler: "), "{found:?}");
     }
 }

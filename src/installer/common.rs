@@ -1,15 +1,15 @@
-//! What adding and removing a handler have in common: what is named on the command line, and a plan
-//! that is shown and carried out.
+//! What `install` and `uninstall` have in common: options, and a plan that is shown and carried out.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use crust_engines::{Engine, Node, Outcome, Plan, Request, Service};
+use clap::builder::PossibleValuesParser;
+use crust_engines::{Change, ENGINES, Engine, NodeRoot, Outcome, Plan, Request, Service};
 use crust_state::lock::Lock;
 
-/// Where there is one handler as a rule, its name.
+/// The handler's name if none is given.
 pub(super) const HANDLER: &str = "crust";
 
 #[derive(Debug, clap::Args)]
@@ -34,27 +34,34 @@ pub(super) struct Common {
     pub(super) unit: Option<String>,
 }
 
+/// Returns a parser that takes an engine's name, or one of `others`.
+pub(super) fn engine_names(others: &[&'static str]) -> PossibleValuesParser {
+    let engines = ENGINES.iter().map(|engine| engine.name());
+    PossibleValuesParser::new(engines.chain(others.iter().copied()))
+}
+
 impl Common {
-    pub(super) fn node(&self) -> Result<Node> {
+    pub(super) fn node(&self) -> Result<NodeRoot> {
         let root = self.root.canonicalize();
         let root = root.with_context(|| format!("--root: realpath {}", self.root.display()))?;
-        Ok(Node::new(&root))
+        Ok(NodeRoot::new(&root))
     }
 
-    /// What is asked for, but for what one verb alone has.
-    pub(super) fn request(&self, node: &Node, engine: Engine) -> Result<Request> {
+    /// Returns the request with what both verbs have.
+    pub(super) fn request(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<Request> {
         Ok(Request {
             engine,
             config: self.config(node)?,
             handler: self.handler.clone(),
             program: None,
-            is_crun: false,
+            delegate: None,
             systemd_cgroup: None,
         })
     }
 
-    /// From the directory that this process is in, which is none of another root's.
-    fn config(&self, node: &Node) -> Result<Option<PathBuf>> {
+    /// Returns the file that was named, as an absolute path. A relative one is of the directory that this process is in,
+    /// which is none of another root's.
+    fn config(&self, node: &NodeRoot) -> Result<Option<PathBuf>> {
         let Some(config) = &self.config else {
             return Ok(None);
         };
@@ -68,10 +75,10 @@ impl Common {
         std::path::absolute(config).map(Some).context("getcwd")
     }
 
-    /// Does what was shown, unless that was all.
+    /// Writes the files, and has the engine read them. Does nothing on a dry run.
     pub(super) fn carry_out(
         &self,
-        node: &Node,
+        node: &NodeRoot,
         request: &Request,
         plan: &Plan,
         locked: Lock,
@@ -80,39 +87,38 @@ impl Common {
             return Ok(());
         }
         plan.apply(node)?;
-        // A daemon may take its time.
+        // A restart may take long.
         drop(locked);
         self.restart(node, request, plan)
     }
 
-    fn restart(&self, node: &Node, request: &Request, plan: &Plan) -> Result<()> {
+    fn restart(&self, node: &NodeRoot, request: &Request, plan: &Plan) -> Result<()> {
         let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
-        let Some(service) = self.service(request.engine) else {
-            let next = "podman reads its configuration at each start: nothing to restart\n";
-            return if is_changed { tell(next) } else { Ok(()) };
+        let engine = request.engine;
+        let Some(usual) = engine.service() else {
+            let name = engine.title();
+            let next =
+                format!("{name} reads its configuration at each start: nothing to restart\n");
+            return if is_changed { tell(&next) } else { Ok(()) };
         };
-        let command = format!("systemctl {} {}", service.verb.word(), service.unit);
+        let unit = self.unit.as_deref().unwrap_or(usual.unit);
+        let service = Service { unit, ..usual };
+        let command = format!("systemctl {} {unit}", service.verb.word());
         if !self.restart {
             let next = format!("to have it read: {command}\n");
             return if is_changed { tell(&next) } else { Ok(()) };
         }
         let mut files: Vec<&Path> = vec![request.file()];
-        files.extend(plan.changes.iter().map(crust_engines::Change::path));
+        files.extend(plan.changes.iter().map(Change::path));
         tell(&match service.restart(node, &files)? {
             Outcome::Done => format!("done: {command}\n"),
-            Outcome::Fresh => format!("{} has read it: nothing to restart\n", service.unit),
-            Outcome::Stopped => format!("{} doesn't run: nothing to restart\n", service.unit),
+            Outcome::Fresh => format!("{unit} has read it: nothing to restart\n"),
+            Outcome::Stopped => format!("{unit} doesn't run: nothing to restart\n"),
         })
-    }
-
-    fn service(&self, engine: Engine) -> Option<Service<'_>> {
-        let usual = engine.service()?;
-        let unit = self.unit.as_deref().unwrap_or(usual.unit);
-        let verb = usual.verb;
-        Some(Service { unit, verb })
     }
 }
 
+/// Returns a plan as it is shown: the files' differences, and the notes.
 pub(super) fn shown(plan: &Plan) -> String {
     let mut text = String::new();
     for change in &plan.changes {
@@ -130,10 +136,8 @@ pub(super) fn shown(plan: &Plan) -> String {
     text
 }
 
-/// What nobody hears isn't done.
+/// Writes to standard output. Fails if that fails: the operator would not know what was done.
 pub(super) fn tell(text: &str) -> Result<()> {
-    if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
-        bail!("write to standard output: {error}");
-    }
-    Ok(())
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.context("write to standard output")
 }

@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
-use crust_engines::{Copy, Engine, Node, Request, check_complete, find_delegate, plan_copies};
-use crust_state::DelegateKind;
+use clap::builder::TypedValueParser as _;
+use crust_engines::{
+    Copy, Engine, NodeRoot, Request, check_complete, find_delegate, find_engine, plan_copies,
+};
 use rustix::param::linux_execfn;
 
-use super::common::{Common, shown, tell};
+use super::common::{Common, engine_names, shown, tell};
 use super::delegate;
 use crate::delegate::built_in;
 use crate::programs;
@@ -18,7 +19,8 @@ use crate::programs;
 #[derive(Debug, clap::Args)]
 pub(super) struct Install {
     /// Whose configuration it is
-    engine: EngineName,
+    #[arg(value_parser = engine_names(&[]).try_map(|name| find_engine(&name).ok_or("no engine")))]
+    engine: &'static dyn Engine,
     #[command(flatten)]
     common: Common,
     /// What the handler runs: an absolute path, whose last part selects runcrust's own
@@ -34,30 +36,10 @@ pub(super) struct Install {
     copy_to: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum EngineName {
-    Containerd,
-    Crio,
-    Podman,
-    Docker,
-}
-
-impl From<EngineName> for Engine {
-    fn from(name: EngineName) -> Self {
-        match name {
-            EngineName::Containerd => Self::Containerd,
-            EngineName::Crio => Self::Crio,
-            EngineName::Podman => Self::Podman,
-            EngineName::Docker => Self::Docker,
-        }
-    }
-}
-
 impl Install {
-    /// What clap doesn't see.
+    /// Returns a mistake that clap doesn't see.
     pub(super) fn mistake(&self) -> Option<&'static str> {
-        let is_containerd = Engine::from(self.engine) == Engine::Containerd;
-        (self.systemd_cgroup.is_some() && !is_containerd)
+        (self.systemd_cgroup.is_some() && !self.engine.has_systemd_cgroup())
             .then_some("--systemd-cgroup is containerd's: the others ask for it themselves")
     }
 
@@ -76,11 +58,9 @@ impl Install {
         let found = find_delegate(&node, &program, &built_in());
         let request = Request {
             program: Some(program.clone()),
-            is_crun: found
-                .as_ref()
-                .is_some_and(|it| it.kind == DelegateKind::Crun),
+            delegate: found.as_ref().map(|it| it.kind),
             systemd_cgroup: self.systemd_cgroup,
-            ..common.request(&node, self.engine.into())?
+            ..common.request(&node, self.engine)?
         };
         let mut plan = crust_engines::install(&node, &request)?;
         if copies.is_empty() {
@@ -99,7 +79,7 @@ impl Install {
     }
 }
 
-fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
+fn carry_over(node: &NodeRoot, copy: &Copy, is_dry_run: bool) -> Result<()> {
     if !is_dry_run {
         copy.apply(node)?;
     }
@@ -111,8 +91,8 @@ fn carry_over(node: &Node, copy: &Copy, is_dry_run: bool) -> Result<()> {
     tell(&format!("{}: {what}\n", copy.path.display()))
 }
 
-/// The path that the operator called: as a shell found it, its links not followed, for the name selects
-/// the configuration. Where that was, the kernel knows, whatever `PATH` is by now.
+/// Returns the path that the operator called, as a shell found it. Its links aren't followed, for the name selects the
+/// configuration. The kernel knows the path, whatever `PATH` is by now.
 fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
     let name = argv0.map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {

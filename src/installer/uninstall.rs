@@ -3,15 +3,21 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
-use crust_engines::{Engine, Node, Request, check_unused, check_unused_by_any, handlers};
+use clap::builder::TypedValueParser as _;
+use crust_engines::{
+    ENGINES, Engine, NodeRoot, Request, check_unused, check_unused_by_any, find_engine,
+    runcrust_handlers,
+};
 
-use super::common::{Common, HANDLER, shown, tell};
+use super::common::{Common, HANDLER, engine_names, shown, tell};
+
+const ALL: &str = "all";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Uninstall {
     /// Whose configuration it is; `all`: every handler of runcrust's in every engine's usual files
-    engine: EngineName,
+    #[arg(value_parser = engine_names(&[ALL]).map(|name| find_engine(&name).map_or(Engines::All, Engines::One)))]
+    engine: Engines,
     #[command(flatten)]
     common: Common,
     /// A program that is runcrust, though its name doesn't begin so
@@ -28,57 +34,42 @@ pub(super) struct Uninstall {
     systemd_cgroup: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EngineName {
-    Containerd,
-    Crio,
-    Podman,
-    Docker,
+/// One engine, or all of them.
+#[derive(Debug, Clone, Copy)]
+enum Engines {
+    One(&'static dyn Engine),
     All,
 }
 
-impl EngineName {
-    /// `None`: all of them.
-    const fn engine(self) -> Option<Engine> {
-        match self {
-            Self::Containerd => Some(Engine::Containerd),
-            Self::Crio => Some(Engine::Crio),
-            Self::Podman => Some(Engine::Podman),
-            Self::Docker => Some(Engine::Docker),
-            Self::All => None,
-        }
-    }
-}
-
 impl Uninstall {
-    /// What clap doesn't see.
+    /// Returns a mistake that clap doesn't see.
     pub(super) fn mistake(&self) -> Option<&'static str> {
         let common = &self.common;
         let names_one = common.config.is_some()
             || common.unit.is_some()
             || self.program.is_some()
             || common.handler != HANDLER;
-        (self.engine == EngineName::All && names_one).then_some(
+        (matches!(self.engine, Engines::All) && names_one).then_some(
             "--config, --handler, --program and --unit are of one engine, not of all of them",
         )
     }
 
     pub(super) fn run(&self) -> Result<()> {
         let node = self.common.node()?;
-        match self.engine.engine() {
-            Some(engine) => self.one(&node, engine)?,
-            None => self.all(&node)?,
+        match self.engine {
+            Engines::One(engine) => self.one(&node, engine)?,
+            Engines::All => self.all(&node)?,
         }
         if !self.stay {
             return Ok(());
         }
-        // Now and then it wakes by itself.
+        // A thread that is parked may wake up without a reason.
         loop {
             std::thread::park();
         }
     }
 
-    fn one(&self, node: &Node, engine: Engine) -> Result<()> {
+    fn one(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<()> {
         let request = Request {
             program: self.program.clone(),
             ..self.common.request(node, engine)?
@@ -86,18 +77,17 @@ impl Uninstall {
         self.remove(node, &request)
     }
 
-    /// Nobody's volumes may be in use, whatever made them: who asks for this is about to remove the
-    /// programs.
-    fn all(&self, node: &Node) -> Result<()> {
+    /// Removes every handler of runcrust's. No volume may be in use, whatever handler mounted it: the operator is about to
+    /// remove the programs.
+    fn all(&self, node: &NodeRoot) -> Result<()> {
         check_unused_by_any(node).context("runcrust stays")?;
         let mut is_any = false;
-        let engines = EngineName::value_variants().iter();
-        for engine in engines.filter_map(|name| name.engine()) {
-            for handler in handlers(node, engine, None)? {
+        for engine in ENGINES {
+            for handler in runcrust_handlers(node, *engine)? {
                 is_any = true;
                 let request = Request {
                     handler,
-                    ..self.common.request(node, engine)?
+                    ..self.common.request(node, *engine)?
                 };
                 self.remove(node, &request)?;
             }
@@ -108,13 +98,11 @@ impl Uninstall {
         tell("nothing to remove\n")
     }
 
-    fn remove(&self, node: &Node, request: &Request) -> Result<()> {
+    fn remove(&self, node: &NodeRoot, request: &Request) -> Result<()> {
         let locked = node.lock()?;
         let plan = crust_engines::uninstall(node, request)?;
-        let in_use = match &plan.program {
-            Some(program) => check_unused(node, program),
-            None => Ok(()),
-        };
+        let mut programs = plan.programs.iter();
+        let in_use = programs.try_for_each(|program| check_unused(node, program));
         tell(&shown(&plan))?;
         in_use.with_context(|| format!("handler {} stays", request.handler))?;
         self.common.carry_out(node, request, &plan, locked)

@@ -1,360 +1,308 @@
 //! containerd: `plugins."…cri…".containerd.runtimes.<handler>`.
 //!
-//! Its configuration is a file and those that its `imports` name, one after another in the order in
-//! which they are found. containerd 1.x takes a plugin's section whole from the last file that has
-//! one, 2.x merges them (`cmd/containerd/server/config`, `mergeConfig`). So the handler goes into the
-//! last file that has the section, among those that both find: nothing of it is lost, and both read
-//! the handler.
+//! A configuration is a file, and the files of its `imports` in the order in which they are found. containerd 1.x takes
+//! a plugin's section whole from the last file that has one, 2.x merges them (`mergeConfig` in
+//! `cmd/containerd/server/config`). The handler is therefore added to the last file that has the section: nothing else
+//! of the section is lost, and both releases read the handler.
 
-mod cgroup;
 mod imports;
-mod notes;
+
+use std::path::Path;
+
+use toml_edit::{Item, Value};
+
+use crate::config_file::ConfigFile;
 #[cfg(test)]
-mod tests;
-
-use std::path::{Path, PathBuf};
-
-pub(crate) use imports::{Pattern, patterns};
-pub(crate) use notes::{missing, notes};
-use toml_edit::Item;
-
-use crate::edit::{Edit, MARK, Source};
-use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
+use crate::engine::Samples;
+use crate::engine::{Edit, Engine, MARK, Runtime, Wanted};
 use crate::error::HandlerError;
-use crate::tables::{Indent, Toml, give_header, kind, set};
+use crate::node_root::NodeRoot;
+use crate::service::{Service, Verb};
+use crate::toml::{self, Toml, set, split_bom, wrong_type};
 
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
 
-/// The CRI plugin's names, from version 1 on.
+/// The CRI plugin's names: in version 1, in version 2, and since version 3.
 const PLUGINS: [&str; 3] = [
     "cri",
     "io.containerd.grpc.v1.cri",
     "io.containerd.cri.v1.runtime",
 ];
 
-/// What a new file begins with: containerd 1.x and 2.x both read version 2.
-const NEW: &str = "version = 2\n";
-
-/// Beside a handler of ours containerd 1.x has no runtimes but those that are written down.
+/// The comment above `runc`, which is added with the first handler: containerd 1.x has a runtime of its own only as long
+/// as no other one is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
 const DEFAULT_RUNTIME: &str =
     "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
 
-/// The version of a configuration, which is its first file's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(i64);
+#[derive(Debug)]
+pub(crate) struct Containerd;
 
-impl Version {
-    fn of(main: &Toml<'_>, path: &Path) -> Result<Self, HandlerError> {
-        match main.get(&["version"]).and_then(Item::as_integer) {
-            // 0 stands for none.
-            None if main.get(&["version"]).is_some() => Err(kind(path, &["version"], "a number")),
-            None | Some(0 | 1) if main.is_empty() => Ok(Self(2)),
-            None | Some(0) => Ok(Self(1)),
-            Some(version @ 1..=4) => Ok(Self(version)),
-            Some(version) => {
-                let path = path.to_owned();
-                Err(HandlerError::UnknownVersion { path, version })
+impl Engine for Containerd {
+    fn name(&self) -> &'static str {
+        "containerd"
+    }
+
+    fn default_file(&self) -> &'static Path {
+        Path::new("/etc/containerd/config.toml")
+    }
+
+    fn service(&self) -> Option<Service<'static>> {
+        Some(Service::new("containerd.service", Verb::Restart))
+    }
+
+    fn has_systemd_cgroup(&self) -> bool {
+        true
+    }
+
+    fn merges_entries(&self) -> bool {
+        true
+    }
+
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+        imports::read(node, first)
+    }
+
+    /// Lists the runtimes under all names of the plugin, whichever of them the file's version has.
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
+        let mut found = Vec::new();
+        for plugin in PLUGINS {
+            found.extend(toml::runtimes(file, &runtimes_of(plugin), |entry| {
+                let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
+                let program = entry
+                    .get("options")
+                    .and_then(|it| it.get("BinaryName")?.as_str());
+                let mismatch = match (runtime_type, program) {
+                    _ if !entry.is_table_like() => Some("it isn't a table".to_owned()),
+                    (None, _) => Some("it has no runtime_type".to_owned()),
+                    (Some(RUNTIME_TYPE), Some(_)) => None,
+                    (Some(RUNTIME_TYPE), None) => {
+                        Some("it runs containerd's default, as it has no BinaryName".to_owned())
+                    }
+                    (Some(other), _) => Some(format!("its runtime_type is {other:?}")),
+                };
+                (program.into_iter().collect(), mismatch)
+            })?);
+        }
+        Ok(found)
+    }
+
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
+        let mut found = Vec::new();
+        for plugin in PLUGINS {
+            let keys = ["plugins", plugin, "containerd", "default_runtime_name"];
+            found.extend(toml::default(file, &keys)?);
+        }
+        Ok(found)
+    }
+
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+        let version = check_version(&files[0])?;
+        let plugin = PLUGINS[if version == 2 { 1 } else { 2 }];
+        let mut target = None;
+        for file in files.iter().filter(|file| file.is_sure) {
+            let toml = Toml::of(file)?;
+            // Only the newest 2.x reads the plugins of files that are older than the main one.
+            let own = toml.get(&["version"]).and_then(Item::as_integer);
+            let is_same = own.is_none_or(|own| own == version || !(2..=4).contains(&own));
+            if is_same && toml.get(&["plugins", plugin]).is_some() {
+                target = Some(file);
             }
         }
-    }
-
-    /// Of an imported file, which may be older.
-    fn or_own(self, file: &Toml<'_>) -> Self {
-        let own = file.get(&["version"]).and_then(Item::as_integer);
-        own.filter(|own| (2..=4).contains(own)).map_or(self, Self)
-    }
-
-    const fn plugin(self) -> &'static str {
-        match self.0 {
-            1 => PLUGINS[0],
-            2 => PLUGINS[1],
-            _ => PLUGINS[2],
-        }
-    }
-
-    const fn runtimes(self) -> [&'static str; 4] {
-        ["plugins", self.plugin(), "containerd", "runtimes"]
-    }
-
-    const fn default_name(self) -> [&'static str; 4] {
-        [
-            "plugins",
-            self.plugin(),
-            "containerd",
-            "default_runtime_name",
-        ]
-    }
-}
-
-/// One file of a configuration.
-struct File<'a> {
-    path: &'a Path,
-    toml: Toml<'a>,
-    version: Version,
-    /// Whether every containerd reads it.
-    is_sure: bool,
-}
-
-impl File<'_> {
-    fn default_name(&self) -> Option<&str> {
-        let name = self.toml.get(&self.version.default_name());
-        name.and_then(Item::as_str)
-    }
-
-    fn has_section(&self) -> bool {
-        let section = self.toml.get(&["plugins", self.version.plugin()]);
-        section.is_some()
-    }
-}
-
-fn read<'a>(files: &'a [Source], new: &'a str) -> Result<Vec<File<'a>>, HandlerError> {
-    let mut all: Vec<File<'a>> = Vec::new();
-    for source in files {
-        let text = source.text.as_deref().unwrap_or(new);
-        let toml = Toml::parse(&source.path, text)?;
-        let version = match all.first() {
-            None => Version::of(&toml, &source.path)?,
-            Some(main) => main.version.or_own(&toml),
+        let new;
+        let file = match (target, imports::drop_in(files)?) {
+            (Some(file), _) => file,
+            (None, None) => &files[0],
+            (None, Some(path)) => {
+                new = ConfigFile::new(path, None);
+                files
+                    .iter()
+                    .find(|file| file.path == new.path)
+                    .unwrap_or(&new)
+            }
         };
-        let path = &source.path;
-        all.push(File {
-            path,
-            toml,
-            version,
-            is_sure: source.is_sure,
-        });
+        let text = text_with_version(file, version)?;
+        let inherited = inherited_cgroup(files)?;
+        let mut toml = Toml::parse(&file.path, &text)?;
+        add(&mut toml, plugin, wanted, inherited)?;
+        let notes = notes(files, wanted, inherited)?;
+        Ok(Edit {
+            notes,
+            ..Edit::new(&file.path, toml.text())
+        })
     }
-    Ok(all)
-}
 
-/// The files' new texts; `files` begins with the one that containerd is given. `drop_in` is where a
-/// file of ours would be imported from.
-pub(crate) fn install(
-    files: &[Source],
-    drop_in: Option<&Path>,
-    wanted: Wanted<'_>,
-) -> Result<Vec<Edit>, HandlerError> {
-    let new = format!("{MARK}{NEW}");
-    let mut read = read(files, &new)?;
-    if let Some(main) = read.first().filter(|main| main.version == Version(1)) {
-        return Err(HandlerError::Version1(main.path.to_owned()));
-    }
-    let inherited = cgroup::inherited(&read);
-    for file in &read {
-        refuse_foreign(file, wanted.handler, |program| wanted.is_ours(program))?;
-    }
-    let version = read.first().map_or(Version(2), |main| main.version);
-    // Plugins of an older file than the main one are read by the newest 2.x alone.
-    let at = read
-        .iter()
-        .rposition(|file| file.is_sure && file.version == version && file.has_section());
-    if let (None, Some(path)) = (at, drop_in) {
-        let text = format!("{MARK}version = {}\n", version.0);
-        let toml = Toml::parse(path, &text)?;
-        let mut file = File {
-            path,
-            toml,
-            version,
-            is_sure: true,
-        };
-        add(&mut file, wanted, inherited)?;
-        return Ok(vec![Edit::new(path, None, file.toml.text())]);
-    }
-    let at = at.unwrap_or(0);
-    let (Some(file), Some(source)) = (read.get_mut(at), files.get(at)) else {
-        return Ok(Vec::new());
-    };
-    let is_blank = source.text.is_some() && file.toml.is_empty();
-    add(file, wanted, inherited)?;
-    let mut text = file.toml.text();
-    if is_blank {
-        // A file without a version is of version 1.
-        text = format!("{NEW}{text}");
-    }
-    Ok(vec![Edit::new(file.path, source.text.as_deref(), text)])
-}
-
-/// The files' new texts, and the program that the handler ran; none where there was no handler.
-pub(crate) fn uninstall(
-    files: &[Source],
-    unwanted: Unwanted<'_>,
-) -> Result<(Vec<Edit>, Option<PathBuf>), HandlerError> {
-    let mut edits = Vec::new();
-    let mut program = None;
-    let mut read = read(files, "")?;
-    let has_handler = |file: &File<'_>| {
-        let entry = [&file.version.runtimes()[..], &[unwanted.handler]].concat();
-        file.toml.get(&entry).is_some()
-    };
-    if read.iter().any(has_handler) {
-        for file in &read {
-            let key = file.version.default_name();
-            refuse_default(file.path, &key, file.default_name(), unwanted.handler)?;
-        }
-    }
-    for (file, source) in read.iter_mut().zip(files) {
-        let Some(text) = source.text.as_deref() else {
-            continue;
-        };
-        refuse_foreign(file, unwanted.handler, |program| unwanted.is_ours(program))?;
-        let runtimes = file.version.runtimes();
-        let entry = [&runtimes[..], &[unwanted.handler]].concat();
-        let Some(found) = file.toml.get(&entry) else {
-            continue;
-        };
-        program = binary(found).map(PathBuf::from).or(program);
-        file.toml.remove(&entry);
-        remove_added_default(file);
-        let left = file.toml.text();
-        let only_ours = left == format!("{MARK}version = {}\n", file.version.0);
-        let after = (!only_ours).then_some(left);
-        edits.push(Edit::maybe(file.path, Some(text), after));
-    }
-    Ok((edits, program))
-}
-
-/// The handlers that run a program of their own, by whatever name a file calls the plugin.
-pub(crate) fn entries(files: &[Source]) -> Result<Vec<Handler>, HandlerError> {
-    let mut found = Vec::new();
-    for source in files {
-        let toml = Toml::parse(&source.path, source.text.as_deref().unwrap_or_default())?;
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+        let mut toml = Toml::of(file)?;
         for plugin in PLUGINS {
-            let runtimes = toml.get(&["plugins", plugin, "containerd", "runtimes"]);
-            let runtimes = runtimes.and_then(Item::as_table_like);
-            let entries = runtimes.into_iter().flat_map(|it| it.iter());
-            found.extend(entries.filter_map(|(name, entry)| {
-                let program = binary(entry)?;
-                Some(Handler::new(&source.path, name, program))
-            }));
+            let runtimes = runtimes_of(plugin);
+            let before = toml.members(&runtimes).count();
+            toml.remove(&[&runtimes[..], &[handler]].concat());
+            // The `runc` that was added goes with the last of the others, if nobody has changed it.
+            let runc = [&runtimes[..], &["runc"]].concat();
+            let is_added = toml
+                .above(&runc)
+                .trim_end()
+                .ends_with(DEFAULT_RUNTIME.trim_end());
+            let is_alone = before > 1 && toml.members(&runtimes).count() == 1;
+            if is_alone && is_added && toml.members(&runc).count() == 1 {
+                toml.remove(&runc);
+            }
         }
+        let left = toml.text();
+        let versions = (2..=4).map(|version| format!("{MARK}version = {version}\n"));
+        Ok((!versions.into_iter().any(|new| new == left)).then_some(left))
     }
-    Ok(found)
+
+    fn removal_notes(&self, files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
+        missing_imports(files)
+    }
+
+    #[cfg(test)]
+    fn samples(&self) -> Samples {
+        tests::SAMPLES
+    }
 }
 
-fn refuse_foreign(
-    file: &File<'_>,
-    handler: &str,
-    is_ours: impl Fn(&str) -> bool,
-) -> Result<(), HandlerError> {
-    let runtimes = file.version.runtimes();
-    let keys = [&runtimes[..], &[handler]].concat();
-    let Some(entry) = file.toml.get(&keys) else {
-        return Ok(());
-    };
-    let Some(table) = entry.as_table_like() else {
-        return Err(kind(file.path, &keys, "a table"));
-    };
-    let runtime_type = table.get("runtime_type").and_then(Item::as_str);
-    let what = match (runtime_type, binary(entry)) {
-        (Some(RUNTIME_TYPE), Some(program)) if is_ours(program) => return Ok(()),
-        (Some(RUNTIME_TYPE), Some(program)) => format!("it runs {program}"),
-        (Some(RUNTIME_TYPE), None) => {
-            "it runs containerd's default, as it has no BinaryName".into()
-        }
-        (Some(other), _) => format!("its runtime_type is {other:?}"),
-        (None, _) => "it has no runtime_type".into(),
-    };
-    Err(HandlerError::Foreign {
-        path: file.path.to_owned(),
-        handler: handler.to_owned(),
-        what,
+fn runtimes_of(plugin: &str) -> [&str; 4] {
+    ["plugins", plugin, "containerd", "runtimes"]
+}
+
+/// Returns the version of a configuration, which is that of its first file. One that sets nothing gets
+/// version 2, which containerd 1.x and 2.x both read.
+fn check_version(main: &ConfigFile) -> Result<i64, HandlerError> {
+    let toml = Toml::of(main)?;
+    let version = toml.get(&["version"]);
+    match version.map(Item::as_integer) {
+        Some(None) => Err(wrong_type(&main.path, &["version"], "a number")),
+        None if toml.is_empty() => Ok(2),
+        None | Some(Some(0 | 1)) => Err(HandlerError::Version1(main.path.clone())),
+        Some(Some(version @ 2..=4)) => Ok(version),
+        Some(Some(other)) => Err(HandlerError::UnknownVersion(main.path.clone(), other)),
+    }
+}
+
+/// Returns a file's text. One that sets nothing gets a version: without one it would be of version 1.
+fn text_with_version(file: &ConfigFile, version: i64) -> Result<String, HandlerError> {
+    let text = file.text.as_deref().unwrap_or(MARK);
+    if !Toml::parse(&file.path, text)?.is_empty() {
+        return Ok(text.to_owned());
+    }
+    let (bom, rest) = split_bom(text);
+    Ok(match file.text {
+        Some(_) => format!("{bom}version = {version}\n{rest}"),
+        None => format!("{text}version = {version}\n"),
     })
 }
 
-fn options(entry: &Item) -> Option<&Item> {
-    entry.as_table_like()?.get("options")
-}
-
-fn binary(entry: &Item) -> Option<&str> {
-    let options = options(entry)?.as_table_like()?;
-    options.get("BinaryName").and_then(Item::as_str)
-}
-
 fn add(
-    file: &mut File<'_>,
-    wanted: Wanted<'_>,
+    toml: &mut Toml<'_>,
+    plugin: &str,
+    wanted: &Wanted<'_>,
     inherited: Option<bool>,
 ) -> Result<(), HandlerError> {
-    let runtimes = file.version.runtimes();
-    let indent = siblings_indent(file);
-    add_default(file)?;
-    let keys = [&runtimes[..], &[wanted.handler]].concat();
-    let is_new = file.toml.get(&keys).is_none();
-    let entry = file.toml.table(&keys)?;
-    if is_new {
-        give_header(entry, &format!("\n{}", indent.header));
-        set(entry, "runtime_type", RUNTIME_TYPE, &indent.keys);
+    let runtimes = runtimes_of(plugin);
+    if plugin == PLUGINS[1] && toml.members(&runtimes).next().is_none() {
+        let runc = toml.table(&[&runtimes[..], &["runc"]].concat(), DEFAULT_RUNTIME)?;
+        set(runc, "runtime_type", RUNTIME_TYPE);
     }
-    let keys = [&keys[..], &["options"]].concat();
-    let had_options = file.toml.get(&keys).is_some();
-    let options = file.toml.table(&keys)?;
-    if !had_options {
-        give_header(options, &format!("\n{}", indent.keys));
-    }
-    set_if_other(options, "BinaryName", wanted.program, &indent.inner);
-    let there = options
-        .as_table_like()
-        .and_then(|table| table.get("SystemdCgroup"));
-    let there = there.and_then(Item::as_bool);
-    let systemd_cgroup = wanted.systemd_cgroup.or(there).or(inherited);
-    if let Some(wanted) = systemd_cgroup.filter(|wanted| there != Some(*wanted)) {
-        set(options, "SystemdCgroup", wanted, &indent.inner);
+    let entry = [&runtimes[..], &[wanted.handler]].concat();
+    set(toml.table(&entry, "")?, "runtime_type", RUNTIME_TYPE);
+    let options = toml.table(&[&entry[..], &["options"]].concat(), "")?;
+    set(options, "BinaryName", wanted.program);
+    let there = options.get("SystemdCgroup").and_then(Item::as_bool);
+    if let Some(value) = wanted.systemd_cgroup.or(there).or(inherited) {
+        set(options, "SystemdCgroup", value);
     }
     Ok(())
 }
 
-fn set_if_other(item: &mut Item, key: &str, value: &str, indent: &str) {
-    let table = item.as_table_like();
-    let there = table
-        .and_then(|table| table.get(key))
-        .and_then(Item::as_str);
-    if there != Some(value) {
-        set(item, key, value, indent);
-    }
+/// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, in the last file
+/// that sets it: kubelet's cgroup driver is set to the same.
+fn inherited_cgroup(files: &[ConfigFile]) -> Result<Option<bool>, HandlerError> {
+    let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
+    let sections = || {
+        let plugins = |toml| PLUGINS.map(|plugin| toml_section(toml, plugin));
+        parsed.iter().rev().flat_map(plugins).flatten()
+    };
+    let default = sections().find_map(|it| it.get("default_runtime_name")?.as_str());
+    let default = default.unwrap_or("runc");
+    Ok(sections().find_map(|section| {
+        // For containerd 1.x a default runtime that is a table goes before one that is a name.
+        let table = section.get("default_runtime").filter(|table| {
+            let runtime_type = table.get("runtime_type").and_then(Item::as_str);
+            runtime_type.is_some_and(|it| !it.is_empty())
+        });
+        let named = |name| flag(section.get("runtimes")?.get(name)?);
+        let any = || {
+            let mut runtimes = section.get("runtimes")?.as_table_like()?.iter();
+            runtimes.find_map(|(_, runtime)| flag(runtime))
+        };
+        let table = table.and_then(flag);
+        table
+            .or_else(|| named(default))
+            .or_else(|| named("runc"))
+            .or_else(any)
+    }))
 }
 
-fn siblings_indent(file: &File<'_>) -> Indent {
-    let Some(runtimes) = file.toml.get(&file.version.runtimes()) else {
-        return Indent::default();
-    };
-    let Some(runtimes) = runtimes.as_table_like() else {
-        return Indent::default();
-    };
-    let last = || runtimes.iter().last().map(|(_, item)| item);
-    let sibling = runtimes.get("runc").or_else(last);
-    sibling.map_or_else(Indent::default, Indent::of)
+fn toml_section<'a>(toml: &'a Toml<'_>, plugin: &str) -> Option<&'a Item> {
+    toml.get(&["plugins", plugin, "containerd"])
 }
 
-/// Where no runtime is written down, there is containerd's own, `runc`; in 1.x only as long as none
-/// is: `default_runtime_name` would lead nowhere, and the CRI plugin doesn't start.
-fn add_default(file: &mut File<'_>) -> Result<(), HandlerError> {
-    let runtimes = file.version.runtimes();
-    let there = file.toml.get(&runtimes).and_then(Item::as_table_like);
-    if file.version != Version(2) || there.is_some_and(|there| !there.is_empty()) {
-        return Ok(());
-    }
-    let runc = file.toml.table(&[&runtimes[..], &["runc"]].concat())?;
-    give_header(runc, &format!("\n{DEFAULT_RUNTIME}"));
-    set(runc, "runtime_type", RUNTIME_TYPE, "");
-    Ok(())
+fn flag(runtime: &Item) -> Option<bool> {
+    runtime.get("options")?.get("SystemdCgroup")?.as_bool()
 }
 
-/// It goes with the last of the others: as long as there is one, `default_runtime_name` needs it.
-fn remove_added_default(file: &mut File<'_>) {
-    let runtimes = file.toml.get(&file.version.runtimes());
-    if runtimes
-        .and_then(Item::as_table_like)
-        .is_some_and(|all| all.len() > 1)
-    {
-        return;
+/// Returns what an operator has to know when a handler is installed.
+fn notes(
+    files: &[ConfigFile],
+    wanted: &Wanted<'_>,
+    inherited: Option<bool>,
+) -> Result<Vec<String>, HandlerError> {
+    let mut notes = missing_imports(files);
+    let main = files[0].path.display();
+    for file in files {
+        let (toml, path) = (Toml::of(file)?, file.path.display());
+        let disabled = toml.get(&["disabled_plugins"]).and_then(Item::as_array);
+        let mut disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
+        if let Some(plugin) = disabled.find(|plugin| PLUGINS.contains(plugin)) {
+            notes.push(format!(
+                "{path} disables plugin {plugin}: Kubernetes reaches no handler of {main}"
+            ));
+        }
+        if !file.is_sure
+            && PLUGINS
+                .iter()
+                .any(|it| toml.get(&["plugins", it]).is_some())
+        {
+            notes.push(format!(
+                "{path} is imported by a relative pattern, which containerd 1.x looks for from where it was \
+                 started: the handler isn't added there; hint: make the pattern absolute"
+            ));
+        }
     }
-    let runc = [&file.version.runtimes()[..], &["runc"]].concat();
-    let Some(Item::Table(table)) = file.toml.get(&runc) else {
-        return;
-    };
-    let prefix = table.decor().prefix().and_then(|prefix| prefix.as_str());
-    let is_added = prefix.is_some_and(|prefix| prefix.trim().ends_with(DEFAULT_RUNTIME.trim()));
-    if is_added && table.len() == 1 {
-        file.toml.remove(&runc);
+    if wanted.systemd_cgroup.or(inherited).is_none() {
+        notes.push(format!(
+            "no runtime says SystemdCgroup, so that of {} is containerd's default, false; hint: \
+             --systemd-cgroup true where kubelet's cgroup driver is systemd",
+            wanted.handler
+        ));
     }
+    Ok(notes)
 }
+
+/// Returns notes on files that are imported and don't exist: containerd doesn't start then.
+fn missing_imports(files: &[ConfigFile]) -> Vec<String> {
+    let missing = files.iter().skip(1).filter(|file| file.text.is_none());
+    let notes = missing.map(|file| {
+        format!(
+            "{} is imported, and isn't there: containerd doesn't start; hint: put it there, or take it \
+             out of `imports`",
+            file.path.display()
+        )
+    });
+    notes.collect()
+}
+
+#[cfg(test)]
+mod tests;

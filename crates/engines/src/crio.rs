@@ -1,55 +1,123 @@
-//! CRI-O: `[crio.runtime.runtimes.<handler>]`, as `crio.conf(5)` has it.
+//! CRI-O: `[crio.runtime.runtimes.<handler>]` (`crio.conf(5)`).
+
+use std::path::Path;
 
 use toml_edit::Item;
 
-use crate::drop_in::DropIn;
-use crate::edit::Source;
-use crate::entry::Wanted;
+use crate::config_file::{ConfigFile, DropIns};
+#[cfg(test)]
+use crate::engine::Samples;
+use crate::engine::{Edit, Engine, MARK, Runtime, Wanted};
 use crate::error::HandlerError;
-use crate::tables::{Toml, give_header, set};
+use crate::node_root::NodeRoot;
+use crate::service::{Service, Verb};
+use crate::toml::{self, Toml, set};
+
+const FILES: DropIns = DropIns {
+    files: &["/etc/crio/crio.conf"],
+    directory: "/etc/crio/crio.conf.d",
+    suffix: "",
+};
 
 const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
 
-pub(crate) const CRIO: DropIn = DropIn {
-    runtimes: &RUNTIMES,
-    default: &["crio", "runtime", "default_runtime"],
-    programs,
-    form: "a table",
-    foreign: |programs| match programs {
-        [program, ..] => format!("its runtime_path is {program:?}"),
-        [] => "it has no runtime_path".into(),
-    },
-    write,
-    tidy: |_, _, _| (),
-};
+#[derive(Debug)]
+pub(crate) struct Crio;
 
-fn programs(entry: &Item) -> Option<Vec<&str>> {
-    let program = entry.as_table_like()?.get("runtime_path");
-    Some(program.and_then(Item::as_str).into_iter().collect())
+impl Engine for Crio {
+    fn name(&self) -> &'static str {
+        "crio"
+    }
+
+    fn title(&self) -> &'static str {
+        "CRI-O"
+    }
+
+    fn default_file(&self) -> &'static Path {
+        Path::new("/etc/crio/crio.conf.d/99-runcrust.conf")
+    }
+
+    fn service(&self) -> Option<Service<'static>> {
+        Some(Service::new("crio.service", Verb::Restart))
+    }
+
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+        FILES.read(node, first)
+    }
+
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
+        toml::runtimes(file, &RUNTIMES, |entry| {
+            let program = entry.get("runtime_path").and_then(Item::as_str);
+            let mismatch = match program {
+                Some(_) => None,
+                None => Some("it has no runtime_path".to_owned()),
+            };
+            (program.into_iter().collect(), mismatch)
+        })
+    }
+
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
+        let default = toml::default(file, &["crio", "runtime", "default_runtime"])?;
+        Ok(default.into_iter().collect())
+    }
+
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+        let file = &files[0];
+        let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
+        let keys = [&RUNTIMES[..], &[wanted.handler]].concat();
+        let is_new = toml.get(&keys).is_none();
+        let entry = toml.table(&keys, "")?;
+        set(entry, "runtime_path", wanted.program);
+        if is_new {
+            // CRI-O's default is /run/<handler>, and /run/crust is the crust directory.
+            let root = format!("/run/runcrust-{}", wanted.handler);
+            set(entry, "runtime_root", root);
+            set(entry, "runtime_type", "oci");
+        }
+        Ok(Edit::new(&file.path, toml.text()))
+    }
+
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+        let mut toml = Toml::of(file)?;
+        toml.remove(&[&RUNTIMES[..], &[handler]].concat());
+        Ok(file.remaining(toml.text()))
+    }
+
+    #[cfg(test)]
+    fn samples(&self) -> Samples {
+        Samples {
+            foreign: &[
+                (
+                    "[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/bin/crun\"\n",
+                    "it runs /usr/bin/crun",
+                ),
+                ("[crio.runtime.runtimes.crust]\n", "it has no runtime_path"),
+                (
+                    "[crio.runtime.runtimes]\ncrust = 1\n",
+                    "it has no runtime_path",
+                ),
+            ],
+            default: "[crio.runtime]\ndefault_runtime = \"crust\"\n",
+            kept: &[
+                "",
+                "# Comments alone.\n",
+                "[crio]\n# The default.\n[crio.runtime]\ndefault_runtime = \"runc\"\n\n\
+                 [crio.runtime.runtimes.runc]\nruntime_path = \"\" # PATH\n\n[crio.network]\nx = 1\n",
+            ],
+            outdated: &[
+                "[crio.runtime.runtimes.crust]\nruntime_path = \"/opt/runcrust\" # old\n\
+                         runtime_type = \"vm\"\nmonitor_env = [\"A=b\"]\n",
+            ],
+            refused: &[("[crio\n", "hint: "), ("crio = 1\n", "crio isn't a table")],
+        }
+    }
 }
 
-fn write(
-    toml: &mut Toml<'_>,
-    _source: &Source,
-    _others: &[Source],
-    wanted: Wanted<'_>,
-    there: Option<&str>,
-) -> Result<(), HandlerError> {
-    let entry = toml.table(&[&RUNTIMES[..], &[wanted.handler]].concat())?;
-    if there.is_none() {
-        give_header(entry, "\n");
-    }
-    if there != Some(wanted.program) {
-        set(entry, "runtime_path", wanted.program, "");
-    }
-    if there.is_none() {
-        // CRI-O's own default is /run/<handler>, and /run/crust is the crust directory.
-        let root = format!("/run/runcrust-{}", wanted.handler);
-        set(entry, "runtime_root", root, "");
-        set(entry, "runtime_type", "oci", "");
-    }
-    Ok(())
+#[test]
+fn a_new_file_is_a_drop_in_with_the_handler() {
+    let expected = format!(
+        "{MARK}\n[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/local/bin/runcrust\"\n\
+         runtime_root = \"/run/runcrust-crust\"\nruntime_type = \"oci\"\n"
+    );
+    assert_eq!(crate::handler::tests::installed(&Crio, None), expected);
 }
-
-#[cfg(test)]
-mod tests;

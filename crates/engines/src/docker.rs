@@ -1,175 +1,258 @@
 //! docker: `runtimes` of `daemon.json`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::edit::{Edit, Source};
-use crate::entry::{Handler, Unwanted, Wanted, refuse_default};
+use serde_json::json;
+
+use crate::config_file::ConfigFile;
+#[cfg(test)]
+use crate::engine::Samples;
+use crate::engine::{Edit, Engine, Runtime, Wanted};
 use crate::error::HandlerError;
-use crate::json::{NoObject, Object};
-use crate::lines;
+use crate::json::Object;
+use crate::service::{Service, Verb};
+use crate::toml::{split_bom, wrong_type};
 
 const RUNTIMES: &str = "runtimes";
 const DEFAULT: &str = "default-runtime";
 
-/// The file's new text.
-pub(crate) fn install(source: &Source, wanted: Wanted<'_>) -> Result<Edit, HandlerError> {
-    let path = serde_json::Value::from(wanted.program).to_string();
-    let text = &null_as_empty(source, text(source).unwrap_or("{}\n"))?;
-    let root = read(source, "", Object::parse(text))?;
-    let Some(runtimes) = root.object(RUNTIMES) else {
-        let text = root.with_member(RUNTIMES, |form| {
-            form.object(wanted.handler, |form| form.object("path", |_| path))
-        });
-        return Ok(edit(source, &text));
-    };
-    let runtimes = read(source, RUNTIMES, runtimes)?;
-    let text = match handler(source, &runtimes, wanted.handler, |it| wanted.is_ours(it))? {
-        None => runtimes.with_member(wanted.handler, |form| form.object("path", |_| path)),
-        Some((_, program)) if program == wanted.program => text.to_owned(),
-        Some((entry, _)) => entry.with_value("path", &path).unwrap_or_default(),
-    };
-    Ok(edit(source, &text))
+#[derive(Debug)]
+pub(crate) struct Docker;
+
+impl Engine for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn default_file(&self) -> &'static Path {
+        Path::new("/etc/docker/daemon.json")
+    }
+
+    fn service(&self) -> Option<Service<'static>> {
+        // dockerd reads its runtimes again on SIGHUP.
+        Some(Service::new("docker.service", Verb::Reload))
+    }
+
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
+        let mut found = Vec::new();
+        // Go's decoder merges two objects of one name.
+        let root = parse(file, text(file))?;
+        for (_, runtimes) in root.objects().filter(|member| member.0 == RUNTIMES) {
+            let runtimes = runtimes.as_ref().map(Object::objects);
+            found.extend(runtimes.into_iter().flatten().map(|(name, entry)| {
+                let program = entry.as_ref().and_then(|entry| entry.string("path"));
+                let mismatch = match (&entry, &program) {
+                    (None, _) => Some("it isn't an object"),
+                    (_, None) => Some("it has no `path`"),
+                    _ => None,
+                };
+                Runtime {
+                    name: name.to_owned(),
+                    programs: program.into_iter().collect(),
+                    mismatch: mismatch.map(str::to_owned),
+                }
+            }));
+        }
+        Ok(found)
+    }
+
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
+        let name = parse(file, text(file))?.string(DEFAULT);
+        Ok(name
+            .map(|name| (DEFAULT.to_owned(), name))
+            .into_iter()
+            .collect())
+    }
+
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+        let file = &files[0];
+        let text = &text_with_runtimes(file)?;
+        let root = parse(file, text)?;
+        let entry = json!({"path": wanted.program});
+        let new = match root.object(RUNTIMES) {
+            None => root.with(RUNTIMES, &json!({wanted.handler: entry})),
+            Some(runtimes) => match runtimes.object(wanted.handler) {
+                None => runtimes.with(wanted.handler, &entry),
+                Some(old) => old.with("path", &entry["path"]),
+            },
+        };
+        let (bom, _) = split_bom(file.text());
+        Ok(Edit::new(&file.path, format!("{bom}{new}")))
+    }
+
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+        let text = &text_with_runtimes(file)?;
+        let root = parse(file, text)?;
+        let left = match root.object(RUNTIMES) {
+            Some(runtimes) if runtimes.get(handler).is_none() => text.clone(),
+            // An empty object says nothing.
+            Some(runtimes) if runtimes.len() > 1 => runtimes.without(handler),
+            _ => root.without(RUNTIMES),
+        };
+        let (bom, _) = split_bom(file.text());
+        Ok(Some(format!("{bom}{left}")))
+    }
+
+    /// dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform` in moby's
+    /// `daemon/reload_unix.go`).
+    fn removal_notes(&self, _files: &[ConfigFile], left: &[Option<String>]) -> Vec<String> {
+        let sets_runtimes = |text: &String| {
+            let root = Object::parse(split_bom(text).1);
+            matches!(root, Ok(Some(root)) if root.object(RUNTIMES).is_some())
+        };
+        if left.iter().flatten().all(sets_runtimes) {
+            return Vec::new();
+        }
+        let note = "a running dockerd offers the runtime until it is restarted: a reload doesn't change its runtimes \
+                    where the file has no \"runtimes\"";
+        vec![note.to_owned()]
+    }
+
+    #[cfg(test)]
+    fn samples(&self) -> Samples {
+        Samples {
+            foreign: &[
+                (
+                    "{\"runtimes\": {\"crust\": {\"path\": \"/usr/bin/crun\"}}}",
+                    "it runs /usr/bin/crun",
+                ),
+                (
+                    "{\"runtimes\": {\"crust\": {\"runtimeType\": \"x\"}}}",
+                    "it has no `path`",
+                ),
+                ("{\"runtimes\": {\"crust\": 1}}", "it isn't an object"),
+            ],
+            default: "{\"default-runtime\": \"crust\"}",
+            kept: &[
+                "{}\n",
+                "{\n  \"exec-opts\": [\"native.cgroupdriver=systemd\"],\n  \"log-level\": \"warn\"\n}\n",
+                "{\"debug\":true}",
+                "{\n\t\"runtimes\": {\n\t\t\"kata\": { \"runtimeType\": \"io.containerd.kata.v2\" }\n\t},\n\t\"x\": 1\n}",
+                "{\r\n  \"debug\": true\r\n}\r\n",
+                "{ \"a\": 1, \"b\": 1.50 }",
+                "{\"runtimes\":{\"a\":{}},\"runtimes\":{\"b\":{}}}",
+                "\u{feff}{\"debug\":true}",
+            ],
+            outdated: &[
+                "{\"runtimes\": {\"crust\": {\"runtimeArgs\": [\"-x\"], \"path\": \"/opt/runcrust\"}}}",
+            ],
+            refused: &[
+                ("{\n  \"debug\": tru\n}", "daemon.json:3: "),
+                ("{\n  // comment\n}", "daemon.json:2: "),
+                ("[]", "the file isn't an object"),
+                ("{\"runtimes\": []}", "runtimes isn't an object"),
+            ],
+        }
+    }
 }
 
-/// Returns the text that dockerd decodes: it passes over a byte order mark, and takes an empty file for none
+/// Returns the text that dockerd decodes: it passes over a byte order mark, and takes an empty file for `{}`
 /// (`getConflictFreeConfiguration`).
-fn text(source: &Source) -> Option<&str> {
-    let text = lines::without_bom(source.text.as_deref()?);
-    (!text.trim().is_empty()).then_some(text)
+fn text(file: &ConfigFile) -> &str {
+    let (_, text) = split_bom(file.text());
+    if text.trim().is_empty() { "{}\n" } else { text }
 }
 
-fn edit(source: &Source, text: &str) -> Edit {
-    let before = source.text.as_deref();
-    let mark = lines::bom(before.unwrap_or_default());
-    Edit::new(&source.path, before, format!("{mark}{text}"))
+/// Returns the text with an object for `"runtimes": null`, which is nothing to Go's decoder.
+fn text_with_runtimes(file: &ConfigFile) -> Result<String, HandlerError> {
+    let text = text(file);
+    let root = parse(file, text)?;
+    match root.get(RUNTIMES) {
+        Some("null") => Ok(root.with(RUNTIMES, &json!({}))),
+        Some(_) if root.object(RUNTIMES).is_none() => {
+            Err(wrong_type(&file.path, &[RUNTIMES], "an object"))
+        }
+        _ => Ok(text.to_owned()),
+    }
 }
 
-/// The file's new text, and the program that the handler ran; none where there was no handler.
-pub(crate) fn uninstall(
-    source: &Source,
-    unwanted: Unwanted<'_>,
-) -> Result<(Vec<Edit>, Option<PathBuf>), HandlerError> {
-    const NOTHING: (Vec<Edit>, Option<PathBuf>) = (Vec::new(), None);
-    let Some(text) = text(source) else {
-        return Ok(NOTHING);
-    };
-    let text = &null_as_empty(source, text)?;
-    let root = read(source, "", Object::parse(text))?;
-    let Some(runtimes) = root.object(RUNTIMES) else {
-        return Ok(NOTHING);
-    };
-    let runtimes = read(source, RUNTIMES, runtimes)?;
-    let found = handler(source, &runtimes, unwanted.handler, |it| {
-        unwanted.is_ours(it)
+fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<Object<'a>, HandlerError> {
+    let object = Object::parse(text).map_err(|error| {
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or(&message);
+        HandlerError::Syntax(file.path.clone(), error.line(), message.to_owned())
     })?;
-    let Some((_, program)) = found else {
-        return Ok(NOTHING);
-    };
-    let default = root
-        .get(DEFAULT)
-        .and_then(|it| serde_json::from_str(it).ok());
-    let default: Option<String> = default;
-    refuse_default(
-        &source.path,
-        &[DEFAULT],
-        default.as_deref(),
-        unwanted.handler,
-    )?;
-    // An empty object of runtimes says nothing.
-    let left = if runtimes.len() == 1 {
-        root.without(RUNTIMES)
-    } else {
-        runtimes.without(unwanted.handler)
-    };
-    let edit = edit(source, &left.unwrap_or_default());
-    Ok((vec![edit], Some(program.into())))
-}
-
-/// Notes where a reload doesn't take the handler away: dockerd keeps the runtimes that it has where the file
-/// sets none (`reloadPlatform` in moby's `daemon/reload_unix.go`).
-pub(crate) fn kept(edits: &[Edit]) -> Vec<String> {
-    let sets_runtimes =
-        |text: &str| matches!(Object::parse(text), Ok(root) if root.object(RUNTIMES).is_some());
-    let text = edits.first().and_then(|edit| edit.after.as_deref());
-    if text.is_none_or(|text| sets_runtimes(lines::without_bom(text))) {
-        return Vec::new();
-    }
-    let note = "a running dockerd offers the runtime until it is restarted: a reload doesn't change its runtimes \
-                where the file has no \"runtimes\"";
-    vec![note.to_owned()]
-}
-
-/// The runtimes that are a program. Go reads two objects of a name into one.
-pub(crate) fn entries(source: &Source) -> Result<Vec<Handler>, HandlerError> {
-    let Some(text) = text(source) else {
-        return Ok(Vec::new());
-    };
-    let root = read(source, "", Object::parse(text))?;
-    let mut found = Vec::new();
-    for (_, runtimes) in root.objects().filter(|(name, _)| *name == RUNTIMES) {
-        found.extend(runtimes.objects().filter_map(|(name, entry)| {
-            let program = entry.get("path")?;
-            let program: String = serde_json::from_str(program).ok()?;
-            Some(Handler::new(&source.path, name, &program))
-        }));
-    }
-    Ok(found)
-}
-
-/// Go reads a null as nothing.
-fn null_as_empty(source: &Source, text: &str) -> Result<String, HandlerError> {
-    let root = read(source, "", Object::parse(text))?;
-    let null = root.get(RUNTIMES).filter(|value| *value == "null");
-    Ok(null
-        .and_then(|_| root.with_value(RUNTIMES, "{}"))
-        .unwrap_or_else(|| text.to_owned()))
-}
-
-/// The entry of a handler of ours, and its program.
-fn handler<'a>(
-    source: &Source,
-    runtimes: &Object<'a>,
-    name: &str,
-    is_ours: impl Fn(&str) -> bool,
-) -> Result<Option<(Object<'a>, String)>, HandlerError> {
-    let Some(entry) = runtimes.object(name) else {
-        return Ok(None);
-    };
-    let entry = read(source, &format!("{RUNTIMES}.{name}"), entry)?;
-    let path = entry
-        .get("path")
-        .and_then(|it| serde_json::from_str(it).ok());
-    let what = match path {
-        Some(serde_json::Value::String(path)) if is_ours(&path) => return Ok(Some((entry, path))),
-        Some(path) => format!("it runs {path}"),
-        None => "it has no `path`".into(),
-    };
-    Err(HandlerError::Foreign {
-        path: source.path.clone(),
-        handler: name.to_owned(),
-        what,
-    })
-}
-
-fn read<'a>(
-    source: &Source,
-    key: &str,
-    object: Result<Object<'a>, NoObject>,
-) -> Result<Object<'a>, HandlerError> {
-    let path = source.path.clone();
-    object.map_err(|error| match error {
-        NoObject::Syntax(line, message) => HandlerError::Syntax {
-            path,
-            line,
-            message,
-        },
-        NoObject::Kind => HandlerError::Kind {
-            path,
-            key: if key.is_empty() { "the file" } else { key }.to_owned(),
-            kind: "an object",
-        },
-    })
+    object.ok_or_else(|| wrong_type(&file.path, &[], "an object"))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::fuzzing::PROGRAM;
+    use crate::handler::tests::{installed, uninstalled};
+
+    #[test]
+    fn the_runtime_is_added_in_the_form_of_the_file() {
+        let entry = format!("{{\"crust\":{{\"path\":\"{PROGRAM}\"}}}}");
+        let lines = |start: &str, unit: &str| {
+            let path = format!("{unit}{unit}{unit}\"path\": \"{PROGRAM}\"\n{unit}{unit}}}");
+            format!(
+                "{start}{unit}\"runtimes\": {{\n{unit}{unit}\"crust\": {{\n{path}\n{unit}}}\n}}"
+            )
+        };
+        for (text, expected) in [
+            ("{}\n", lines("{\n", "    ") + "\n"),
+            ("{\n  \"a\": 1\n}", lines("{\n  \"a\": 1,\n", "  ")),
+            (
+                "{\r\n\t\"a\": 1\r\n}",
+                lines("{\n\t\"a\": 1,\n", "\t").replace('\n', "\r\n"),
+            ),
+            ("{\"a\":1}", format!("{{\"a\":1,\"runtimes\":{entry}}}")),
+            (
+                "{ \"a\": 1.50 }",
+                format!("{{ \"a\": 1.50, \"runtimes\":{entry} }}"),
+            ),
+            (
+                "{\"runtimes\": null, \"b\": 2}",
+                format!("{{\"runtimes\": {entry}, \"b\": 2}}"),
+            ),
+        ] {
+            assert_eq!(installed(&Docker, Some(text)), expected);
+        }
+        for nothing in ["", "\n"] {
+            assert_eq!(
+                installed(&Docker, Some(nothing)),
+                installed(&Docker, Some("{}\n"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_runtime_is_removed_from_anywhere_among_others() {
+        let ours = format!("\"crust\": {{\"path\": \"{PROGRAM}\"}}");
+        for (text, expected) in [
+            (
+                format!("{{\"runtimes\": {{{ours}, \"b\": {{}}}}}}"),
+                "{\"runtimes\": {\"b\": {}}}",
+            ),
+            (
+                format!("{{\"runtimes\": {{\"a\": {{}}, {ours}, \"b\": {{}}}}}}"),
+                "{\"runtimes\": {\"a\": {}, \"b\": {}}}",
+            ),
+            (
+                format!("{{\"runtimes\": {{{ours}}}, \"x\": 1}}"),
+                "{\"x\": 1}",
+            ),
+            (
+                format!("\u{feff}{{\"runtimes\": {{{ours}}}}}"),
+                "\u{feff}{}",
+            ),
+        ] {
+            assert_eq!(uninstalled(&Docker, &text).as_deref(), Some(expected));
+        }
+        for nothing in ["{\"runtimes\": {}}", "{\"runtimes\": null}", "\u{feff}"] {
+            assert_eq!(uninstalled(&Docker, nothing).as_deref(), Some(nothing));
+        }
+    }
+
+    #[test]
+    fn a_reload_that_does_not_remove_the_runtime_is_noted() {
+        let notes = |text: &str| Docker.removal_notes(&[], &[Some(text.to_owned())]).len();
+        let other = "{\"runtimes\": {\"kata\": {\"runtimeType\": \"k\"}}}";
+        assert_eq!(
+            [notes("{}"), notes("\u{feff}{ \"a\": 1 }"), notes(other)],
+            [1, 1, 0]
+        );
+        assert!(Docker.removal_notes(&[], &[]).is_empty());
+    }
+}

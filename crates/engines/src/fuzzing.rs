@@ -1,17 +1,154 @@
-//! The laws of private rooms, for whatever bytes `fuzz/` comes up with. No release has this.
+//! Properties that hold for every text of a configuration, for `fuzz/` and the tests. No release has this module.
 
-use crate::laws;
+use std::path::PathBuf;
 
-/// containerd's, CRI-O's and podman's configuration.
+use crust_state::DelegateKind;
+use serde_json::Value;
+
+use crate::config_file::ConfigFile;
+use crate::engine::{ENGINES, Engine, Wanted};
+use crate::error::HandlerError;
+use crate::handler::{plan_install, plan_uninstall};
+use crate::plan::{Change, Plan};
+
+/// The program of the handler that is installed.
+pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
+
+pub(crate) const WANTED: Wanted<'_> = Wanted {
+    handler: "crust",
+    program: PROGRAM,
+    // podman's lists get the handler.
+    delegate: Some(DelegateKind::Crun),
+    systemd_cgroup: None,
+};
+
+/// Checks a configuration of containerd, CRI-O or podman.
+///
+/// # Panics
+///
+/// If a property doesn't hold.
 pub fn toml(bytes: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        laws::toml(text);
+    check_all(bytes, false);
+}
+
+/// Checks a `daemon.json` of docker.
+///
+/// # Panics
+///
+/// If a property doesn't hold.
+pub fn json(bytes: &[u8]) {
+    check_all(bytes, true);
+}
+
+fn check_all(bytes: &[u8], wants_json: bool) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    for engine in ENGINES
+        .iter()
+        .filter(|engine| is_json(**engine) == wants_json)
+    {
+        check(*engine, text);
     }
 }
 
-/// docker's `daemon.json`.
-pub fn json(bytes: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        laws::json(text);
+/// Checks that a second `install` changes nothing, and that `uninstall` leaves what the text said before, and its
+/// comments. Texts that `install` refuses pass.
+pub(crate) fn check(engine: &dyn Engine, text: &str) {
+    let (Some(_), Ok(once)) = (value(engine, text), try_install(engine, Some(text))) else {
+        return;
+    };
+    assert!(
+        value(engine, &once).is_some(),
+        "can't be read any more:\n{once}"
+    );
+    assert!(once.contains(PROGRAM), "{once}");
+    let twice = try_install(engine, Some(&once)).expect("a second install");
+    assert_eq!(twice, once);
+    let Ok(back) = try_uninstall(engine, &once) else {
+        // It is the default runtime.
+        return;
+    };
+    let back = back.unwrap_or_default();
+    let again = try_uninstall(engine, &back).expect("nothing to remove");
+    assert_eq!(again.as_deref(), Some(&*back));
+    if text.contains("Added by runcrust install") {
+        return;
+    }
+    let before = try_uninstall(engine, text)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    let said = |text| value(engine, text).map(essence);
+    assert_eq!(said(&back), said(&before), "{once}");
+    if !text.contains("crust") {
+        let is_comment = |line: &&str| line.trim().starts_with('#');
+        for comment in text.lines().filter(is_comment) {
+            assert!(back.contains(comment.trim()), "{comment} is gone:\n{back}");
+        }
+    }
+}
+
+/// Returns a file of the engine's.
+pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
+    ConfigFile::new(engine.default_file(), text.map(str::to_owned))
+}
+
+/// Returns the text of the only file after an `install`.
+pub(crate) fn try_install(engine: &dyn Engine, text: Option<&str>) -> Result<String, HandlerError> {
+    let plan = plan_install(engine, vec![file(engine, text)], &WANTED)?;
+    Ok(edits(plan).remove(0).1.expect("a text"))
+}
+
+/// Returns the text of the only file after an `uninstall`. `None`: the file is removed.
+pub(crate) fn try_uninstall(
+    engine: &dyn Engine,
+    text: &str,
+) -> Result<Option<String>, HandlerError> {
+    let plan = plan_uninstall(engine, vec![file(engine, Some(text))], WANTED.handler, None)?;
+    let edit = edits(plan).pop();
+    Ok(edit.map_or_else(|| Some(text.to_owned()), |edit| edit.1))
+}
+
+/// Returns the files of a plan, and their new texts.
+pub(crate) fn edits(plan: Plan) -> Vec<(PathBuf, Option<String>)> {
+    let changes = plan.changes.into_iter();
+    changes.map(Change::into_edit).collect()
+}
+
+fn is_json(engine: &dyn Engine) -> bool {
+    let extension = engine.default_file().extension();
+    extension.is_some_and(|it| it == "json")
+}
+
+/// Returns what a text says.
+fn value(engine: &dyn Engine, text: &str) -> Option<Value> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if !is_json(engine) {
+        return ::toml::from_str(text).ok();
+    }
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    serde_json::from_str(text).ok()
+}
+
+/// Returns a value without what an installation may leave: a version, and empty tables.
+fn essence(value: Value) -> Value {
+    let is_something = |value: &Value| match value {
+        Value::Object(members) => !members.is_empty(),
+        value => !value.is_null(),
+    };
+    match value {
+        Value::Object(members) => {
+            let members = members
+                .into_iter()
+                .map(|(name, value)| (name, essence(value)));
+            let kept = members.filter(|(name, value)| name != "version" && is_something(value));
+            Value::Object(kept.collect())
+        }
+        Value::Array(values) => {
+            let kept = values.into_iter().filter(|value| value != WANTED.handler);
+            Value::Array(kept.map(essence).collect())
+        }
+        other => other,
     }
 }

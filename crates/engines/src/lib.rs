@@ -1,55 +1,52 @@
-//! The handler in a daemon's configuration: added, brought up to date, removed; all else stays as its
-//! author wrote it.
+//! Container engines whose configuration names runcrust as a runtime: containerd, CRI-O, podman, docker.
 //!
-//! | room | what is there |
+//! An engine is one file that implements [`Engine`], and one line in [`ENGINES`]. Everything that is the same for all
+//! engines is in [`handler`]: which files are read, whose a handler is, what may be removed, what is shown and written.
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`request`] | from what is asked for to a plan; which handlers there are |
-//! | [`containerd`], [`crio`], [`podman`], [`docker`] | from the texts of an engine's files to their new texts; nothing is read or written |
-//! | [`drop_in`] | what CRI-O and podman have in common |
-//! | [`tables`], [`json`], [`lines`] | editing TOML and JSON in place |
-//! | [`entry`], [`edit`] | whether an entry of the handler's name is runcrust's; a file's old and new text |
-//! | [`change`] | what becomes of the node's files: shown, written |
-//! | [`node`] | the files of a node, which may be a container's `/host` |
-//! | [`programs`], [`users`], [`service`] | what else an installation takes: the programs and what these need, nobody who uses them, the daemon |
-//! | [`settings`] | the configuration of the program that the handler runs |
+//! | [`engine`] | the trait, and the list of engines |
+//! | [`containerd`], [`crio`], [`podman`], [`docker`] | the engines |
+//! | [`handler`] | installing, removing and listing handlers |
+//! | [`plan`], [`diff`] | the changes to a node's files: shown and written |
+//! | [`toml`], [`json`] | editing TOML and JSON in place |
+//! | [`node_root`], [`config_file`] | the files of a node, which may be a container's `/host` |
+//! | [`programs`], [`settings`] | the programs on the node, and their configuration |
+//! | [`in_use`] | whether a live container needs the handler |
+//! | [`service`] | the engine's systemd unit |
 
 #![forbid(unsafe_code)]
-// Who reads the documentation sees the private rooms too.
+// Readers of the documentation see the private modules too.
 #![allow(rustdoc::private_intra_doc_links)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod change;
+mod config_file;
 mod containerd;
 mod crio;
+mod diff;
 mod docker;
-mod drop_in;
-mod edit;
-mod entry;
+mod engine;
 mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handler;
+mod in_use;
 mod json;
-#[cfg(feature = "fuzzing")]
-mod laws;
-mod lines;
-mod node;
+mod node_root;
+mod plan;
 mod podman;
 mod programs;
-mod request;
 mod service;
 mod settings;
-mod tables;
-#[cfg(any(test, feature = "fuzzing"))]
-mod testing;
-mod users;
+mod toml;
 
-pub use change::{Change, Plan};
-pub use entry::Handler;
+pub use diff::unified;
+pub use engine::{ENGINES, Engine, find_engine};
 pub use error::HandlerError;
-pub use lines::unified;
-pub use node::Node;
+pub use handler::{Handler, Request, handlers, install, runcrust_handlers, uninstall};
+pub use in_use::{check_unused, check_unused_by_any};
+pub use node_root::NodeRoot;
+pub use plan::{Change, Plan};
 pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
-pub use request::{Engine, Request, entries, handlers, install, uninstall};
 pub use service::{Outcome, Service, Verb};
-pub use users::{check_unused, check_unused_by_any};

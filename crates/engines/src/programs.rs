@@ -1,4 +1,4 @@
-//! The programs on the node: runcrust, what it needs beside it, and bringing them there.
+//! The programs on the node: runcrust, the hook, the delegate, and copying the first two there.
 
 use std::path::{Path, PathBuf};
 
@@ -8,28 +8,28 @@ use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
 use crust_state::{Config, DelegateKind};
 
 use crate::error::HandlerError;
-use crate::node::Node;
+use crate::node_root::NodeRoot;
 use crate::settings;
 
 /// The hook, which runcrust looks for beside itself.
 const HOOK: &str = "crust-mount-hook";
 
-/// What is copied; runcrust last, which may need the new hook.
+/// The programs that are copied. runcrust is the last, for it may need the new hook.
 const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 
-/// A program that is to be on the node.
+/// A program that is to be copied to the node.
 #[derive(Debug)]
 pub struct Copy {
-    /// Where it is there.
+    /// Its path on the node.
     pub path: PathBuf,
-    /// The same bytes are there.
+    /// Whether the same bytes are there already.
     pub is_same: bool,
     place: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// What it takes to bring this program and the hook beside it into a directory of the node.
-pub fn plan_copies(node: &Node, directory: &Path) -> Result<Vec<Copy>, HandlerError> {
+/// Plans to copy this program and the hook beside it into a directory of the node.
+pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>, HandlerError> {
     if !directory.is_absolute() {
         return Err(HandlerError::CopyTo(directory.to_owned()));
     }
@@ -44,10 +44,10 @@ pub fn plan_copies(node: &Node, directory: &Path) -> Result<Vec<Copy>, HandlerEr
     planned.collect()
 }
 
-fn plan(node: &Node, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
+fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
     let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
     let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
-    // A link of that name may lead to a package's file: it is replaced, not what it leads to.
+    // A link of that name is replaced, and not its target, which may be a package's file.
     let place = node.find(path.parent().unwrap_or(path));
     let place = place.join(path.file_name().unwrap_or_default());
     let is_same = match place.symlink_metadata() {
@@ -67,8 +67,8 @@ fn plan(node: &Node, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
 }
 
 impl Copy {
-    /// Puts it there, whole and in the place of another. Pods that run keep theirs.
-    pub fn apply(&self, node: &Node) -> Result<(), HandlerError> {
+    /// Copies it under a temporary name, and renames it. Running pods keep the old program.
+    pub fn apply(&self, node: &NodeRoot) -> Result<(), HandlerError> {
         if self.is_same {
             return Ok(());
         }
@@ -78,11 +78,10 @@ impl Copy {
     }
 }
 
-/// Fails where the hook or the delegate, as the program's configuration has them, isn't on the node:
-/// no container would start. `delegates` are where one is looked for that isn't configured, `copies`
-/// come before the first container.
+/// Fails if the hook or the delegate of the program's configuration isn't on the node: no container would start.
+/// `delegates` are the places where a delegate is looked for if none is configured. `copies` will be there in time.
 pub fn check_complete(
-    node: &Node,
+    node: &NodeRoot,
     program: &Path,
     delegates: &[&Path],
     copies: &[Copy],
@@ -99,7 +98,7 @@ pub fn check_complete(
         let real = if is_copy {
             program.to_owned()
         } else {
-            node.real(program)
+            node.resolve(program)
         };
         real.with_file_name(HOOK)
     };
@@ -143,11 +142,11 @@ pub struct NodeDelegate {
 /// Returns the program's delegate on the node, by its configuration. `None` if the node has none yet, or the
 /// configuration can't be read.
 #[must_use]
-pub fn find_delegate(node: &Node, program: &Path, delegates: &[&Path]) -> Option<NodeDelegate> {
+pub fn find_delegate(node: &NodeRoot, program: &Path, delegates: &[&Path]) -> Option<NodeDelegate> {
     let config = settings::of(node, program).ok()?;
     let mut candidates = candidates(&config, delegates).into_iter();
     let path = candidates.find(|path| node.has_program(path))?;
-    let by_name = || DelegateKind::of_file(&node.real(path));
+    let by_name = || DelegateKind::of_file(&node.resolve(path));
     Some(NodeDelegate {
         path: path.to_owned(),
         kind: config.delegate_kind.unwrap_or_else(by_name),

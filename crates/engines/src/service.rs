@@ -1,4 +1,4 @@
-//! The daemon, which reads its configuration when it starts.
+//! The systemd unit of an engine, which reads its configuration when it starts or is reloaded.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,28 +7,28 @@ use rustix::fs::stat;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::HandlerError;
-use crate::node::Node;
+use crate::node_root::NodeRoot;
 
-/// How a daemon is brought to read its configuration anew.
+/// How an engine is made to read its configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service<'a> {
-    /// Its unit.
+    /// The unit's name.
     pub unit: &'a str,
     /// What is asked of it.
     pub verb: Verb,
 }
 
-/// How it is brought to.
+/// What is asked of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It reads its configuration when it starts.
+    /// It reads its configuration only when it starts.
     Restart,
-    /// It reads it when it is told to, too.
+    /// It also reads it when it is told to.
     Reload,
 }
 
 impl Verb {
-    /// systemctl's word.
+    /// Returns the argument of systemctl.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -37,8 +37,8 @@ impl Verb {
         }
     }
 
-    /// The unit's property that says when it was read last, on a clock that begins with the boot. A
-    /// reload doesn't start a process: the unit goes to `reloading` and back.
+    /// Returns the unit's property that says when it read its configuration last, on a clock that starts with the boot.
+    /// A reload starts no process: the unit's state becomes `reloading` and then what it was.
     const fn property(self) -> &'static str {
         match self {
             Self::Restart => "ExecMainStartTimestampMonotonic",
@@ -56,31 +56,39 @@ const UNITS: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// What came of it.
+/// The outcome of a restart or reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It reads the configuration anew.
+    /// The engine reads its configuration again.
     Done,
-    /// It has read it since it was changed.
+    /// It has read it since the last change.
     Fresh,
-    /// It doesn't run, and will read it when it does.
+    /// It doesn't run, and will read it when it starts.
     Stopped,
 }
 
+impl<'a> Service<'a> {
+    pub(crate) const fn new(unit: &'a str, verb: Verb) -> Self {
+        Self { unit, verb }
+    }
+}
+
 impl Service<'_> {
-    /// Whether the node has its unit.
-    pub(crate) fn is_on(self, node: &Node) -> bool {
-        let files = UNITS.map(|directory| Path::new(directory).join(self.unit));
-        files.iter().any(|file| node.has_file(file))
+    /// Returns whether the node has the unit.
+    pub(crate) fn is_on(self, node: &NodeRoot) -> bool {
+        let mut files = UNITS
+            .iter()
+            .map(|directory| Path::new(directory).join(self.unit));
+        files.any(|file| node.has_file(&file))
     }
 
-    /// Has the daemon read its configuration, if one of these files is newer than its start.
-    /// Where the node isn't this process's own root, this process is in it from then on.
-    pub fn restart(self, node: &Node, files: &[&Path]) -> Result<Outcome, HandlerError> {
+    /// Restarts or reloads the unit if one of these files is newer than what the engine has read. Waits for systemd. If
+    /// the node's root isn't this process's own, this process changes its root directory to the node's.
+    pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<Outcome, HandlerError> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
         if !node.is_here() {
-            rustix::process::chroot(node.root())
-                .map_err(|errno| HandlerError::call("chroot", node.root(), errno))?;
+            rustix::process::chroot(node.path())
+                .map_err(|errno| HandlerError::call("chroot", node.path(), errno))?;
             rustix::process::chdir("/").map_err(|errno| HandlerError::call("chdir", "/", errno))?;
         }
         let Some(read) = self.read_at()? else {
@@ -93,8 +101,7 @@ impl Service<'_> {
         Ok(Outcome::Done)
     }
 
-    /// When it has read its configuration, in microseconds since the epoch; `None` for a daemon that
-    /// doesn't run.
+    /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.
     fn read_at(self) -> Result<Option<i128>, HandlerError> {
         let name = self.verb.property();
         let properties = format!("--property={name},ReloadResult,ActiveState");
@@ -111,8 +118,7 @@ impl Service<'_> {
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());
         let since_boot: i128 = since_boot.ok_or_else(|| self.failed("show", &shown))?;
-        // The clock that systemd tells is stopped while the node sleeps: the daemon seems to have
-        // started later than it has by as much, at most.
+        // systemd's clock stands still while the node sleeps: the engine seems to have started later by as much.
         let (now, uptime) = (now(ClockId::Realtime), now(ClockId::Monotonic));
         Ok(Some(now - uptime + since_boot))
     }
@@ -125,7 +131,7 @@ impl Service<'_> {
         let mut command = Command::new("systemctl");
         command.args(arguments).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        // A root directory that is the node's own, whatever this process's was.
+        // This process's root directory is the node's, even if it was another one before.
         command.env("SYSTEMD_IGNORE_CHROOT", "1");
         let asked = arguments.join(" ");
         let output = command
@@ -138,16 +144,16 @@ impl Service<'_> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn failed(self, asked: &str, reason: &str) -> HandlerError {
-        HandlerError::Service {
-            arguments: asked.to_owned(),
-            reason: reason.to_owned(),
-            unit: self.unit.to_owned(),
-        }
+    fn failed(self, arguments: &str, reason: &str) -> HandlerError {
+        HandlerError::Service(
+            arguments.to_owned(),
+            reason.to_owned(),
+            self.unit.to_owned(),
+        )
     }
 }
 
-/// When a file got its content or its name, or went, in microseconds since the epoch.
+/// Returns when a file was written, renamed or removed, in microseconds since the epoch.
 fn changed_at(path: &Path) -> i128 {
     let found = path.ancestors().find_map(|path| stat(path).ok());
     found.map_or(i128::MAX, |stat| {

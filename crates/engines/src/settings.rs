@@ -8,14 +8,14 @@ use crust_state::Config;
 use crust_state::config::CONFIG_DIRECTORY;
 
 use crate::error::HandlerError;
-use crate::node::Node;
+use crate::node_root::NodeRoot;
 
-/// `crust_ops`' own, beside them.
+/// The configuration of `crust_ops` in the same directory.
 const DAEMONS: &[u8] = b"crust_ops.toml";
 
-/// The configuration that the program would read on the node, with its directories as found from
-/// here.
-pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
+/// Returns the configuration that the program would read on the node. Its directories are the paths by which this
+/// process reaches them.
+pub(crate) fn of(node: &NodeRoot, program: &Path) -> Result<Config, HandlerError> {
     let name: OsString = program.into();
     let there = Config::files(Some(&name)).find_map(|file| load(node, &file).transpose());
     Ok(there
@@ -25,15 +25,15 @@ pub(crate) fn of(node: &Node, program: &Path) -> Result<Config, HandlerError> {
 
 /// Returns the path on the node of the configuration file that the program reads. If no such file exists, it is the
 /// first one that the program looks for.
-pub(crate) fn file(node: &Node, program: &Path) -> PathBuf {
+pub(crate) fn file(node: &NodeRoot, program: &Path) -> PathBuf {
     let name: OsString = program.into();
     let mut files: Vec<PathBuf> = Config::files(Some(&name)).collect();
     let there = files.iter().position(|file| node.has_file(file));
     files.swap_remove(there.unwrap_or(0))
 }
 
-/// The configurations that a program could read on the node, whatever it is called by.
-pub(crate) fn all(node: &Node) -> Result<Vec<Config>, HandlerError> {
+/// Returns every configuration that a program could read on the node, whatever its name is.
+pub(crate) fn all(node: &NodeRoot) -> Result<Vec<Config>, HandlerError> {
     let directory = Path::new(CONFIG_DIRECTORY);
     let mut names = node.names(directory)?;
     names.retain(|name| name.ends_with(b".toml") && name != DAEMONS);
@@ -45,7 +45,7 @@ pub(crate) fn all(node: &Node) -> Result<Vec<Config>, HandlerError> {
     Ok(configs)
 }
 
-fn load(node: &Node, file: &Path) -> Result<Option<Config>, HandlerError> {
+fn load(node: &NodeRoot, file: &Path) -> Result<Option<Config>, HandlerError> {
     let file = node.find(file);
     if !file.exists() {
         return Ok(None);
@@ -53,7 +53,7 @@ fn load(node: &Node, file: &Path) -> Result<Option<Config>, HandlerError> {
     Ok(Some(found(node, Config::load_file(&file)?)))
 }
 
-fn found(node: &Node, config: Config) -> Config {
+fn found(node: &NodeRoot, config: Config) -> Config {
     Config {
         crust_root: node.find(&config.crust_root),
         state_dir: node.find(&config.state_dir),

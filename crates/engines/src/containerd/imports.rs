@@ -1,55 +1,92 @@
-//! What `imports` names, by the rules of Go's `filepath`.
+//! The files that `imports` names, by the rules of Go's `filepath`.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::error::HandlerError;
-use crate::tables::{Toml, kind};
+use toml_edit::Value;
 
-/// One of a file's `imports`.
+use crate::config_file::ConfigFile;
+use crate::error::HandlerError;
+use crate::node_root::NodeRoot;
+use crate::toml::{Toml, wrong_type};
+
+/// A configuration has a handful of files.
+const MAX_FILES: usize = 1000;
+
+/// An element of a file's `imports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern {
+struct Pattern {
     path: PathBuf,
-    /// Whether each part of the path is a pattern: containerd takes a name for one if there is a `*`
-    /// in it.
+    /// Whether it has a `*`: containerd takes everything else for a name.
     is_glob: bool,
-    /// containerd 1.x looks for a relative pattern from where it was started.
+    /// Whether every containerd finds the same files. containerd 1.x looks for a relative pattern in the directory that it
+    /// was started in.
     is_sure: bool,
 }
 
-/// The patterns in a file that containerd finds at `path`.
-pub(crate) fn patterns(path: &Path, text: &str) -> Result<Vec<Pattern>, HandlerError> {
-    let toml = Toml::parse(path, text)?;
+/// Reads a file, the files that it imports, and those that they import.
+pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+    let mut files: Vec<ConfigFile> = Vec::new();
+    let mut pending = VecDeque::from([(first.to_owned(), true)]);
+    while let Some((path, is_sure)) = pending.pop_front() {
+        if let Some(known) = files.iter_mut().find(|file| file.path == path) {
+            known.is_sure |= is_sure;
+            continue;
+        }
+        if files.len() == MAX_FILES {
+            return Err(HandlerError::Imports(first.to_owned(), MAX_FILES));
+        }
+        let file = node.read(&path)?;
+        for pattern in patterns(&file)? {
+            let found = pattern
+                .files(|directory| node.names(directory))?
+                .into_iter();
+            pending.extend(found.map(|path| (path, is_sure && pattern.is_sure)));
+        }
+        files.push(ConfigFile { is_sure, ..file });
+    }
+    Ok(files)
+}
+
+/// Returns where a new file would be imported from.
+pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>, HandlerError> {
+    for file in files.iter().filter(|file| file.is_sure) {
+        if let Some(path) = patterns(file)?.iter().find_map(Pattern::drop_in) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>, HandlerError> {
+    let toml = Toml::of(file)?;
     let Some(imports) = toml.get(&["imports"]) else {
         return Ok(Vec::new());
     };
-    let wrong = || kind(path, &["imports"], "a list of strings");
-    let names = imports.as_array().ok_or_else(wrong)?.iter();
-    let names = names.map(|value| value.as_str().ok_or_else(wrong));
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    names
-        .map(|name| {
-            let name = name?;
-            let is_glob = name.contains('*');
-            Ok(Pattern {
-                path: clean(&directory.join(name)),
-                is_glob,
-                is_sure: !is_glob || name.starts_with('/'),
-            })
+    let wrong = || wrong_type(&file.path, &["imports"], "a list of strings");
+    let directory = file.path.parent().unwrap_or(Path::new("/"));
+    let pattern = |value: &Value| {
+        let name = value.as_str().ok_or_else(wrong)?;
+        let is_glob = name.contains('*');
+        Ok(Pattern {
+            path: clean(&directory.join(name)),
+            is_glob,
+            is_sure: !is_glob || name.starts_with('/'),
         })
-        .collect()
+    };
+    let imports = imports.as_array().ok_or_else(wrong)?;
+    imports.iter().map(pattern).collect()
 }
 
-/// Go's `filepath.Clean`, which looks at no links: two names of one file are one then.
+/// Cleans a path like Go's `filepath.Clean`, which doesn't resolve links. A file has one name then.
 fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in path.components() {
         match part {
             Component::Normal(name) => clean.push(name),
-            Component::ParentDir => {
-                clean.pop();
-            }
+            Component::ParentDir => drop(clean.pop()),
             _ => {}
         }
     }
@@ -57,19 +94,12 @@ fn clean(path: &Path) -> PathBuf {
 }
 
 impl Pattern {
-    /// Whether every containerd finds the same files.
-    pub(crate) const fn is_sure(&self) -> bool {
-        self.is_sure
-    }
-
-    /// The files that it matches, in order: of a name, that one, even if it isn't there. `list` gives the names in a directory.
-    pub(crate) fn files<E>(
-        &self,
-        list: impl Fn(&Path) -> Result<Vec<Vec<u8>>, E>,
-    ) -> Result<Vec<PathBuf>, E> {
+    /// Returns the files that it matches, in order. A name without a `*` matches, even if there is no such file. `list`
+    /// returns the names in a directory.
+    fn files<E>(&self, list: impl Fn(&Path) -> Result<Vec<Vec<u8>>, E>) -> Result<Vec<PathBuf>, E> {
         let mut found = vec![PathBuf::from("/")];
         let mut is_matching = false;
-        for part in self.parts() {
+        for part in self.path.iter().skip(1) {
             is_matching |= self.is_glob && has_wildcards(part);
             if !is_matching {
                 for path in &mut found {
@@ -93,99 +123,71 @@ impl Pattern {
         Ok(found)
     }
 
-    /// Where a file of ours would be imported from, if it is one of a directory's files that are.
-    pub(crate) fn drop_in(&self) -> Option<PathBuf> {
+    /// Returns the path of a file of ours that every containerd would import, if the pattern matches files of one
+    /// directory.
+    fn drop_in(&self) -> Option<PathBuf> {
         let (directory, last) = (self.path.parent()?, self.path.file_name()?);
-        let is_one_directorys = self.is_glob && !directory.iter().any(has_wildcards);
-        if !self.is_sure || !is_one_directorys || !has_wildcards(last) {
+        let is_one_directory = !directory.iter().any(has_wildcards);
+        if !(self.is_glob && self.is_sure && is_one_directory && has_wildcards(last)) {
             return None;
         }
         let made = String::from_utf8_lossy(last.as_bytes()).replacen('*', "runcrust", 1);
-        let made = made.replace('*', "");
-        let names = ["runcrust.toml", &made];
-        let name = names
-            .iter()
-            .find(|name| matches(last.as_bytes(), name.as_bytes()))?;
+        let names = ["runcrust.toml".to_owned(), made.replace('*', "")];
+        let mut names = names.iter();
+        let name = names.find(|name| matches(last.as_bytes(), name.as_bytes()))?;
         Some(directory.join(name))
-    }
-
-    fn parts(&self) -> impl Iterator<Item = &OsStr> {
-        self.path.components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
     }
 }
 
-/// As Go's `filepath.Glob` sees it.
+/// Returns whether Go's `filepath.Glob` takes a name for a pattern.
 fn has_wildcards(name: &OsStr) -> bool {
     name.as_bytes().iter().any(|byte| b"*?[\\".contains(byte))
 }
 
-/// Go's `filepath.Match`, with a dot like any other letter.
+/// Returns whether a name matches a pattern of Go's `filepath.Match`. A dot is like any other letter.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern.split_first() {
-        None => name.is_empty(),
-        Some((b'*', rest)) => (0..=name.len()).any(|at| matches(rest, &name[at..])),
-        Some((b'?', rest)) => !name.is_empty() && matches(rest, &name[1..]),
-        Some((b'[', rest)) => {
-            let Some((class, rest)) = class(rest) else {
+    match (pattern, name) {
+        ([], _) => name.is_empty(),
+        ([b'*', rest @ ..], _) => (0..=name.len()).any(|at| matches(rest, &name[at..])),
+        (_, []) => false,
+        ([b'[', rest @ ..], [letter, name @ ..]) => {
+            let Some(end) = rest.iter().position(|byte| *byte == b']') else {
                 return false;
             };
-            let Some((first, name)) = name.split_first() else {
-                return false;
-            };
-            class.holds(*first) && matches(rest, name)
+            is_in_class(&rest[..end], *letter) && matches(&rest[end + 1..], name)
         }
-        Some((b'\\', [escaped, rest @ ..])) => {
-            name.first() == Some(escaped) && matches(rest, &name[1..])
+        ([b'?', rest @ ..], [_, name @ ..]) => matches(rest, name),
+        ([b'\\', escaped, rest @ ..], [letter, name @ ..]) => {
+            escaped == letter && matches(rest, name)
         }
-        Some((letter, rest)) => name.first() == Some(letter) && matches(rest, &name[1..]),
+        ([byte, rest @ ..], [letter, name @ ..]) => byte == letter && matches(rest, name),
     }
 }
 
-struct Class<'a> {
-    letters: &'a [u8],
-    is_negated: bool,
-}
-
-/// `[^a-z]`, from after the bracket.
-fn class(pattern: &[u8]) -> Option<(Class<'_>, &[u8])> {
-    let is_negated = pattern.first() == Some(&b'^');
-    let letters = pattern.strip_prefix(b"^").unwrap_or(pattern);
-    let end = letters.iter().position(|letter| *letter == b']')?;
-    let (letters, rest) = (&letters[..end], &letters[end + 1..]);
-    Some((
-        Class {
-            letters,
-            is_negated,
-        },
-        rest,
-    ))
-}
-
-impl Class<'_> {
-    fn holds(&self, letter: u8) -> bool {
-        let mut rest = self.letters;
-        let mut found = false;
-        while let Some((first, tail)) = rest.split_first() {
-            rest = tail;
-            let last = match tail {
-                [b'-', last, tail @ ..] => {
-                    rest = tail;
-                    last
-                }
-                _ => first,
-            };
-            found |= (first..=last).contains(&&letter);
-        }
-        found != self.is_negated
+/// Returns whether a letter is in `^a-z`, the inner part of `[^a-z]`.
+fn is_in_class(class: &[u8], letter: u8) -> bool {
+    let mut rest = class.strip_prefix(b"^").unwrap_or(class);
+    let mut found = false;
+    while let [first, tail @ ..] = rest {
+        let (last, after) = match tail {
+            [b'-', last, after @ ..] => (last, after),
+            _ => (first, tail),
+        };
+        found |= (first..=last).contains(&&letter);
+        rest = after;
     }
+    found != class.starts_with(b"^")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAIN: &str = "/etc/containerd/config.toml";
+
+    fn parsed(imports: &str) -> Result<Vec<Pattern>, HandlerError> {
+        patterns(&ConfigFile::new(MAIN, Some(format!("imports = {imports}"))))
+    }
 
     #[test]
     fn patterns_match_as_gos_do() {
@@ -203,32 +205,22 @@ mod tests {
             ("\\*", "*", true),
             ("\\*", "a", false),
         ] {
-            assert_eq!(
-                matches(pattern.as_bytes(), name.as_bytes()),
-                expected,
-                "{pattern} {name}"
-            );
+            let found = matches(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(found, expected, "{pattern} {name}");
         }
     }
 
     #[test]
-    fn what_is_no_list_of_names_is_told() {
+    fn imports_that_are_no_list_of_strings_are_refused() {
         for imports in ["'x'", "['x', 1]", "{}", "[['x']]"] {
-            let text = format!("imports = {imports}");
-            let error = patterns(Path::new("/etc/x.toml"), &text).unwrap_err();
-            let words = "/etc/x.toml: imports isn't a list of strings";
-            assert!(error.to_string().starts_with(words), "{error}");
+            let error = parsed(imports).unwrap_err().to_string();
+            let words = format!("{MAIN}: imports isn't a list of strings");
+            assert!(error.starts_with(&words), "{error}");
         }
     }
 
-    fn of(imports: &str) -> Vec<Pattern> {
-        patterns(Path::new("/etc/containerd/config.toml"), imports).unwrap()
-    }
-
     #[test]
-    fn a_pattern_is_found_below_each_directory_it_matches() {
-        let patterns =
-            of("imports = ['/etc/containerd/[ab].d/*.toml', 'more.toml', '../x/*', '*/2.toml']");
+    fn a_pattern_is_looked_for_in_each_directory_that_it_matches() {
         let list = |directory: &Path| {
             let names: &[&str] = match directory.to_str().unwrap() {
                 "/etc/containerd" => &["b.d", "config.toml", "a.d"],
@@ -239,45 +231,31 @@ mod tests {
             };
             Ok::<_, ()>(names.iter().map(|name| name.as_bytes().to_vec()).collect())
         };
-        let files: Vec<_> = patterns
-            .iter()
-            .flat_map(|it| it.files(list).unwrap())
-            .collect();
-        let expected = [
-            "/etc/containerd/a.d/1.toml",
-            "/etc/containerd/a.d/2.toml",
-            "/etc/containerd/b.d/0.toml",
-            "/etc/containerd/more.toml",
-            "/etc/x/y",
-            // Of the directories that there are, this one has such a file.
-            "/etc/containerd/a.d/2.toml",
-        ];
-        assert_eq!(files, expected.map(PathBuf::from));
-    }
-
-    #[test]
-    fn a_name_without_a_star_is_no_pattern_and_each_file_has_one_name() {
-        let patterns = of("imports = ['[ab].toml', '../containerd/./config.toml', '/../x.toml']");
-        let none = |_: &Path| -> Result<Vec<Vec<u8>>, ()> { panic!("nothing to look for") };
-        let files: Vec<_> = patterns
-            .iter()
-            .flat_map(|it| it.files(none).unwrap())
-            .collect();
-        let expected = [
-            "/etc/containerd/[ab].toml",
-            "/etc/containerd/config.toml",
-            "/x.toml",
-        ];
-        assert_eq!(files, expected.map(PathBuf::from));
-    }
-
-    #[test]
-    fn a_drop_in_is_one_that_is_sure_to_be_imported() {
-        for (pattern, expected) in [
+        for (imports, expected) in [
             (
-                "/etc/containerd/conf.d/*.toml",
-                Some("/etc/containerd/conf.d/runcrust.toml"),
+                "/etc/containerd/[ab].d/*.toml",
+                "a.d/1.toml a.d/2.toml b.d/0.toml",
             ),
+            ("more.toml", "more.toml"),
+            ("[ab].toml", "[ab].toml"),
+            ("../containerd/./config.toml", "config.toml"),
+            ("*/2.toml", "a.d/2.toml"),
+            ("../x/*", "/etc/x/y"),
+            ("/../x.toml", "/x.toml"),
+        ] {
+            let patterns = parsed(&format!("[{imports:?}]")).unwrap();
+            let expected = expected
+                .split(' ')
+                .map(|it| Path::new("/etc/containerd").join(it));
+            let found = patterns[0].files(list).unwrap();
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{imports}");
+        }
+    }
+
+    #[test]
+    fn a_drop_in_is_one_that_every_containerd_imports() {
+        for (pattern, expected) in [
+            ("/etc/conf.d/*.toml", Some("/etc/conf.d/runcrust.toml")),
             ("/x/*", Some("/x/runcrust.toml")),
             ("/x/*.conf", Some("/x/runcrust.conf")),
             ("/x/10-*-y*.toml", Some("/x/10-runcrust-y.toml")),
@@ -286,10 +264,10 @@ mod tests {
             ("/x/*/*.toml", None),
             ("/x/[ab].d/*.toml", None),
             ("/x/?/*.toml", None),
-            // Of containerd 1.x nobody knows where from.
+            // Relative: containerd 1.x looks for it elsewhere.
             ("conf.d/*.toml", None),
         ] {
-            let patterns = of(&format!("imports = [{pattern:?}]"));
+            let patterns = parsed(&format!("[{pattern:?}]")).unwrap();
             assert_eq!(
                 patterns[0].drop_in(),
                 expected.map(PathBuf::from),

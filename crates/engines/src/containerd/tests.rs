@@ -1,242 +1,59 @@
-//! Real configurations in `testdata/containerd`, and what is made of them.
-
-use std::fs;
+//! Real configurations are in `testdata/containerd`.
 
 use super::*;
-use crate::lines::unified;
-use crate::testing::{PROGRAM, UNWANTED, WANTED};
+use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
+use crate::handler::{plan_install, plan_uninstall};
 
-const CONFIG: &str = "/etc/containerd/config.toml";
-
-fn wanted(program: &str) -> Wanted<'_> {
-    Wanted { program, ..WANTED }
+macro_rules! testdata {
+    ($($name:literal),+) => { &[$(include_str!(concat!("../../testdata/containerd/", $name, ".toml"))),+] };
 }
 
-fn source(path: &str, text: Option<&str>) -> Source {
-    Source::new(path.into(), text.map(str::to_owned))
-}
-
-fn installed(text: Option<&str>, wanted: Wanted<'_>) -> Result<String, HandlerError> {
-    let edits = install(&[source(CONFIG, text)], None, wanted)?;
-    let [edit] = edits.as_slice() else {
-        panic!("not one edit: {edits:?}");
-    };
-    assert_eq!(edit.before.as_deref(), text);
-    Ok(edit.after.clone().unwrap())
-}
-
-/// `None`: the file is gone.
-fn uninstalled(text: &str) -> Option<String> {
-    let (edits, program) = uninstall(&[source(CONFIG, Some(text))], UNWANTED).unwrap();
-    assert_eq!(program, Some(PROGRAM.into()));
-    edits.into_iter().next().unwrap().after
-}
-
-fn examples() -> Vec<(String, String)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/containerd");
-    let mut examples = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            examples.push((name, fs::read_to_string(path).unwrap()));
-        }
-    }
-    examples.sort();
-    assert!(examples.len() > 10);
-    examples
-}
-
-/// The difference is in `<name>.diff`; with `RUNCRUST_BLESS` it is written there.
-#[test]
-fn real_configurations_get_the_handler_and_keep_the_rest() {
-    let mut wrong = Vec::new();
-    for (name, text) in examples() {
-        let after = installed(Some(&text), wanted(PROGRAM)).unwrap();
-        let diff = unified(CONFIG, Some(&text), Some(&after));
-        let file = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let file = file.join(format!("testdata/containerd/{name}.diff"));
-        if std::env::var_os("RUNCRUST_BLESS").is_some() {
-            fs::write(&file, &diff).unwrap();
-        }
-        if fs::read_to_string(&file).unwrap_or_default() != diff {
-            wrong.push(format!("{name}:\n{diff}"));
-        }
-        let removed = diff.lines().filter(|line| line.starts_with('-')).count();
-        assert!(
-            removed == 1 || name == "inline",
-            "lines of the operator's are gone:\n{diff}"
-        );
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn a_second_time_changes_nothing_and_uninstall_takes_it_back_byte_by_byte() {
-    for (name, text) in examples() {
-        let once = installed(Some(&text), wanted(PROGRAM)).unwrap();
-        assert_ne!(once, text, "{name}");
-        assert_eq!(
-            installed(Some(&once), wanted(PROGRAM)).unwrap(),
-            once,
-            "{name}"
-        );
-        let back = uninstalled(&once).unwrap();
-        // What had no version has one now; nobody knows whether it was ours.
-        let expected = match name.as_str() {
-            "comments-alone" => format!("{NEW}{text}"),
-            _ => text.clone(),
-        };
-        assert_eq!(
-            back,
-            expected,
-            "{name}: {}",
-            unified(CONFIG, Some(&text), Some(&back))
-        );
-        let (edits, program) = uninstall(&[source(CONFIG, Some(&back))], UNWANTED).unwrap();
-        assert_eq!((edits, program), (vec![], None), "{name}");
-    }
-}
-
-fn value<'a>(document: &'a toml_edit::DocumentMut, keys: &[&str]) -> Option<&'a Item> {
-    let root = document.as_item();
-    keys.iter()
-        .try_fold(root, |item, key| item.as_table_like()?.get(key))
-}
-
-#[test]
-fn the_handler_says_what_containerd_reads() {
-    for (name, text) in examples() {
-        let after = installed(Some(&text), wanted(PROGRAM)).unwrap();
-        let document = after.parse().unwrap();
-        let plugin = match name.as_str() {
-            "default-2.1" | "k3s" | "no-plugins" => "io.containerd.cri.v1.runtime",
-            _ => "io.containerd.grpc.v1.cri",
-        };
-        let keys = ["plugins", plugin, "containerd", "runtimes", "crust"];
-        let crust = |key: &[&str]| value(&document, &[&keys[..], key].concat()).cloned();
-        assert_eq!(
-            crust(&["runtime_type"]).unwrap().as_str(),
-            Some(RUNTIME_TYPE),
-            "{name}"
-        );
-        assert_eq!(
-            crust(&["options", "BinaryName"]).unwrap().as_str(),
-            Some(PROGRAM),
-            "{name}"
-        );
-        let cgroup = crust(&["options", "SystemdCgroup"]).and_then(|it| it.as_bool());
-        let expected = match name.as_str() {
-            "kubeadm" | "gke" | "dotted" | "inline" | "tabs" => Some(true),
-            "default-1.6" | "default-2.1" | "k3s" => Some(false),
-            _ => None,
-        };
-        assert_eq!(cgroup, expected, "{name}");
-    }
-}
-
-#[test]
-fn a_new_file_is_of_version_2_and_goes_again() {
-    let text = installed(None, wanted(PROGRAM)).unwrap();
-    let expected = format!(
-        "{MARK}version = 2\n\n{DEFAULT_RUNTIME}\
-         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
-         runtime_type = \"io.containerd.runc.v2\"\n\n\
-         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n\
-         runtime_type = \"io.containerd.runc.v2\"\n\n\
-         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust.options]\n\
-         BinaryName = \"{PROGRAM}\"\n"
-    );
-    assert_eq!(text, expected);
-    assert_eq!(uninstalled(&text), None);
-    // What else was written into it stays.
-    let more = format!("{text}\n[grpc]\naddress = \"/x\"\n");
-    let left = uninstalled(&more).unwrap();
-    assert_eq!(
-        left,
-        format!("{MARK}version = 2\n\n[grpc]\naddress = \"/x\"\n")
-    );
-}
-
-#[test]
-fn a_default_runtime_that_the_operator_has_changed_stays() {
-    let text = installed(None, wanted(PROGRAM)).unwrap();
-    let changed = text.replacen("runc.v2\"\n", "runc.v2\"\npod_annotations = [\"a\"]\n", 1);
-    let left = uninstalled(&changed).unwrap();
-    assert!(left.contains("runtimes.runc]"), "{left}");
-}
-
-#[test]
-fn a_handler_of_ours_is_brought_up_to_date_with_what_the_operator_added() {
-    let text = "version = 2\n\
-        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n\
-        runtime_type = \"io.containerd.runc.v2\"\n\
-        pod_annotations = [\"example.org/*\"] # ours\n\
-        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust.options]\n\
-        BinaryName = \"/opt/bin/runcrust\" # the old one\n\
-        SystemdCgroup = true\n";
-    let after = installed(Some(text), wanted(PROGRAM)).unwrap();
-    assert_eq!(after, text.replace("/opt/bin/runcrust", PROGRAM));
-    let asked = Wanted {
-        systemd_cgroup: Some(false),
-        ..wanted(PROGRAM)
-    };
-    let after = installed(Some(text), asked).unwrap();
-    assert!(after.contains("SystemdCgroup = false\n"), "{after}");
-}
-
-#[test]
-fn somebody_elses_handler_is_neither_changed_nor_removed() {
-    let entry = |lines: &str| {
-        format!(
-            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n{lines}\n"
-        )
-    };
-    for (lines, words) in [
+pub(super) const SAMPLES: Samples = Samples {
+    foreign: &[
         (
-            "runtime_type = 'io.containerd.kata.v2'",
-            "its runtime_type is \"io.containerd.kata.v2\"",
-        ),
-        (
-            "runtime_type = 'io.containerd.runc.v2'",
-            "it has no BinaryName",
-        ),
-        (
-            "runtime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/usr/bin/crun'",
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
+             runtime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/usr/bin/crun'\n",
             "it runs /usr/bin/crun",
         ),
         (
-            "options.BinaryName = '/usr/local/bin/runcrust'",
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
+             runtime_type = 'io.containerd.kata.v2'\n",
+            "its runtime_type is \"io.containerd.kata.v2\"",
+        ),
+        (
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
+             runtime_type = 'io.containerd.runc.v2'\n",
+            "it has no BinaryName",
+        ),
+        (
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
+             options.BinaryName = '/usr/local/bin/runcrust'\n",
             "it has no runtime_type",
         ),
-    ] {
-        let text = entry(lines);
-        let error = installed(Some(&text), wanted(PROGRAM))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains(words) && error.contains("--handler"),
-            "{error}"
-        );
-        let error = uninstall(&[source(CONFIG, Some(&text))], UNWANTED).unwrap_err();
-        assert!(matches!(error, HandlerError::Foreign { .. }), "{error}");
-    }
-    let text =
-        entry("runtime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/x/crust-crun'");
-    let own = Some("/x/crust-crun");
-    let named = Unwanted {
-        program: own,
-        ..UNWANTED
-    };
-    assert!(uninstall(&[source(CONFIG, Some(&text))], named).is_ok());
-}
-
-#[test]
-fn what_containerd_would_not_read_as_meant_is_refused_with_the_next_step() {
-    for (text, words) in [
+    ],
+    default: "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n\
+              default_runtime_name = \"crust\"\n",
+    kept: testdata!(
+        "default-1.6",
+        "default-2.1",
+        "debian",
+        "gke",
+        "k3s",
+        "tabs",
+        "no-plugins",
+        "no-runtimes",
+        "inline",
+        "dotted",
+        "dotted-below-a-header"
+    ),
+    outdated: &["version = 2\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n\
+        runtime_type = 'io.containerd.runc.v2'\n\
+        pod_annotations = [\"example.org/*\"] # ours\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust.options]\n\
+        BinaryName = \"/opt/runcrust\" # the old one\n\
+        SystemdCgroup = true\n"],
+    refused: &[
         ("disabled_plugins = [\"cri\"]\n", "`version = 2`"),
         ("version = 1\n[plugins.cri]\n", "version 1"),
         ("version = 5\n", "version 5"),
@@ -247,159 +64,100 @@ fn what_containerd_would_not_read_as_meant_is_refused_with_the_next_step() {
             "version = 2\n\n{{ template \"base\" . }}\n",
             "config.toml:3: ",
         ),
-    ] {
-        let error = installed(Some(text), wanted(PROGRAM))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains(words) && error.contains("hint: "),
-            "{text}: {error}"
-        );
-    }
-}
-
-/// They would be called by other names.
-#[test]
-fn version_1_has_no_handler_of_installs() {
-    for text in ["disabled_plugins = [\"cri\"]\n", "version = 1\n"] {
-        let files = [source(CONFIG, Some(text))];
-        assert_eq!(uninstall(&files, UNWANTED).unwrap(), (vec![], None));
-    }
-    // But an operator's.
-    let text = format!(
-        "[plugins.cri.containerd.runtimes.crust]\nruntime_type = {RUNTIME_TYPE:?}\n\
-         options.BinaryName = {PROGRAM:?}\n"
-    );
-    assert_eq!(uninstalled(&text).as_deref(), Some(""));
-}
+    ],
+};
 
 const MAIN: &str = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
 const DROP_IN: &str = "/etc/containerd/conf.d/runcrust.toml";
-
-fn edited(files: &[Source]) -> Vec<(String, String)> {
-    let edits = install(files, Some(Path::new(DROP_IN)), wanted(PROGRAM)).unwrap();
-    let both = edits
-        .into_iter()
-        .map(|edit| (edit.path.display().to_string(), edit.after.unwrap()));
-    both.collect()
-}
-
-#[test]
-fn where_no_file_has_the_section_a_drop_in_gets_it() {
-    let files = [
-        source(CONFIG, Some(MAIN)),
-        source("/etc/containerd/conf.d/a.toml", Some("oom_score = 1\n")),
-    ];
-    let edits = edited(&files);
-    assert_eq!(edits.len(), 1);
-    assert_eq!(edits[0].0, DROP_IN);
-    assert_eq!(edits[0].1, installed(None, wanted(PROGRAM)).unwrap());
-    // It is one of the files from then on.
-    let again = [
-        files,
-        [source(DROP_IN, Some(&edits[0].1)), source("/x", None)],
-    ]
-    .concat_sources();
-    assert_eq!(edited(&again[..3]), edits);
-    let (removed, _) = uninstall(&again[..3], UNWANTED).unwrap();
-    assert_eq!(removed.len(), 1);
-    assert_eq!(
-        (removed[0].path.to_str(), &removed[0].after),
-        (Some(DROP_IN), &None)
-    );
-    // 2.x refuses a drop-in that is newer than the main file, and reads no older one's plugins.
-    let newer = [source(CONFIG, Some(&MAIN.replace("= 2", "= 3")))];
-    let text = &edited(&newer)[0].1;
-    assert!(
-        text.contains("version = 3\n") && text.contains("cri.v1.runtime"),
-        "{text}"
-    );
-    assert!(!text.contains("runtimes.runc"), "{text}");
-}
-
-trait Concat {
-    fn concat_sources(self) -> Vec<Source>;
-}
-
-impl Concat for [[Source; 2]; 2] {
-    fn concat_sources(self) -> Vec<Source> {
-        self.into_iter().flatten().collect()
-    }
-}
-
-/// containerd 1.x takes the section whole from the last file that has it.
-#[test]
-fn where_files_have_the_section_the_last_of_them_gets_the_handler() {
-    let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
-    let main = format!("{MAIN}{section}");
-    let (one, two) = (
-        "/etc/containerd/conf.d/1.toml",
-        "/etc/containerd/conf.d/2.toml",
-    );
-    for (first, second, expected) in [
-        ("", "", CONFIG),
-        (section, "", one),
-        (section, section, two),
-        ("", section, two),
-    ] {
-        let files = [
-            source(CONFIG, Some(&main)),
-            source(one, Some(first)),
-            source(two, Some(second)),
-        ];
-        let edits = edited(&files);
-        assert_eq!(edits.len(), 1);
-        assert_eq!(edits[0].0, expected);
-        assert!(edits[0].1.contains("sandbox_image"), "{}", edits[0].1);
-    }
-}
-
-#[test]
-fn the_cgroup_driver_is_that_of_runc_in_any_of_the_files() {
-    let runc = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n";
-    let image = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
-    let files = [
-        source(CONFIG, Some(&format!("{MAIN}{runc}"))),
-        source("/etc/containerd/conf.d/1.toml", Some(image)),
-    ];
-    let text = &edited(&files)[0].1;
-    assert!(text.contains("SystemdCgroup = true"), "{text}");
-}
-
-#[test]
-fn an_import_that_is_missing_is_told() {
-    let files = [source(CONFIG, None)];
-    assert_eq!(missing(&files), [""; 0]);
-    let files = [source(CONFIG, Some(MAIN)), source("/etc/x.toml", None)];
-    let told = missing(&files);
-    assert!(told[0].starts_with("/etc/x.toml is imported"), "{told:?}");
-    assert_eq!(notes(&files, wanted(PROGRAM)).unwrap()[..1], told);
-    // Nor is it made.
-    assert_eq!(edited(&files)[0].0, DROP_IN);
-}
-
-#[test]
-fn a_disabled_cri_plugin_is_told() {
-    let off = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n";
-    let told = notes(&[source(CONFIG, Some(off))], wanted(PROGRAM)).unwrap();
-    assert!(
-        told[0].contains("disables plugin io.containerd.grpc.v1.cri"),
-        "{told:?}"
-    );
-}
-
-const RUNTIMES: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes";
 const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
+
+fn import(name: &str, text: &str) -> ConfigFile {
+    ConfigFile::new(
+        Path::new("/etc/containerd/conf.d").join(name),
+        Some(text.to_owned()),
+    )
+}
+
+fn main_file(text: &str) -> ConfigFile {
+    file(&Containerd, Some(text))
+}
+
+/// Returns the file that `install` changes, its new text, and the notes.
+fn installed(files: Vec<ConfigFile>) -> (String, String, Vec<String>) {
+    let mut plan = plan_install(&Containerd, files, &WANTED).unwrap();
+    let notes = std::mem::take(&mut plan.notes);
+    let (path, text) = edits(plan).remove(0);
+    (path.display().to_string(), text.unwrap(), notes)
+}
 
 fn runtime(name: &str, systemd_cgroup: Option<bool>) -> String {
     let flag = systemd_cgroup.map(|it| format!("options.SystemdCgroup = {it}\n"));
     let flag = flag.unwrap_or_default();
-    format!("[{RUNTIMES}.{name}]\nruntime_type = \"io.containerd.runc.v2\"\n{flag}")
+    format!("[{SECTION}.runtimes.{name}]\nruntime_type = \"io.containerd.runc.v2\"\n{flag}")
 }
 
-/// kubelet's driver is that of the runtime that most pods have.
 #[test]
-fn the_cgroup_driver_is_the_default_runtimes_then_runcs_then_anybodys() {
+fn a_new_file_has_version_2_and_containerds_default_runtime() {
+    let expected = format!(
+        "{MARK}version = 2\n\n{DEFAULT_RUNTIME}[{SECTION}.runtimes.runc]\n\
+         runtime_type = \"io.containerd.runc.v2\"\n\n[{SECTION}.runtimes.crust]\n\
+         runtime_type = \"io.containerd.runc.v2\"\n\n[{SECTION}.runtimes.crust.options]\n\
+         BinaryName = \"{PROGRAM}\"\n"
+    );
+    let once = try_install(&Containerd, None).unwrap();
+    assert_eq!(once, expected);
+    // What else was written into it stays, and so does a `runc` that was changed.
+    let more = format!("{once}\n[grpc]\naddress = \"/x\"\n");
+    let left = try_uninstall(&Containerd, &more).unwrap();
+    assert_eq!(
+        left,
+        Some(format!("{MARK}version = 2\n\n[grpc]\naddress = \"/x\"\n"))
+    );
+    let changed = once.replacen("runc.v2\"\n", "runc.v2\"\npod_annotations = [\"a\"]\n", 1);
+    let left = try_uninstall(&Containerd, &changed).unwrap().unwrap();
+    assert!(left.contains("runtimes.runc]"), "{left}");
+    // It also stays while another runtime needs it.
+    let other = format!("{once}\n{}", runtime("nvidia", None));
+    let left = try_uninstall(&Containerd, &other).unwrap().unwrap();
+    assert!(
+        left.contains("runtimes.runc]") && !left.contains("crust]"),
+        "{left}"
+    );
+    // A version stays where there was none: nobody knows whether it was ours.
+    for text in ["", "# Comments alone.\n"] {
+        let once = try_install(&Containerd, Some(text)).unwrap();
+        let left = try_uninstall(&Containerd, &once).unwrap();
+        assert_eq!(left, Some(format!("version = 2\n{text}")));
+    }
+}
+
+#[test]
+fn the_handler_is_added_at_the_end_with_the_nodes_cgroup_driver() {
+    // The others have no headers to add one to.
+    for text in &SAMPLES.kept[..8] {
+        let (_, once, _) = installed(vec![main_file(text)]);
+        assert!(once.starts_with(text), "{once}");
+    }
+    let (_, once, _) = installed(vec![main_file(SAMPLES.kept[0])]);
+    let added = once.strip_prefix(SAMPLES.kept[0]).unwrap();
+    let expected = format!(
+        "\n[{SECTION}.runtimes.crust]\nruntime_type = \"io.containerd.runc.v2\"\n\n\
+         [{SECTION}.runtimes.crust.options]\nBinaryName = \"{PROGRAM}\"\nSystemdCgroup = false\n"
+    );
+    assert_eq!(added, expected);
+    let wanted = Wanted {
+        systemd_cgroup: Some(true),
+        ..WANTED
+    };
+    let plan = plan_install(&Containerd, vec![main_file(&once)], &wanted).unwrap();
+    let changed = edits(plan).remove(0).1.unwrap();
+    let expected = expected.replace("= false", "= true");
+    assert!(changed.ends_with(&expected), "{changed}");
+}
+
+/// kubelet's cgroup driver is that of the runtime that most pods have.
+#[test]
+fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
     let name = |name: &str| format!("[{SECTION}]\ndefault_runtime_name = {name:?}\n");
     let table = |runtime_type: &str| {
         format!(
@@ -416,112 +174,136 @@ fn the_cgroup_driver_is_the_default_runtimes_then_runcs_then_anybodys() {
         (runtime("nvidia", yes), yes),
         (runtime("nvidia", none), none),
     ] {
-        let text = format!("version = 2\n{text}");
-        let files = [source(CONFIG, Some(&text))];
-        let after = installed(Some(&text), wanted(PROGRAM)).unwrap();
+        let (_, after, notes) = installed(vec![main_file(&format!("version = 2\n{text}"))]);
         let entry = after.split("runtimes.crust.options]").nth(1).unwrap();
-        let said = match (entry.contains("= true"), entry.contains("= false")) {
-            (false, false) => None,
-            (is_true, _) => Some(is_true),
-        };
-        assert_eq!(said, expected, "{after}");
-        let told = notes(&files, wanted(PROGRAM)).unwrap();
-        assert_eq!(told.is_empty(), expected.is_some(), "{told:?}");
+        let value = entry
+            .split_once("SystemdCgroup = ")
+            .map(|(_, value)| value.starts_with("true"));
+        assert_eq!(value, expected, "{after}");
+        assert_eq!(notes.is_empty(), expected.is_some(), "{notes:?}");
     }
+    // Another file may set it.
+    let main = format!("{MAIN}{}", runtime("runc", Some(true)));
+    let image = format!("version = 2\n[{SECTION}]\nsnapshotter = \"x\"\n");
+    let (_, text, _) = installed(vec![main_file(&main), import("1.toml", &image)]);
+    assert!(text.contains("SystemdCgroup = true"), "{text}");
 }
 
+/// containerd 1.x takes the section whole from the last file that has it.
 #[test]
-fn the_runtime_that_we_added_stays_while_others_need_it() {
-    let one = installed(None, wanted(PROGRAM)).unwrap();
-    let other = Wanted {
-        handler: "crust-crun",
-        ..wanted(PROGRAM)
-    };
-    for two in [
-        installed(Some(&one), other).unwrap(),
-        format!("{one}\n{}", runtime("nvidia", None)),
-    ] {
-        let left = uninstalled(&two).unwrap();
-        assert!(left.contains("runtimes.runc]"), "{left}");
-    }
-    // It goes with the last of ours.
-    let left = uninstalled(&installed(Some(&one), other).unwrap()).unwrap();
-    let last = Unwanted {
-        handler: "crust-crun",
-        program: None,
-    };
-    let (edits, _) = uninstall(&[source(CONFIG, Some(&left))], last).unwrap();
-    assert_eq!(edits[0].after, None);
-}
-
-#[test]
-fn a_handler_that_is_the_default_stays_wherever_that_is_said() {
-    let text = installed(Some("version = 2\n"), wanted(PROGRAM)).unwrap();
-    let default = format!("version = 2\n[{SECTION}]\ndefault_runtime_name = \"crust\"\n");
-    let drop_in = "/etc/containerd/conf.d/default.toml";
-    let files = [source(CONFIG, Some(&text)), source(drop_in, Some(&default))];
-    let error = uninstall(&files, UNWANTED).unwrap_err().to_string();
-    for words in [
-        drop_in,
-        "crust is the default runtime",
-        "hint: change `plugins.",
-    ] {
-        assert!(error.contains(words), "{error}");
-    }
-    let other = default.replace("\"crust\"", "\"runc\"");
-    let files = [source(CONFIG, Some(&text)), source(drop_in, Some(&other))];
-    assert!(uninstall(&files, UNWANTED).is_ok());
-    // It isn't ours to keep.
-    let files = [source(CONFIG, Some(&default))];
-    assert_eq!(uninstall(&files, UNWANTED).unwrap().0, vec![]);
-}
-
-#[test]
-fn a_file_that_containerd_1_does_not_find_gets_no_handler_but_is_told() {
-    let section = format!("version = 2\n{}", runtime("runc", Some(true)));
-    let unsure = Source {
-        is_sure: false,
-        ..source("/etc/containerd/conf.d/1.toml", Some(&section))
-    };
-    let files = [
-        source(CONFIG, Some("version = 2\nimports = [\"conf.d/*.toml\"]\n")),
-        unsure,
-    ];
-    let edits = install(&files, None, wanted(PROGRAM)).unwrap();
-    assert_eq!(edits[0].path, Path::new(CONFIG));
-    let told = notes(&files, wanted(PROGRAM)).unwrap();
-    assert!(told[0].contains("make the pattern absolute"), "{told:?}");
-    // One that is there already goes from wherever it is.
-    let there = installed(Some(&section), wanted(PROGRAM)).unwrap();
-    let files = [
-        files.into_iter().next().unwrap(),
-        Source {
-            is_sure: false,
-            ..source("/etc/containerd/conf.d/1.toml", Some(&there))
-        },
-    ];
-    let (edits, _) = uninstall(&files, UNWANTED).unwrap();
-    assert_eq!(edits[0].after.as_deref(), Some(section.as_str()));
-}
-
-/// The plugins of an older file are read by the newest 2.x alone.
-#[test]
-fn the_handler_goes_into_no_file_that_is_older_than_the_main_one() {
-    let old = source(
+fn the_last_file_that_has_the_section_gets_the_handler() {
+    let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
+    let newer = MAIN.replace("version = 2", "version = 3");
+    let (one, two) = (
         "/etc/containerd/conf.d/1.toml",
-        Some(&runtime("runc", Some(true))),
+        "/etc/containerd/conf.d/2.toml",
     );
-    let old = Source {
-        text: old.text.map(|text| format!("version = 2\n{text}")),
-        ..old
+    let config = Containerd.default_file().to_str().unwrap();
+    let both = format!("{MAIN}{section}");
+    let old = format!("version = 2\n{section}");
+    for (main, first, second, expected) in [
+        (&*both, "", "", config),
+        (&both, section, "", one),
+        (&both, section, section, two),
+        (MAIN, "", section, two),
+        (MAIN, "oom_score = 1\n", "", DROP_IN),
+        // Only the newest 2.x reads the plugins of a file that is older than the main one.
+        (&newer, &old, "", DROP_IN),
+    ] {
+        let files = || {
+            vec![
+                main_file(main),
+                import("1.toml", first),
+                import("2.toml", second),
+            ]
+        };
+        let (path, text, _) = installed(files());
+        assert_eq!(path, expected);
+        if path == DROP_IN {
+            let mut files = files();
+            files.push(import("runcrust.toml", &text));
+            assert!(
+                text.starts_with(MARK) && text.contains(&main[..11]),
+                "{text}"
+            );
+            assert_eq!(text.contains("runtimes.runc]"), main == MAIN, "{text}");
+            let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
+            assert_eq!(edits(plan), [(DROP_IN.into(), None)]);
+        } else {
+            assert!(text.contains("sandbox_image"), "{text}");
+        }
+    }
+    // A drop-in of that name that sets something else is kept.
+    let files = vec![
+        main_file(MAIN),
+        import("runcrust.toml", "version = 2\noom_score = 1\n"),
+    ];
+    let (path, text, _) = installed(files);
+    assert_eq!(
+        (&*path, &text[..26]),
+        (DROP_IN, "version = 2\noom_score = 1\n")
+    );
+}
+
+#[test]
+fn configurations_that_do_not_work_as_meant_are_noted() {
+    let section = format!("version = 2\n{}", runtime("runc", Some(true)));
+    let relative = ConfigFile {
+        is_sure: false,
+        ..import("1.toml", &section)
     };
-    let main = MAIN.replace("version = 2", "version = 3");
-    let edits = edited(&[source(CONFIG, Some(&main)), old]);
-    assert_eq!(edits[0].0, DROP_IN);
+    let missing = ConfigFile::new("/etc/x.toml", None);
+    let off = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n";
+    for (files, words) in [
+        (
+            vec![main_file(&section), missing],
+            "/etc/x.toml is imported, and isn't there",
+        ),
+        (
+            vec![main_file(off)],
+            "disables plugin io.containerd.grpc.v1.cri",
+        ),
+        (
+            vec![main_file("version = 2\n"), relative],
+            "make the pattern absolute",
+        ),
+    ] {
+        let (path, _, notes) = installed(files);
+        assert_eq!(Path::new(&path), Containerd.default_file());
+        assert!(notes[0].contains(words), "{notes:?}");
+    }
+    // A handler is removed from a file that not every containerd reads.
+    let there = try_install(&Containerd, Some(&section)).unwrap();
+    let relative = ConfigFile {
+        is_sure: false,
+        ..import("1.toml", &there)
+    };
+    let missing = ConfigFile::new("/etc/x.toml", None);
+    let files = vec![main_file("version = 2\n"), relative, missing];
+    let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
     assert!(
-        edits[0].1.contains("SystemdCgroup = true"),
-        "{}",
-        edits[0].1
+        plan.notes[0].starts_with("/etc/x.toml is imported"),
+        "{:?}",
+        plan.notes
+    );
+    assert_eq!(edits(plan)[0].1.as_deref(), Some(&*section));
+}
+
+#[test]
+fn a_handler_in_version_1_is_removed() {
+    for text in ["disabled_plugins = [\"cri\"]\n", "version = 1\n"] {
+        assert_eq!(
+            try_uninstall(&Containerd, text).unwrap().as_deref(),
+            Some(text)
+        );
+    }
+    let text = format!(
+        "[plugins.cri.containerd.runtimes.crust]\nruntime_type = {RUNTIME_TYPE:?}\n\
+         options.BinaryName = {PROGRAM:?}\n"
+    );
+    assert_eq!(
+        try_uninstall(&Containerd, &text).unwrap().as_deref(),
+        Some("")
     );
 }
 
@@ -529,16 +311,24 @@ fn the_handler_goes_into_no_file_that_is_older_than_the_main_one() {
 fn comments_stay_with_what_they_are_about() {
     let runc = runtime("runc", None) + "# last comment in runc\n";
     for text in [
-        format!("\u{feff}version = 2\n{runc}"),
+        format!("version = 2\n{runc}"),
         format!("version = 2\n{runc}\n[grpc]\naddress = \"/x\"\n"),
+        format!("version = 2\n{runc}\n# about nothing\n\n[grpc]\n\n# the end"),
     ] {
-        let once = installed(Some(&text), wanted(PROGRAM)).unwrap();
-        let (runc, crust) = once.split_once("runtimes.crust]").unwrap();
-        assert!(runc.contains("# last comment"), "{once}");
-        assert!(!crust.contains("# last comment"), "{once}");
-        assert_eq!(uninstalled(&once).as_deref(), Some(text.as_str()));
-        let header = format!("[{RUNTIMES}.crust]");
-        let noted = once.replace(&header, &format!("# my note about crust\n{header}"));
-        assert_eq!(uninstalled(&noted).as_deref(), Some(text.as_str()));
+        check(&Containerd, &text);
+        let once = try_install(&Containerd, Some(&text)).unwrap();
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        assert!(once.starts_with(&text), "{once}");
+        let back = try_uninstall(&Containerd, &once).unwrap();
+        assert_eq!(back, Some(format!("{text}{end}")));
+        // A comment right above the handler goes with it, and what is below it stays.
+        let header = format!("\n[{SECTION}.runtimes.crust]");
+        let noted = once.replace(&header, &format!("\n# mine\n\n# about crust{header}"));
+        let noted = format!("{noted}# at the end\n\n[debug]\n");
+        let back = try_uninstall(&Containerd, &noted).unwrap();
+        assert_eq!(
+            back,
+            Some(format!("{text}{end}\n# mine\n# at the end\n\n[debug]\n"))
+        );
     }
 }

@@ -30,7 +30,7 @@ fn live(root: &Path, state_dir: &str, id: &str) {
 }
 
 fn in_use(root: &Path) -> Vec<String> {
-    match check_unused_by_any(&Node::new(root)) {
+    match check_unused_by_any(&NodeRoot::new(root)) {
         Ok(()) => Vec::new(),
         Err(HandlerError::InUse(found)) => found,
         Err(error) => panic!("{error}"),
@@ -63,7 +63,7 @@ fn a_configuration_that_cannot_be_read_is_named() {
     let lab = lab();
     let file = lab.path().join("etc/runcrust/other.toml");
     fs::write(&file, "no_such_key = 1\n").unwrap();
-    let error = check_unused_by_any(&Node::new(lab.path())).unwrap_err();
+    let error = check_unused_by_any(&NodeRoot::new(lab.path())).unwrap_err();
     assert!(matches!(error, HandlerError::Records(_)), "{error}");
     let error = error.to_string();
     assert!(error.contains("etc/runcrust/other.toml"), "{error}");

@@ -1,0 +1,143 @@
+//! The trait of a container engine, and the list of all engines.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use crust_state::DelegateKind;
+
+use crate::config_file::ConfigFile;
+use crate::containerd::Containerd;
+use crate::crio::Crio;
+use crate::docker::Docker;
+use crate::error::HandlerError;
+use crate::node_root::NodeRoot;
+use crate::podman::Podman;
+use crate::service::Service;
+
+/// Every engine that runcrust can be installed into. A new one is a file that implements [`Engine`], and a line here.
+pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
+
+/// Returns the engine that has this name on the command line.
+#[must_use]
+pub fn find_engine(name: &str) -> Option<&'static dyn Engine> {
+    let mut engines = ENGINES.iter().copied();
+    engines.find(|engine| engine.name() == name)
+}
+
+/// The first line of a file that `install` made, and the comment above a table that it added.
+pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
+
+/// A container engine whose configuration names OCI runtimes ("handlers").
+///
+/// The methods that take files are pure: they turn texts into texts, and neither read nor write the node.
+pub trait Engine: Debug + Sync {
+    /// Returns its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Returns its name in messages.
+    fn title(&self) -> &'static str {
+        self.name()
+    }
+
+    /// Returns the file that is edited if no other one is named.
+    fn default_file(&self) -> &'static Path;
+
+    /// Returns the systemd unit that has to read the configuration again. `None` for an engine without a daemon.
+    fn service(&self) -> Option<Service<'static>>;
+
+    /// Returns whether a handler has a setting for systemd's cgroup driver.
+    fn has_systemd_cgroup(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the engine merges the entries of one handler from several files. If it does, an entry that
+    /// isn't runcrust's keeps the handler from being removed from the other files.
+    fn merges_entries(&self) -> bool {
+        false
+    }
+
+    /// Reads `first`, and the files that the engine reads with it. The result begins with `first`, which may not exist.
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+        Ok(vec![node.read(first)?])
+    }
+
+    /// Lists the runtimes that a file sets.
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError>;
+
+    /// Lists the keys of a file that name a default runtime, with the name.
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError>;
+
+    /// Adds a handler to one of the files or to a new one, or brings it up to date. No file has a runtime of the same
+    /// name that isn't runcrust's.
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError>;
+
+    /// Returns the file's text without the handler, which it has. `None`: the file was `install`'s alone, and is to be
+    /// removed.
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError>;
+
+    /// Returns what an operator has to know when a handler is removed. `left` is the new text of each file that changes.
+    fn removal_notes(&self, _files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Texts for the tests that every engine has to pass.
+    #[cfg(test)]
+    fn samples(&self) -> Samples;
+}
+
+/// A runtime in an engine's configuration.
+#[derive(Debug, Default)]
+pub struct Runtime {
+    pub(crate) name: String,
+    /// The programs that it runs: several where the engine takes the first one that exists.
+    pub(crate) programs: Vec<String>,
+    /// Why `install` can't have written the entry, whatever its programs are.
+    pub(crate) mismatch: Option<String>,
+}
+
+/// The handler that is to be installed.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    pub(crate) handler: &'a str,
+    /// The program that it runs.
+    pub(crate) program: &'a str,
+    /// The kind of the program's delegate, if one was found.
+    pub(crate) delegate: Option<DelegateKind>,
+    /// Whether systemd manages the containers' cgroups. `None`: the engine decides.
+    pub(crate) systemd_cgroup: Option<bool>,
+}
+
+/// A file's new text.
+#[derive(Debug)]
+pub struct Edit {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    /// What an operator has to know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Edit {
+    pub(crate) fn new(path: &Path, text: String) -> Self {
+        Self {
+            path: path.to_owned(),
+            text,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// What the shared tests need of an engine. The handler in these texts is `crust`.
+#[cfg(test)]
+#[derive(Debug)]
+pub struct Samples {
+    /// Texts in which `crust` isn't runcrust's, with words of the refusal.
+    pub(crate) foreign: &'static [(&'static str, &'static str)],
+    /// A text that makes `crust` the default runtime.
+    pub(crate) default: &'static str,
+    /// Texts without a handler: `uninstall` after `install` gives them back byte for byte.
+    pub(crate) kept: &'static [&'static str],
+    /// Texts with an older path of runcrust's, [`crate::handler::tests::OLD`], and settings of the operator's.
+    pub(crate) outdated: &'static [&'static str],
+    /// Texts that `install` refuses, with words of the refusal.
+    pub(crate) refused: &'static [(&'static str, &'static str)],
+}

@@ -1,0 +1,279 @@
+//! What every engine has to do, in tables of each engine's own texts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::engine::{ENGINES, MARK, find_engine};
+use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
+
+/// An older path of runcrust's, in the engines' samples.
+pub(crate) const OLD: &str = "/opt/runcrust";
+
+pub(crate) fn installed(engine: &dyn Engine, text: Option<&str>) -> String {
+    try_install(engine, text).unwrap()
+}
+
+pub(crate) fn uninstalled(engine: &dyn Engine, text: &str) -> Option<String> {
+    try_uninstall(engine, text).unwrap()
+}
+
+fn beside(text: &str) -> ConfigFile {
+    ConfigFile::new("/etc/beside", Some(text.to_owned()))
+}
+
+fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan, HandlerError> {
+    plan_uninstall(engine, files, WANTED.handler, None)
+}
+
+#[test]
+fn engines_have_different_names_and_files() {
+    for (at, engine) in ENGINES.iter().enumerate() {
+        assert_eq!(find_engine(engine.name()).unwrap().name(), engine.name());
+        let others = || ENGINES[at + 1..].iter();
+        assert!(others().all(|it| it.default_file() != engine.default_file()));
+    }
+}
+
+#[test]
+fn a_file_is_made_once_and_removed() {
+    for engine in ENGINES {
+        let once = installed(*engine, None);
+        let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
+        let ours = runtimes.iter().find(|it| it.name == "crust").unwrap();
+        assert_eq!(
+            (&*ours.programs, &ours.mismatch),
+            (&[PROGRAM.to_owned()][..], &None)
+        );
+        assert_eq!(installed(*engine, Some(&once)), once);
+        let back = uninstalled(*engine, &once);
+        let expected = (!once.starts_with(MARK)).then_some("{}\n");
+        assert_eq!(back.as_deref(), expected, "{once}");
+    }
+}
+
+#[test]
+fn a_file_is_given_back_byte_for_byte() {
+    for engine in ENGINES {
+        for text in engine.samples().kept {
+            check(*engine, text);
+            let lines = text.replace("\r\n", "\n");
+            for text in [
+                (*text).to_owned(),
+                lines.replace('\n', "\r\n"),
+                lines.replacen('\n', "\r\n", 1),
+                format!("\u{feff}{}", text.trim_start_matches('\u{feff}')),
+            ] {
+                let once = installed(*engine, Some(&text));
+                assert_ne!(once, text);
+                assert_eq!(installed(*engine, Some(&once)), once);
+                assert_eq!(uninstalled(*engine, &once), Some(text), "{once}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_path_is_replaced_and_settings_are_kept() {
+    for engine in ENGINES {
+        for text in engine.samples().outdated {
+            let once = installed(*engine, Some(text));
+            let expected = text.replace(OLD, PROGRAM);
+            assert!(once.starts_with(&expected), "{once}");
+            check(*engine, text);
+        }
+    }
+}
+
+#[test]
+fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
+    for engine in ENGINES {
+        for (text, words) in engine.samples().refused {
+            let error = try_install(*engine, Some(text)).unwrap_err().to_string();
+            assert!(
+                error.contains(words) && error.contains("hint: "),
+                "{text}: {error}"
+            );
+            check(*engine, text);
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_is_not_runcrust_is_neither_changed_nor_removed() {
+    for engine in ENGINES {
+        let ours = installed(*engine, None);
+        for (foreign, words) in engine.samples().foreign {
+            let of = |text| file(*engine, text);
+            let planned = [
+                plan_install(*engine, vec![of(Some(foreign))], &WANTED),
+                plan_install(*engine, vec![of(None), beside(foreign)], &WANTED),
+                removal(*engine, vec![of(Some(foreign))]),
+                removal(*engine, vec![of(None), beside(foreign)]),
+            ];
+            for planned in planned {
+                let error = planned.unwrap_err().to_string();
+                assert!(
+                    error.contains(words) && error.contains("--handler"),
+                    "{error}"
+                );
+            }
+            let both = removal(*engine, vec![of(Some(foreign)), beside(&ours)]);
+            assert_eq!(both.is_err(), engine.merges_entries());
+            let changed = both.map(edits).unwrap_or_default();
+            assert!(
+                changed.iter().all(|edit| edit.0 == beside("").path),
+                "{changed:?}"
+            );
+        }
+        let (foreign, _) = engine.samples().foreign[0];
+        let files = vec![file(*engine, Some(foreign))];
+        let named = plan_uninstall(*engine, files, "crust", Some("/usr/bin/crun"));
+        assert_eq!(named.unwrap().changes.len(), 1, "{engine:?}");
+    }
+}
+
+#[test]
+fn the_default_runtime_is_not_removed_whichever_file_names_it() {
+    for engine in ENGINES {
+        let (ours, default) = (installed(*engine, None), engine.samples().default);
+        let files = vec![file(*engine, Some(&ours)), beside(default)];
+        let error = removal(*engine, files).unwrap_err().to_string();
+        let words = "/etc/beside: handler crust is the default runtime; hint: change `";
+        assert!(error.starts_with(words), "{error}");
+        let other = default.replace("\"crust\"", "\"runc\"");
+        let files = vec![file(*engine, Some(&ours)), beside(&other)];
+        assert_eq!(removal(*engine, files).unwrap().changes.len(), 1);
+        let alone = removal(*engine, vec![beside(default)]).unwrap();
+        assert!(alone.changes.is_empty() && alone.programs.is_empty());
+    }
+}
+
+#[test]
+fn a_handler_is_removed_from_every_file_but_a_packages() {
+    for engine in ENGINES {
+        let ours = installed(*engine, None);
+        let packaged = || ConfigFile {
+            is_packaged: true,
+            ..ConfigFile::new("/usr/share/x", Some(ours.clone()))
+        };
+        let files = vec![file(*engine, Some(&ours)), beside(&ours), packaged()];
+        let plan = removal(*engine, files).unwrap();
+        let note = "/usr/share/x has handler crust, and stays: it is its package's";
+        assert_eq!(plan.notes[0], note);
+        assert_eq!(plan.programs, [PROGRAM, PROGRAM].map(PathBuf::from));
+        assert_eq!(plan.changes.len(), 2);
+        let plan = removal(*engine, vec![beside(engine.samples().default), packaged()]).unwrap();
+        assert_eq!((plan.changes.len(), plan.notes[0].as_str()), (0, note));
+    }
+}
+
+#[test]
+fn several_handlers_are_removed_one_by_one() {
+    for engine in ENGINES {
+        let plan = |text: Option<&str>, handler| {
+            let wanted = Wanted { handler, ..WANTED };
+            let plan = plan_install(*engine, vec![file(*engine, text)], &wanted);
+            edits(plan.unwrap()).remove(0).1.unwrap()
+        };
+        let remove = |text: &str, handler| {
+            let files = vec![file(*engine, Some(text))];
+            edits(plan_uninstall(*engine, files, handler, None).unwrap())
+                .remove(0)
+                .1
+        };
+        let alone = plan(None, "crust");
+        for other in ["a-crust", "crust-crun"] {
+            let both = plan(Some(&alone), other);
+            assert_eq!(remove(&both, "crust"), Some(plan(None, other)));
+            assert_eq!(remove(&both, other), Some(alone.clone()));
+            let left = remove(&both, "crust").unwrap();
+            assert_eq!(remove(&left, other), uninstalled(*engine, &alone));
+        }
+    }
+}
+
+/// Returns a node with these files.
+fn node(files: &[(&str, &str)]) -> (tempfile::TempDir, NodeRoot) {
+    let root = tempfile::Builder::new().tempdir_in("/run").unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (path, text) in files {
+        let file = root.path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    let node = NodeRoot::new(root.path());
+    (root, node)
+}
+
+#[test]
+fn the_handlers_of_runcrust_are_found_in_every_file() {
+    let (_root, node) = node(&[
+        (
+            "etc/containerd/config.toml",
+            "version = 2\nimports = ['/etc/containerd/conf.d/*']\n\
+             [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\n\
+             runc.options.BinaryName = '/usr/bin/runc'\n\
+             one.options.BinaryName = '/usr/bin/runcrust'\n\
+             two.options.BinaryName = '/opt/runcrust-crun'\n",
+        ),
+        (
+            "etc/containerd/conf.d/1.toml",
+            "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n\
+             one.options.BinaryName = '/usr/bin/runcrust'\n\
+             four.options.BinaryName = '/usr/bin/runcrust'\n",
+        ),
+        (
+            "etc/containerd/conf.d/2.toml",
+            "[plugins.cri.containerd.runtimes]\nold.options.BinaryName = '/usr/bin/runcrust'\n",
+        ),
+        (
+            "etc/crio/crio.conf",
+            "[crio.runtime.runtimes]\nb.runtime_path = '/usr/bin/runcrust'\nrunc.runtime_path = ''\n",
+        ),
+        (
+            "etc/crio/crio.conf.d/99-runcrust.conf",
+            "[crio.runtime.runtimes.a]\nruntime_path = '/usr/local/bin/runcrust'\n",
+        ),
+        (
+            "usr/share/containers/containers.conf",
+            "[engine.runtimes]\ncrun = ['/usr/bin/crun']\nv = ['/usr/bin/crun', '/usr/bin/runcrust']\n",
+        ),
+        (
+            "etc/containers/containers.conf",
+            "[engine.runtimes]\ncrust = ['/usr/bin/runcrust']\n",
+        ),
+        (
+            "etc/docker/daemon.json",
+            "{\"runtimes\": {\"z\": {\"path\": \"/runcrust\"}, \"n\": null, \"k\": {}},\n\
+             \"runtimes\": {\"My.crust\": {\"path\": \"/usr/bin/runcrust\"}}}",
+        ),
+    ]);
+    let names = |engine: &dyn Engine| match engine.name() {
+        "containerd" => "four old one two",
+        "crio" => "a b",
+        "podman" => "crust v",
+        "docker" => "My.crust z",
+        _ => "",
+    };
+    for engine in ENGINES {
+        let found = runcrust_handlers(&node, *engine).unwrap();
+        assert_eq!(found.join(" "), names(*engine));
+        assert!(handlers(&node, *engine).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_node_without_an_engine_has_no_handlers() {
+    let (_root, node) = node(&[]);
+    for engine in ENGINES {
+        assert_eq!(handlers(&node, *engine).unwrap(), None);
+        assert!(runcrust_handlers(&node, *engine).unwrap().is_empty());
+        // A file that can't be read may have some.
+        let file = node.find(engine.default_file());
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "[").unwrap();
+        let error = runcrust_handlers(&node, *engine).unwrap_err();
+        assert!(matches!(error, HandlerError::Syntax(..)), "{error}");
+    }
+}

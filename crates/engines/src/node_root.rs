@@ -1,0 +1,149 @@
+//! The files of a node.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::within;
+use crust_state::foreign::{ForeignFile, ForeignFileError, Staged, stage_new, sweep};
+use crust_state::lock::Lock;
+use crust_state::trust;
+
+use crate::config_file::ConfigFile;
+use crate::error::HandlerError;
+
+/// How long a call waits for another one that changes the same node.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A node's root directory.
+///
+/// Paths on the node are as its own programs see them. A container that has the node at `/host` would follow the node's
+/// absolute links to files of its own.
+#[derive(Debug, Clone)]
+pub struct NodeRoot(PathBuf);
+
+impl NodeRoot {
+    /// Returns the node with this root directory.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self(root.to_owned())
+    }
+
+    /// Returns the root directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Returns whether it is this process's own root directory.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30 seconds.
+    pub fn lock(&self) -> Result<Lock, HandlerError> {
+        Ok(Lock::node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
+    }
+
+    /// Returns the path on the node that a path leads to, with all links resolved.
+    pub(crate) fn resolve(&self, path: &Path) -> PathBuf {
+        within::resolve(&self.0, path)
+    }
+
+    /// Returns the path by which this process reaches a path of the node.
+    #[must_use]
+    pub fn find(&self, path: &Path) -> PathBuf {
+        let resolved = self.resolve(path);
+        self.0.join(resolved.strip_prefix("/").unwrap_or(&resolved))
+    }
+
+    /// Reads a configuration. Fails if others than root can change it.
+    pub(crate) fn read(&self, path: &Path) -> Result<ConfigFile, HandlerError> {
+        self.check_directory(path.parent().unwrap_or(path))?;
+        let source = match ForeignFile::read(&self.find(path)) {
+            Err(ForeignFileError::NotAFile(_)) => return Err(HandlerError::NotAFile(path.into())),
+            found => found?,
+        };
+        let Some(source) = source else {
+            return Ok(ConfigFile::new(path, None));
+        };
+        self.check(path)?;
+        let text = String::from_utf8(source.bytes().to_vec());
+        let text = text.map_err(|_| HandlerError::NotText(path.into()))?;
+        let source = Some(source);
+        Ok(ConfigFile {
+            source,
+            ..ConfigFile::new(path, Some(text))
+        })
+    }
+
+    /// Writes a new configuration under a temporary name, and makes its directory.
+    pub(crate) fn stage_new(
+        &self,
+        path: &Path,
+        text: &str,
+    ) -> Result<Staged<'static>, HandlerError> {
+        let file = self.find(path);
+        self.create_directory(&file)?;
+        sweep(&file)?;
+        Ok(stage_new(&file, text.as_bytes(), 0o644)?)
+    }
+
+    /// Fails if others than root can change a file: a daemon of root's reads or runs it.
+    pub(crate) fn check(&self, file: &Path) -> Result<(), HandlerError> {
+        let walked = trust::walk(&self.0, file, trust::Kind::File).map(drop);
+        walked.map_err(|flaw| HandlerError::Untrusted(file.into(), flaw))
+    }
+
+    /// Fails if others than root can change a directory, which need not exist yet.
+    pub fn check_directory(&self, directory: &Path) -> Result<(), HandlerError> {
+        let walked = trust::directory(&self.0, directory);
+        walked.map_err(|flaw| HandlerError::Untrusted(directory.into(), flaw))
+    }
+
+    /// Fails if a path isn't an executable file, or others than root can change it.
+    pub fn check_program(&self, path: &Path) -> Result<(), HandlerError> {
+        if !self.has_program(path) {
+            return Err(HandlerError::NoProgram(path.into()));
+        }
+        self.check(path)
+    }
+
+    /// Makes the directory of a file, which this process reaches by this path.
+    pub(crate) fn create_directory(&self, file: &Path) -> Result<(), HandlerError> {
+        let directory = file.parent().unwrap_or(&self.0);
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o755).create(directory);
+        made.map_err(|error| HandlerError::call("mkdir", directory, error))
+    }
+
+    /// Returns the names in a directory. There are none if it doesn't exist.
+    pub(crate) fn names(&self, directory: &Path) -> Result<Vec<Vec<u8>>, HandlerError> {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        let failed = |error| HandlerError::call("open", directory, error);
+        let entries = match fs::read_dir(self.find(directory)) {
+            Ok(entries) => entries,
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let names = entries.map(|entry| Ok(entry.map_err(failed)?.file_name().into_vec()));
+        names.collect()
+    }
+
+    #[must_use]
+    pub(crate) fn has_file(&self, path: &Path) -> bool {
+        self.find(path).is_file()
+    }
+
+    /// Returns whether a path is an executable file.
+    #[must_use]
+    pub(crate) fn has_program(&self, path: &Path) -> bool {
+        let metadata = fs::metadata(self.find(path));
+        metadata.is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0)
+    }
+}

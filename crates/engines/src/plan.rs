@@ -1,0 +1,110 @@
+//! The changes to a node's files: shown, and written.
+
+use std::path::{Path, PathBuf};
+
+use crust_state::foreign::{ForeignFile, Staged};
+
+use crate::config_file::ConfigFile;
+use crate::diff::unified;
+use crate::error::HandlerError;
+use crate::node_root::NodeRoot;
+
+/// The changes to a node's files.
+#[derive(Debug)]
+pub struct Plan {
+    /// The files, with those that stay as they are.
+    pub changes: Vec<Change>,
+    /// What an operator has to know.
+    pub notes: Vec<String>,
+    /// The programs that the handler runs or ran. Empty if there was no handler to remove.
+    pub programs: Vec<PathBuf>,
+}
+
+/// One file of a node, and its new text.
+#[derive(Debug)]
+pub struct Change {
+    path: PathBuf,
+    before: Option<String>,
+    /// `None`: the file is to be removed.
+    after: Option<String>,
+    source: Option<ForeignFile>,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        mut files: Vec<ConfigFile>,
+        edits: Vec<(PathBuf, Option<String>)>,
+        notes: Vec<String>,
+        programs: Vec<PathBuf>,
+    ) -> Self {
+        let changes = edits.into_iter().map(|(path, after)| {
+            let read = files.iter_mut().find(|file| file.path == path);
+            let (before, source) =
+                read.map_or((None, None), |it| (it.text.take(), it.source.take()));
+            Change {
+                path,
+                before,
+                after,
+                source,
+            }
+        });
+        Self {
+            changes: changes.collect(),
+            notes,
+            programs,
+        }
+    }
+
+    /// Writes the files: each one whole, with the mode, owner and attributes that it has, and all of them or none. A
+    /// file that has changed since it was read isn't replaced: the call fails.
+    pub fn apply(&self, node: &NodeRoot) -> Result<(), HandlerError> {
+        let changes = self.changes.iter().filter(|change| !change.is_nothing());
+        let staged = changes.map(|change| change.stage(node));
+        // Every file is complete under a temporary name before the first one is renamed.
+        let staged: Vec<Option<Staged<'_>>> = staged.collect::<Result<_, _>>()?;
+        for change in staged.into_iter().flatten() {
+            change.commit_synced()?;
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    /// Returns the file's path on the node.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether the file stays as it is.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.before == self.after
+    }
+
+    /// Returns the difference as `diff -u` shows it.
+    #[must_use]
+    pub fn diff(&self) -> String {
+        let path = self.path.display().to_string();
+        unified(&path, self.before.as_deref(), self.after.as_deref())
+    }
+
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn into_edit(self) -> (PathBuf, Option<String>) {
+        (self.path, self.after)
+    }
+
+    fn stage(&self, node: &NodeRoot) -> Result<Option<Staged<'_>>, HandlerError> {
+        Ok(match (&self.source, &self.after) {
+            (None, None) => None,
+            (None, Some(text)) => Some(node.stage_new(&self.path, text)?),
+            (Some(source), after) => {
+                source.sweep()?;
+                Some(match after {
+                    Some(text) => source.stage(text.as_bytes())?,
+                    None => source.stage_removal()?,
+                })
+            }
+        })
+    }
+}
