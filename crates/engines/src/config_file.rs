@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_state::foreign::ForeignFile;
 
 use crate::engine::MARK;
-use crate::error::HandlerError;
+use crate::error::Result;
 use crate::node_root::NodeRoot;
 
 /// A configuration file.
@@ -71,11 +71,7 @@ pub(crate) struct DropIns {
 
 impl DropIns {
     /// Reads `first`, and if it is one of these files, the others.
-    pub(crate) fn read(
-        &self,
-        node: &NodeRoot,
-        first: &Path,
-    ) -> Result<Vec<ConfigFile>, HandlerError> {
+    pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         let mut found = vec![node.read(first)?];
         let directory = Path::new(self.directory);
         let main = self.files.iter().map(Path::new);

@@ -14,11 +14,11 @@ use toml_edit::{Item, Value};
 use crate::config_file::ConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, MARK, Runtime, Wanted};
-use crate::error::HandlerError;
+use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::service::{Service, Verb};
-use crate::toml::{self, Toml, set, split_bom, wrong_type};
+use crate::toml::{self, Toml, split_bom, wrong_type};
 
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
 
@@ -38,64 +38,46 @@ const DEFAULT_RUNTIME: &str =
 pub(crate) struct Containerd;
 
 impl Engine for Containerd {
-    fn name(&self) -> &'static str {
-        "containerd"
+    fn about(&self) -> About {
+        About {
+            name: "containerd",
+            title: "containerd",
+            file: "/etc/containerd/config.toml",
+            service: Some(Service::new("containerd.service", Verb::Restart)),
+            has_systemd_cgroup: true,
+            merges_entries: true,
+        }
     }
 
-    fn default_file(&self) -> &'static Path {
-        Path::new("/etc/containerd/config.toml")
-    }
-
-    fn service(&self) -> Option<Service<'static>> {
-        Some(Service::new("containerd.service", Verb::Restart))
-    }
-
-    fn has_systemd_cgroup(&self) -> bool {
-        true
-    }
-
-    fn merges_entries(&self) -> bool {
-        true
-    }
-
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         imports::read(node, first)
     }
 
     /// Lists the runtimes under all names of the plugin, whichever of them the file's version has.
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
-        let mut found = Vec::new();
-        for plugin in PLUGINS {
-            found.extend(toml::runtimes(file, &runtimes_of(plugin), |entry| {
-                let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
-                let program = entry
-                    .get("options")
-                    .and_then(|it| it.get("BinaryName")?.as_str());
-                let mismatch = match (runtime_type, program) {
-                    _ if !entry.is_table_like() => Some("it isn't a table".to_owned()),
-                    (None, _) => Some("it has no runtime_type".to_owned()),
-                    (Some(RUNTIME_TYPE), Some(_)) => None,
-                    (Some(RUNTIME_TYPE), None) => {
-                        Some("it runs containerd's default, as it has no BinaryName".to_owned())
-                    }
-                    (Some(other), _) => Some(format!("its runtime_type is {other:?}")),
-                };
-                (program.into_iter().collect(), mismatch)
-            })?);
-        }
-        Ok(found)
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+        toml::runtimes(file, PLUGINS.map(runtimes_of), |entry| {
+            let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
+            let options = entry.get("options");
+            let program = options.and_then(|it| it.get("BinaryName")?.as_str());
+            let mismatch = match (runtime_type, program) {
+                _ if !entry.is_table_like() => Some("it isn't a table".to_owned()),
+                (None, _) => Some("it has no runtime_type".to_owned()),
+                (Some(RUNTIME_TYPE), Some(_)) => None,
+                (Some(RUNTIME_TYPE), None) => {
+                    Some("it runs containerd's default, as it has no BinaryName".to_owned())
+                }
+                (Some(other), _) => Some(format!("its runtime_type is {other:?}")),
+            };
+            (program.into_iter().collect(), mismatch)
+        })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
-        let mut found = Vec::new();
-        for plugin in PLUGINS {
-            let keys = ["plugins", plugin, "containerd", "default_runtime_name"];
-            found.extend(toml::default(file, &keys)?);
-        }
-        Ok(found)
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+        let key = |plugin| ["plugins", plugin, "containerd", "default_runtime_name"];
+        toml::defaults(file, PLUGINS.map(key))
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
         let version = check_version(&files[0])?;
         let plugin = PLUGINS[if version == 2 { 1 } else { 2 }];
         let mut target = None;
@@ -108,17 +90,11 @@ impl Engine for Containerd {
                 target = Some(file);
             }
         }
-        let new;
-        let file = match (target, imports::drop_in(files)?) {
+        let drop_in = imports::drop_in(files)?.map(|path| ConfigFile::new(path, None));
+        let file = match (target, &drop_in) {
             (Some(file), _) => file,
             (None, None) => &files[0],
-            (None, Some(path)) => {
-                new = ConfigFile::new(path, None);
-                files
-                    .iter()
-                    .find(|file| file.path == new.path)
-                    .unwrap_or(&new)
-            }
+            (None, Some(new)) => files.iter().find(|it| it.path == new.path).unwrap_or(new),
         };
         let text = text_with_version(file, version)?;
         let inherited = inherited_cgroup(files)?;
@@ -131,21 +107,19 @@ impl Engine for Containerd {
         })
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::of(file)?;
         for plugin in PLUGINS {
             let runtimes = runtimes_of(plugin);
             let before = toml.members(&runtimes).count();
-            toml.remove(&[&runtimes[..], &[handler]].concat());
+            toml.remove(&[&runtimes[..], &[handler]].concat())?;
             // The `runc` that was added goes with the last of the others, if nobody has changed it.
             let runc = [&runtimes[..], &["runc"]].concat();
-            let is_added = toml
-                .above(&runc)
-                .trim_end()
-                .ends_with(DEFAULT_RUNTIME.trim_end());
             let is_alone = before > 1 && toml.members(&runtimes).count() == 1;
-            if is_alone && is_added && toml.members(&runc).count() == 1 {
-                toml.remove(&runc);
+            let is_as_added =
+                toml.is_below(&runc, DEFAULT_RUNTIME) && toml.members(&runc).count() == 1;
+            if is_alone && is_as_added {
+                toml.remove(&runc)?;
             }
         }
         let left = toml.text();
@@ -163,13 +137,13 @@ impl Engine for Containerd {
     }
 }
 
-fn runtimes_of(plugin: &str) -> [&str; 4] {
+fn runtimes_of(plugin: &'static str) -> [&'static str; 4] {
     ["plugins", plugin, "containerd", "runtimes"]
 }
 
 /// Returns the version of a configuration, which is that of its first file. One that sets nothing gets
 /// version 2, which containerd 1.x and 2.x both read.
-fn check_version(main: &ConfigFile) -> Result<i64, HandlerError> {
+fn check_version(main: &ConfigFile) -> Result<i64> {
     let toml = Toml::of(main)?;
     let version = toml.get(&["version"]);
     match version.map(Item::as_integer) {
@@ -182,7 +156,7 @@ fn check_version(main: &ConfigFile) -> Result<i64, HandlerError> {
 }
 
 /// Returns a file's text. One that sets nothing gets a version: without one it would be of version 1.
-fn text_with_version(file: &ConfigFile, version: i64) -> Result<String, HandlerError> {
+fn text_with_version(file: &ConfigFile, version: i64) -> Result<String> {
     let text = file.text.as_deref().unwrap_or(MARK);
     if !Toml::parse(&file.path, text)?.is_empty() {
         return Ok(text.to_owned());
@@ -196,29 +170,29 @@ fn text_with_version(file: &ConfigFile, version: i64) -> Result<String, HandlerE
 
 fn add(
     toml: &mut Toml<'_>,
-    plugin: &str,
+    plugin: &'static str,
     wanted: &Wanted<'_>,
     inherited: Option<bool>,
-) -> Result<(), HandlerError> {
+) -> Result<()> {
     let runtimes = runtimes_of(plugin);
     if plugin == PLUGINS[1] && toml.members(&runtimes).next().is_none() {
-        let runc = toml.table(&[&runtimes[..], &["runc"]].concat(), DEFAULT_RUNTIME)?;
-        set(runc, "runtime_type", RUNTIME_TYPE);
+        let runc = [&runtimes[..], &["runc", "runtime_type"]].concat();
+        toml.set(&runc, RUNTIME_TYPE, DEFAULT_RUNTIME)?;
     }
-    let entry = [&runtimes[..], &[wanted.handler]].concat();
-    set(toml.table(&entry, "")?, "runtime_type", RUNTIME_TYPE);
-    let options = toml.table(&[&entry[..], &["options"]].concat(), "")?;
-    set(options, "BinaryName", wanted.program);
-    let there = options.get("SystemdCgroup").and_then(Item::as_bool);
+    let key = |keys: &[&'static str]| [&runtimes[..], &[wanted.handler], keys].concat();
+    toml.set(&key(&["runtime_type"]), RUNTIME_TYPE, "")?;
+    toml.set(&key(&["options", "BinaryName"]), wanted.program, "")?;
+    let cgroup = key(&["options", "SystemdCgroup"]);
+    let there = toml.get(&cgroup).and_then(Item::as_bool);
     if let Some(value) = wanted.systemd_cgroup.or(there).or(inherited) {
-        set(options, "SystemdCgroup", value);
+        toml.set(&cgroup, value, "")?;
     }
     Ok(())
 }
 
 /// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, in the last file
 /// that sets it: kubelet's cgroup driver is set to the same.
-fn inherited_cgroup(files: &[ConfigFile]) -> Result<Option<bool>, HandlerError> {
+fn inherited_cgroup(files: &[ConfigFile]) -> Result<Option<bool>> {
     let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
     let sections = || {
         let plugins = |toml| PLUGINS.map(|plugin| toml_section(toml, plugin));
@@ -258,7 +232,7 @@ fn notes(
     files: &[ConfigFile],
     wanted: &Wanted<'_>,
     inherited: Option<bool>,
-) -> Result<Vec<String>, HandlerError> {
+) -> Result<Vec<String>> {
     let mut notes = missing_imports(files);
     let main = files[0].path.display();
     for file in files {

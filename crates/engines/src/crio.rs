@@ -7,11 +7,11 @@ use toml_edit::Item;
 use crate::config_file::{ConfigFile, DropIns};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, MARK, Runtime, Wanted};
-use crate::error::HandlerError;
+use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::error::Result;
 use crate::node_root::NodeRoot;
 use crate::service::{Service, Verb};
-use crate::toml::{self, Toml, set};
+use crate::toml::{self, Toml};
 
 const FILES: DropIns = DropIns {
     files: &["/etc/crio/crio.conf"],
@@ -25,28 +25,23 @@ const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
 pub(crate) struct Crio;
 
 impl Engine for Crio {
-    fn name(&self) -> &'static str {
-        "crio"
+    fn about(&self) -> About {
+        About {
+            name: "crio",
+            title: "CRI-O",
+            file: "/etc/crio/crio.conf.d/99-runcrust.conf",
+            service: Some(Service::new("crio.service", Verb::Restart)),
+            has_systemd_cgroup: false,
+            merges_entries: false,
+        }
     }
 
-    fn title(&self) -> &'static str {
-        "CRI-O"
-    }
-
-    fn default_file(&self) -> &'static Path {
-        Path::new("/etc/crio/crio.conf.d/99-runcrust.conf")
-    }
-
-    fn service(&self) -> Option<Service<'static>> {
-        Some(Service::new("crio.service", Verb::Restart))
-    }
-
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         FILES.read(node, first)
     }
 
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
-        toml::runtimes(file, &RUNTIMES, |entry| {
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+        toml::runtimes(file, [RUNTIMES], |entry| {
             let program = entry.get("runtime_path").and_then(Item::as_str);
             let mismatch = match program {
                 Some(_) => None,
@@ -56,30 +51,29 @@ impl Engine for Crio {
         })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
-        let default = toml::default(file, &["crio", "runtime", "default_runtime"])?;
-        Ok(default.into_iter().collect())
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+        toml::defaults(file, [["crio", "runtime", "default_runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let keys = [&RUNTIMES[..], &[wanted.handler]].concat();
         let is_new = toml.get(&keys).is_none();
-        let entry = toml.table(&keys, "")?;
-        set(entry, "runtime_path", wanted.program);
+        let root = format!("/run/runcrust-{}", wanted.handler);
+        let mut set = |key, value: &str| toml.set(&[&keys[..], &[key]].concat(), value, "");
+        set("runtime_path", wanted.program)?;
         if is_new {
             // CRI-O's default is /run/<handler>, and /run/crust is the crust directory.
-            let root = format!("/run/runcrust-{}", wanted.handler);
-            set(entry, "runtime_root", root);
-            set(entry, "runtime_type", "oci");
+            set("runtime_root", &root)?;
+            set("runtime_type", "oci")?;
         }
         Ok(Edit::new(&file.path, toml.text()))
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::of(file)?;
-        toml.remove(&[&RUNTIMES[..], &[handler]].concat());
+        toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         Ok(file.remaining(toml.text()))
     }
 

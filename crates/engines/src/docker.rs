@@ -1,14 +1,12 @@
 //! docker: `runtimes` of `daemon.json`.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use crate::config_file::ConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, Runtime, Wanted};
-use crate::error::HandlerError;
+use crate::engine::{About, Edit, Engine, Runtime, Wanted};
+use crate::error::{HandlerError, Result};
 use crate::json::Object;
 use crate::service::{Service, Verb};
 use crate::toml::{split_bom, wrong_type};
@@ -20,20 +18,19 @@ const DEFAULT: &str = "default-runtime";
 pub(crate) struct Docker;
 
 impl Engine for Docker {
-    fn name(&self) -> &'static str {
-        "docker"
+    fn about(&self) -> About {
+        About {
+            name: "docker",
+            title: "docker",
+            file: "/etc/docker/daemon.json",
+            // dockerd reads its runtimes again on SIGHUP.
+            service: Some(Service::new("docker.service", Verb::Reload)),
+            has_systemd_cgroup: false,
+            merges_entries: false,
+        }
     }
 
-    fn default_file(&self) -> &'static Path {
-        Path::new("/etc/docker/daemon.json")
-    }
-
-    fn service(&self) -> Option<Service<'static>> {
-        // dockerd reads its runtimes again on SIGHUP.
-        Some(Service::new("docker.service", Verb::Reload))
-    }
-
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
         let mut found = Vec::new();
         // Go's decoder merges two objects of one name.
         let root = parse(file, text(file))?;
@@ -56,7 +53,7 @@ impl Engine for Docker {
         Ok(found)
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
         let name = parse(file, text(file))?.string(DEFAULT);
         Ok(name
             .map(|name| (DEFAULT.to_owned(), name))
@@ -64,7 +61,7 @@ impl Engine for Docker {
             .collect())
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
         let file = &files[0];
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;
@@ -80,7 +77,7 @@ impl Engine for Docker {
         Ok(Edit::new(&file.path, format!("{bom}{new}")))
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;
         let left = match root.object(RUNTIMES) {
@@ -154,7 +151,7 @@ fn text(file: &ConfigFile) -> &str {
 }
 
 /// Returns the text with an object for `"runtimes": null`, which is nothing to Go's decoder.
-fn text_with_runtimes(file: &ConfigFile) -> Result<String, HandlerError> {
+fn text_with_runtimes(file: &ConfigFile) -> Result<String> {
     let text = text(file);
     let root = parse(file, text)?;
     match root.get(RUNTIMES) {
@@ -166,7 +163,7 @@ fn text_with_runtimes(file: &ConfigFile) -> Result<String, HandlerError> {
     }
 }
 
-fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<Object<'a>, HandlerError> {
+fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<Object<'a>> {
     let object = Object::parse(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or(&message);

@@ -9,7 +9,7 @@ use crate::config_file::ConfigFile;
 use crate::containerd::Containerd;
 use crate::crio::Crio;
 use crate::docker::Docker;
-use crate::error::HandlerError;
+use crate::error::Result;
 use crate::node_root::NodeRoot;
 use crate::podman::Podman;
 use crate::service::Service;
@@ -21,7 +21,7 @@ pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
 #[must_use]
 pub fn find_engine(name: &str) -> Option<&'static dyn Engine> {
     let mut engines = ENGINES.iter().copied();
-    engines.find(|engine| engine.name() == name)
+    engines.find(|engine| engine.about().name == name)
 }
 
 /// The first line of a file that `install` made, and the comment above a table that it added.
@@ -31,49 +31,27 @@ pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall r
 ///
 /// The methods that take files are pure: they turn texts into texts, and neither read nor write the node.
 pub trait Engine: Debug + Sync {
-    /// Returns its name on the command line.
-    fn name(&self) -> &'static str;
-
-    /// Returns its name in messages.
-    fn title(&self) -> &'static str {
-        self.name()
-    }
-
-    /// Returns the file that is edited if no other one is named.
-    fn default_file(&self) -> &'static Path;
-
-    /// Returns the systemd unit that has to read the configuration again. `None` for an engine without a daemon.
-    fn service(&self) -> Option<Service<'static>>;
-
-    /// Returns whether a handler has a setting for systemd's cgroup driver.
-    fn has_systemd_cgroup(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the engine merges the entries of one handler from several files. If it does, an entry that
-    /// isn't runcrust's keeps the handler from being removed from the other files.
-    fn merges_entries(&self) -> bool {
-        false
-    }
+    /// Returns what is always the same about it.
+    fn about(&self) -> About;
 
     /// Reads `first`, and the files that the engine reads with it. The result begins with `first`, which may not exist.
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         Ok(vec![node.read(first)?])
     }
 
     /// Lists the runtimes that a file sets.
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError>;
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>>;
 
     /// Lists the keys of a file that name a default runtime, with the name.
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError>;
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>>;
 
     /// Adds a handler to one of the files or to a new one, or brings it up to date. No file has a runtime of the same
     /// name that isn't runcrust's.
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError>;
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit>;
 
     /// Returns the file's text without the handler, which it has. `None`: the file was `install`'s alone, and is to be
     /// removed.
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError>;
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
 
     /// Returns what an operator has to know when a handler is removed. `left` is the new text of each file that changes.
     fn removal_notes(&self, _files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
@@ -83,6 +61,24 @@ pub trait Engine: Debug + Sync {
     /// Texts for the tests that every engine has to pass.
     #[cfg(test)]
     fn samples(&self) -> Samples;
+}
+
+/// What is always the same about an engine.
+#[derive(Debug)]
+pub struct About {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its name in messages.
+    pub title: &'static str,
+    /// The file that is edited if no other one is named.
+    pub file: &'static str,
+    /// The systemd unit that has to read the configuration again. `None` for an engine without a daemon.
+    pub service: Option<Service<'static>>,
+    /// Whether a handler has a setting for systemd's cgroup driver.
+    pub has_systemd_cgroup: bool,
+    /// Whether the engine merges the entries of one handler from several files. If it does, an entry that isn't
+    /// runcrust's keeps the handler from being removed from the other files.
+    pub merges_entries: bool,
 }
 
 /// A runtime in an engine's configuration.

@@ -93,6 +93,9 @@ pub enum HandlerError {
     Service(String, String, String),
 }
 
+/// The result of what fails with a [`HandlerError`].
+pub type Result<T, E = HandlerError> = std::result::Result<T, E>;
+
 impl HandlerError {
     pub(crate) fn call(
         call: &'static str,

@@ -1,13 +1,13 @@
 //! Properties that hold for every text of a configuration, for `fuzz/` and the tests. No release has this module.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crust_state::DelegateKind;
 use serde_json::Value;
 
 use crate::config_file::ConfigFile;
 use crate::engine::{ENGINES, Engine, Wanted};
-use crate::error::HandlerError;
+use crate::error::Result;
 use crate::handler::{plan_install, plan_uninstall};
 use crate::plan::{Change, Plan};
 
@@ -91,20 +91,17 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
 
 /// Returns a file of the engine's.
 pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
-    ConfigFile::new(engine.default_file(), text.map(str::to_owned))
+    ConfigFile::new(engine.about().file, text.map(str::to_owned))
 }
 
 /// Returns the text of the only file after an `install`.
-pub(crate) fn try_install(engine: &dyn Engine, text: Option<&str>) -> Result<String, HandlerError> {
+pub(crate) fn try_install(engine: &dyn Engine, text: Option<&str>) -> Result<String> {
     let plan = plan_install(engine, vec![file(engine, text)], &WANTED)?;
     Ok(edits(plan).remove(0).1.expect("a text"))
 }
 
 /// Returns the text of the only file after an `uninstall`. `None`: the file is removed.
-pub(crate) fn try_uninstall(
-    engine: &dyn Engine,
-    text: &str,
-) -> Result<Option<String>, HandlerError> {
+pub(crate) fn try_uninstall(engine: &dyn Engine, text: &str) -> Result<Option<String>> {
     let plan = plan_uninstall(engine, vec![file(engine, Some(text))], WANTED.handler, None)?;
     let edit = edits(plan).pop();
     Ok(edit.map_or_else(|| Some(text.to_owned()), |edit| edit.1))
@@ -117,7 +114,7 @@ pub(crate) fn edits(plan: Plan) -> Vec<(PathBuf, Option<String>)> {
 }
 
 fn is_json(engine: &dyn Engine) -> bool {
-    let extension = engine.default_file().extension();
+    let extension = Path::new(engine.about().file).extension();
     extension.is_some_and(|it| it == "json")
 }
 

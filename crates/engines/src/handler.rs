@@ -6,7 +6,7 @@ use crust_state::DelegateKind;
 
 use crate::config_file::ConfigFile;
 use crate::engine::{Engine, Runtime, Wanted};
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::plan::Plan;
 
@@ -32,7 +32,7 @@ impl Request {
     #[must_use]
     pub fn file(&self) -> &Path {
         let named = self.config.as_deref();
-        named.unwrap_or_else(|| self.engine.default_file())
+        named.unwrap_or_else(|| Path::new(self.engine.about().file))
     }
 }
 
@@ -56,7 +56,7 @@ impl Handler {
 }
 
 /// Plans to add a handler, or to bring it up to date.
-pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan, HandlerError> {
+pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan> {
     let engine = request.engine;
     let path = request.program.as_deref().unwrap_or(Path::new(""));
     let program = path.to_str().filter(|_| path.is_absolute());
@@ -67,11 +67,11 @@ pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan, HandlerError>
         systemd_cgroup: request.systemd_cgroup,
     };
     let files = engine.read(node, request.file())?;
-    if let Some(service) = engine.service()
+    if let Some(service) = engine.about().service
         && request.config.is_none()
         && !is_on(node, engine, &files)
     {
-        let (path, unit) = (engine.default_file().to_owned(), service.unit.to_owned());
+        let (path, unit) = (engine.about().file.into(), service.unit.to_owned());
         return Err(HandlerError::NoEngine(path, unit));
     }
     plan_install(engine, files, &wanted)
@@ -82,7 +82,7 @@ pub(crate) fn plan_install(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
     wanted: &Wanted<'_>,
-) -> Result<Plan, HandlerError> {
+) -> Result<Plan> {
     for file in &files {
         for runtime in named(engine, file, wanted.handler)? {
             check_ours(&runtime, file, Some(wanted.program))?;
@@ -95,7 +95,7 @@ pub(crate) fn plan_install(
 }
 
 /// Plans to remove a handler from every file that has it. Files of packages stay as they are.
-pub fn uninstall(node: &NodeRoot, request: &Request) -> Result<Plan, HandlerError> {
+pub fn uninstall(node: &NodeRoot, request: &Request) -> Result<Plan> {
     let engine = request.engine;
     let own = request.program.as_deref().map(|path| {
         let name = path.to_str().filter(|_| path.is_absolute());
@@ -111,7 +111,7 @@ pub(crate) fn plan_uninstall(
     files: Vec<ConfigFile>,
     handler: &str,
     own: Option<&str>,
-) -> Result<Plan, HandlerError> {
+) -> Result<Plan> {
     let (mut notes, mut programs) = (Vec::new(), Vec::new());
     let (mut found, mut foreign): (Vec<&ConfigFile>, _) = (Vec::new(), None);
     for file in &files {
@@ -132,7 +132,7 @@ pub(crate) fn plan_uninstall(
         }
     }
     if let Some(error) = foreign
-        && ((found.is_empty() && notes.is_empty()) || engine.merges_entries())
+        && ((found.is_empty() && notes.is_empty()) || engine.about().merges_entries)
     {
         return Err(error);
     }
@@ -150,11 +150,8 @@ pub(crate) fn plan_uninstall(
 
 /// Lists the handlers in an engine's default files that name the programs that they run. `None` if neither such a file
 /// nor the engine's unit is on the node.
-pub fn handlers(
-    node: &NodeRoot,
-    engine: &dyn Engine,
-) -> Result<Option<Vec<Handler>>, HandlerError> {
-    let files = engine.read(node, engine.default_file())?;
+pub fn handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Option<Vec<Handler>>> {
+    let files = engine.read(node, engine.about().file.as_ref())?;
     if !is_on(node, engine, &files) {
         return Ok(None);
     }
@@ -163,11 +160,8 @@ pub fn handlers(
 
 /// Returns the names of the handlers that run runcrust in an engine's default files, sorted. A program is runcrust if
 /// its name begins with "runcrust".
-pub fn runcrust_handlers(
-    node: &NodeRoot,
-    engine: &dyn Engine,
-) -> Result<Vec<String>, HandlerError> {
-    let found = list(engine, &engine.read(node, engine.default_file())?)?;
+pub fn runcrust_handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Vec<String>> {
+    let found = list(engine, &engine.read(node, engine.about().file.as_ref())?)?;
     let ours = found.into_iter().filter(Handler::is_runcrust);
     let mut names: Vec<String> = ours.map(|handler| handler.name).collect();
     names.sort();
@@ -175,7 +169,7 @@ pub fn runcrust_handlers(
     Ok(names)
 }
 
-fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>, HandlerError> {
+fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
     let mut found = Vec::new();
     for file in files {
         for runtime in engine.runtimes(file)? {
@@ -192,16 +186,12 @@ fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>, Handl
 
 /// Returns whether a file or a unit shows that the engine is on the node.
 fn is_on(node: &NodeRoot, engine: &dyn Engine, files: &[ConfigFile]) -> bool {
-    let service = engine.service();
+    let service = engine.about().service;
     files.iter().any(|file| file.text.is_some())
         || service.is_some_and(|service| service.is_on(node))
 }
 
-fn named(
-    engine: &dyn Engine,
-    file: &ConfigFile,
-    handler: &str,
-) -> Result<Vec<Runtime>, HandlerError> {
+fn named(engine: &dyn Engine, file: &ConfigFile, handler: &str) -> Result<Vec<Runtime>> {
     let mut runtimes = engine.runtimes(file)?;
     runtimes.retain(|runtime| runtime.name == handler);
     Ok(runtimes)
@@ -209,7 +199,7 @@ fn named(
 
 /// Fails if a runtime isn't runcrust, perhaps an older one at another path. `own` is a program that is runcrust
 /// whatever its name is.
-fn check_ours(runtime: &Runtime, file: &ConfigFile, own: Option<&str>) -> Result<(), HandlerError> {
+fn check_ours(runtime: &Runtime, file: &ConfigFile, own: Option<&str>) -> Result<()> {
     let is_ours = |program: &String| is_runcrust(program.as_ref()) || own == Some(program);
     let what = match &runtime.mismatch {
         Some(mismatch) => mismatch.clone(),
@@ -224,11 +214,7 @@ fn check_ours(runtime: &Runtime, file: &ConfigFile, own: Option<&str>) -> Result
 }
 
 /// Fails if a file makes the handler the default runtime: containers that name none would not start any more.
-fn check_not_default(
-    engine: &dyn Engine,
-    files: &[ConfigFile],
-    handler: &str,
-) -> Result<(), HandlerError> {
+fn check_not_default(engine: &dyn Engine, files: &[ConfigFile], handler: &str) -> Result<()> {
     for file in files {
         let mut defaults = engine.defaults(file)?.into_iter();
         if let Some((key, name)) = defaults.find(|(_, name)| name == handler) {
@@ -239,7 +225,7 @@ fn check_not_default(
 }
 
 /// Returns the name if it is a DNS label, which a `RuntimeClass` needs, and which every engine's file takes as a key.
-fn check_name(name: &str) -> Result<&str, HandlerError> {
+fn check_name(name: &str) -> Result<&str> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let has_edges = name.starts_with('-') || name.ends_with('-');
     if name.is_empty() || name.len() > 63 || has_edges || !name.bytes().all(allowed) {

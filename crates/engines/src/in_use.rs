@@ -6,20 +6,20 @@ use std::path::Path;
 use crust_state::record::VolumeRecord;
 use crust_state::{Config, CrustDirectory, Process, StateDirectory};
 
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::settings;
 
 /// Fails if a live sandbox or container has a volume, or a sandbox lives that was made for volumes. `program` is what
 /// the handler runs: its name selects the configuration that says where the records are. Records that can't be read may
 /// be in use.
-pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<(), HandlerError> {
+pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<()> {
     refuse(users(node, &settings::of(node, program)?)?)
 }
 
 /// Does the same for every program that could run on the node: for the default configuration, and for each one in
 /// `/etc/runcrust`.
-pub fn check_unused_by_any(node: &NodeRoot) -> Result<(), HandlerError> {
+pub fn check_unused_by_any(node: &NodeRoot) -> Result<()> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     for config in settings::all(node)? {
@@ -30,7 +30,7 @@ pub fn check_unused_by_any(node: &NodeRoot) -> Result<(), HandlerError> {
     refuse(found)
 }
 
-fn refuse(mut users: Vec<String>) -> Result<(), HandlerError> {
+fn refuse(mut users: Vec<String>) -> Result<()> {
     // Two configurations may have a directory in common.
     let mut seen = HashSet::new();
     users.retain(|user| seen.insert(user.clone()));
@@ -40,13 +40,13 @@ fn refuse(mut users: Vec<String>) -> Result<(), HandlerError> {
     Err(HandlerError::InUse(users))
 }
 
-fn users(node: &NodeRoot, config: &Config) -> Result<Vec<String>, HandlerError> {
+fn users(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
     let mut users = volumes(node, config)?;
     users.extend(sandboxes(config)?);
     Ok(users)
 }
 
-fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>, HandlerError> {
+fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
     let crust = CrustDirectory::below(node.path(), config);
     let mut found = crust.records()?;
     // The volumes that were staged for Kata are listed nowhere else.
@@ -70,7 +70,7 @@ fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>, HandlerError
 }
 
 /// Returns the live sandboxes that were made for volumes: they can take more of them.
-fn sandboxes(config: &Config) -> Result<Vec<String>, HandlerError> {
+fn sandboxes(config: &Config) -> Result<Vec<String>> {
     let Some(state) = StateDirectory::open(&config.state_dir)? else {
         return Ok(Vec::new());
     };

@@ -42,8 +42,8 @@ mod settings;
 mod toml;
 
 pub use diff::unified;
-pub use engine::{ENGINES, Engine, find_engine};
-pub use error::HandlerError;
+pub use engine::{About, ENGINES, Engine, find_engine};
+pub use error::{HandlerError, Result};
 pub use handler::{Handler, Request, handlers, install, runcrust_handlers, uninstall};
 pub use in_use::{check_unused, check_unused_by_any};
 pub use node_root::NodeRoot;

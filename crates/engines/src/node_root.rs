@@ -14,7 +14,7 @@ use crust_state::lock::Lock;
 use crust_state::trust;
 
 use crate::config_file::ConfigFile;
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 
 /// How long a call waits for another one that changes the same node.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ impl NodeRoot {
     }
 
     /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30 seconds.
-    pub fn lock(&self) -> Result<Lock, HandlerError> {
+    pub fn lock(&self) -> Result<Lock> {
         Ok(Lock::node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
     }
 
@@ -63,7 +63,7 @@ impl NodeRoot {
     }
 
     /// Reads a configuration. Fails if others than root can change it.
-    pub(crate) fn read(&self, path: &Path) -> Result<ConfigFile, HandlerError> {
+    pub(crate) fn read(&self, path: &Path) -> Result<ConfigFile> {
         self.check_directory(path.parent().unwrap_or(path))?;
         let source = match ForeignFile::read(&self.find(path)) {
             Err(ForeignFileError::NotAFile(_)) => return Err(HandlerError::NotAFile(path.into())),
@@ -83,11 +83,7 @@ impl NodeRoot {
     }
 
     /// Writes a new configuration under a temporary name, and makes its directory.
-    pub(crate) fn stage_new(
-        &self,
-        path: &Path,
-        text: &str,
-    ) -> Result<Staged<'static>, HandlerError> {
+    pub(crate) fn stage_new(&self, path: &Path, text: &str) -> Result<Staged<'static>> {
         let file = self.find(path);
         self.create_directory(&file)?;
         sweep(&file)?;
@@ -95,19 +91,19 @@ impl NodeRoot {
     }
 
     /// Fails if others than root can change a file: a daemon of root's reads or runs it.
-    pub(crate) fn check(&self, file: &Path) -> Result<(), HandlerError> {
+    pub(crate) fn check(&self, file: &Path) -> Result<()> {
         let walked = trust::walk(&self.0, file, trust::Kind::File).map(drop);
         walked.map_err(|flaw| HandlerError::Untrusted(file.into(), flaw))
     }
 
     /// Fails if others than root can change a directory, which need not exist yet.
-    pub fn check_directory(&self, directory: &Path) -> Result<(), HandlerError> {
+    pub fn check_directory(&self, directory: &Path) -> Result<()> {
         let walked = trust::directory(&self.0, directory);
         walked.map_err(|flaw| HandlerError::Untrusted(directory.into(), flaw))
     }
 
     /// Fails if a path isn't an executable file, or others than root can change it.
-    pub fn check_program(&self, path: &Path) -> Result<(), HandlerError> {
+    pub fn check_program(&self, path: &Path) -> Result<()> {
         if !self.has_program(path) {
             return Err(HandlerError::NoProgram(path.into()));
         }
@@ -115,7 +111,7 @@ impl NodeRoot {
     }
 
     /// Makes the directory of a file, which this process reaches by this path.
-    pub(crate) fn create_directory(&self, file: &Path) -> Result<(), HandlerError> {
+    pub(crate) fn create_directory(&self, file: &Path) -> Result<()> {
         let directory = file.parent().unwrap_or(&self.0);
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o755).create(directory);
@@ -123,7 +119,7 @@ impl NodeRoot {
     }
 
     /// Returns the names in a directory. There are none if it doesn't exist.
-    pub(crate) fn names(&self, directory: &Path) -> Result<Vec<Vec<u8>>, HandlerError> {
+    pub(crate) fn names(&self, directory: &Path) -> Result<Vec<Vec<u8>>> {
         use io::ErrorKind::{NotADirectory, NotFound};
         let failed = |error| HandlerError::call("open", directory, error);
         let entries = match fs::read_dir(self.find(directory)) {

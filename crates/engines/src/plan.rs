@@ -6,7 +6,7 @@ use crust_state::foreign::{ForeignFile, Staged};
 
 use crate::config_file::ConfigFile;
 use crate::diff::unified;
-use crate::error::HandlerError;
+use crate::error::Result;
 use crate::node_root::NodeRoot;
 
 /// The changes to a node's files.
@@ -57,7 +57,7 @@ impl Plan {
 
     /// Writes the files: each one whole, with the mode, owner and attributes that it has, and all of them or none. A
     /// file that has changed since it was read isn't replaced: the call fails.
-    pub fn apply(&self, node: &NodeRoot) -> Result<(), HandlerError> {
+    pub fn apply(&self, node: &NodeRoot) -> Result<()> {
         let changes = self.changes.iter().filter(|change| !change.is_nothing());
         let staged = changes.map(|change| change.stage(node));
         // Every file is complete under a temporary name before the first one is renamed.
@@ -94,7 +94,7 @@ impl Change {
         (self.path, self.after)
     }
 
-    fn stage(&self, node: &NodeRoot) -> Result<Option<Staged<'_>>, HandlerError> {
+    fn stage(&self, node: &NodeRoot) -> Result<Option<Staged<'_>>> {
         Ok(match (&self.source, &self.after) {
             (None, None) => None,
             (None, Some(text)) => Some(node.stage_new(&self.path, text)?),

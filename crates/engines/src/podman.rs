@@ -14,11 +14,10 @@ use toml_edit::{Array, Item, Value};
 use crate::config_file::{ConfigFile, DropIns};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, MARK, Runtime, Wanted};
-use crate::error::HandlerError;
+use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::error::Result;
 use crate::node_root::NodeRoot;
-use crate::service::Service;
-use crate::toml::{self, Toml, indent, push, remove_from, set, wrong_type};
+use crate::toml::{self, Toml, wrong_type};
 
 const FILES: DropIns = DropIns {
     files: &[
@@ -35,24 +34,23 @@ const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
 pub(crate) struct Podman;
 
 impl Engine for Podman {
-    fn name(&self) -> &'static str {
-        "podman"
+    fn about(&self) -> About {
+        About {
+            name: "podman",
+            title: "podman",
+            file: "/etc/containers/containers.conf.d/runcrust.conf",
+            service: None,
+            has_systemd_cgroup: false,
+            merges_entries: false,
+        }
     }
 
-    fn default_file(&self) -> &'static Path {
-        Path::new("/etc/containers/containers.conf.d/runcrust.conf")
-    }
-
-    fn service(&self) -> Option<Service<'static>> {
-        None
-    }
-
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         FILES.read(node, first)
     }
 
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>, HandlerError> {
-        toml::runtimes(file, &RUNTIMES, |entry| {
+    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+        toml::runtimes(file, [RUNTIMES], |entry| {
             let programs = names(entry).unwrap_or_default();
             let mismatch = match (entry.is_array(), programs.is_empty()) {
                 (false, _) => Some("it isn't a list of programs".to_owned()),
@@ -63,12 +61,11 @@ impl Engine for Podman {
         })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>, HandlerError> {
-        let default = toml::default(file, &["engine", "runtime"])?;
-        Ok(default.into_iter().collect())
+    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+        toml::defaults(file, [["engine", "runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit, HandlerError> {
+    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
@@ -76,11 +73,11 @@ impl Engine for Podman {
             list.write(&mut toml, files, wanted)?;
             notes.extend(list.overrides(files, wanted)?);
         }
-        let entry = toml.get(&[&RUNTIMES[..], &[wanted.handler]].concat());
-        if entry.and_then(names).and_then(|it| it.first().copied()) != Some(wanted.program) {
-            let runtimes = toml.table(&RUNTIMES, file.mark())?;
+        let entry = [&RUNTIMES[..], &[wanted.handler]].concat();
+        let programs = toml.get(&entry).and_then(names).unwrap_or_default();
+        if programs.first() != Some(&wanted.program) {
             let programs: Array = [wanted.program].into_iter().collect();
-            set(runtimes, wanted.handler, programs);
+            toml.set(&entry, programs, file.mark())?;
         }
         Ok(Edit {
             notes,
@@ -88,14 +85,18 @@ impl Engine for Podman {
         })
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>, HandlerError> {
+    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::of(file)?;
-        toml.remove(&[&RUNTIMES[..], &[handler]].concat());
+        toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         for list in &LISTS {
-            list.remove(&mut toml, handler);
+            list.remove(&mut toml, handler)?;
         }
-        toml.remove_if_added(&RUNTIMES, MARK, file.is_ours());
-        toml.remove_if_added(&["engine"], MARK, file.is_ours());
+        for table in [&RUNTIMES[..], &["engine"]] {
+            let is_inline = toml.get(table).is_some_and(Item::is_inline_table);
+            if is_inline || file.is_ours() || toml.is_below(table, MARK) {
+                toml.remove_header(table)?;
+            }
+        }
         Ok(file.remaining(toml.text()))
     }
 
@@ -188,73 +189,45 @@ impl List {
     }
 
     /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more.
-    fn write(
-        &self,
-        toml: &mut Toml<'_>,
-        files: &[ConfigFile],
-        wanted: &Wanted<'_>,
-    ) -> Result<(), HandlerError> {
+    fn write(&self, toml: &mut Toml<'_>, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<()> {
         let is_wanted = (self.is_wanted)(wanted);
         if let Some(list) = toml.get(&self.keys()) {
             let is_there = self.names(list, &files[0].path)?.contains(&wanted.handler);
-            if is_there && !is_wanted {
-                self.remove(toml, wanted.handler);
-            } else if is_wanted
-                && !is_there
-                && let Some(list) = toml.array_mut(&self.keys())
-            {
-                push(list, wanted.handler);
-            }
-            return Ok(());
+            return match (is_there, is_wanted) {
+                (true, false) => self.remove(toml, wanted.handler),
+                (false, true) => toml.push(&self.keys(), wanted.handler),
+                _ => Ok(()),
+            };
         }
         let mut names = self.earlier_names(files)?;
         if !is_wanted || names.iter().any(|it| it == wanted.handler) {
             return Ok(());
         }
         names.push(wanted.handler.to_owned());
-        let engine = toml.table(&["engine"], files[0].mark())?;
-        let mut list: Array = names.into_iter().collect();
-        list.fmt();
-        let indent = engine.as_table_like().map(indent).unwrap_or_default();
-        if let Some(first) = list.get_mut(0) {
-            // Inside of the list a comment is allowed in every form of a table.
-            first
-                .decor_mut()
-                .set_prefix(format!("\n{indent}  {MARK}{indent}  "));
-        }
-        list.set_trailing(format!("\n{indent}"));
-        set(engine, self.key, list);
-        Ok(())
+        let names: Array = names.into_iter().collect();
+        let names = names.to_string();
+        let names = names.trim_start_matches('[').trim_end_matches(']');
+        let list = format!("[\n  {MARK}  {names}\n]");
+        toml.add(&self.keys(), &list, files[0].mark())
     }
 
     /// Removes the handler from the list, and a list that [`Self::write`] made with the last handler of its file.
-    fn remove(&self, toml: &mut Toml<'_>, handler: &str) {
-        let Some(list) = toml.array_mut(&self.keys()) else {
-            return;
+    fn remove(&self, toml: &mut Toml<'_>, handler: &str) -> Result<()> {
+        let keys = self.keys();
+        toml.remove_from(&keys, handler)?;
+        let is_handler = |name: &&str| {
+            let is_there = toml.get(&[&RUNTIMES[..], &[name]].concat()).is_some();
+            is_there && !self.default.contains(name)
         };
-        let first = list
-            .get(0)
-            .and_then(|first| first.decor().prefix()?.as_str());
-        let is_ours = first.is_some_and(|prefix| prefix.contains(MARK.trim_end()));
-        remove_from(list, handler);
-        let mut left: Vec<String> = list
-            .iter()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
-        left.retain(|name| toml.get(&[&RUNTIMES[..], &[name]].concat()).is_some());
-        left.retain(|name| !self.default.contains(&name.as_str()));
-        if is_ours && left.is_empty() {
-            toml.remove(&self.keys());
+        let left = toml.get(&keys).and_then(names).unwrap_or_default();
+        if !toml.begins_with(&keys, MARK) || left.iter().any(is_handler) {
+            return Ok(());
         }
+        toml.remove(&keys)
     }
 
     /// Returns notes on the files that podman reads after the first one and that set the list without the handler.
-    fn overrides(
-        &self,
-        files: &[ConfigFile],
-        wanted: &Wanted<'_>,
-    ) -> Result<Vec<String>, HandlerError> {
+    fn overrides(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         for file in files
             .iter()
@@ -278,7 +251,7 @@ impl List {
     }
 
     /// Returns the names that the list has in the files that podman reads before the first one.
-    fn earlier_names(&self, files: &[ConfigFile]) -> Result<Vec<String>, HandlerError> {
+    fn earlier_names(&self, files: &[ConfigFile]) -> Result<Vec<String>> {
         let mut earlier: Vec<&ConfigFile> = files.iter().collect();
         earlier.retain(|file| rank(&file.path) < rank(&files[0].path));
         earlier.sort_by_key(|file| rank(&file.path));
@@ -296,7 +269,7 @@ impl List {
         Ok(found)
     }
 
-    fn names<'a>(&self, list: &'a Item, path: &Path) -> Result<Vec<&'a str>, HandlerError> {
+    fn names<'a>(&self, list: &'a Item, path: &Path) -> Result<Vec<&'a str>> {
         names(list).ok_or_else(|| wrong_type(path, &self.keys(), "a list of names"))
     }
 }

@@ -7,7 +7,7 @@ use crust_state::config::DelegateSettings;
 use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
 use crust_state::{Config, DelegateKind};
 
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::settings;
 
@@ -29,7 +29,7 @@ pub struct Copy {
 }
 
 /// Plans to copy this program and the hook beside it into a directory of the node.
-pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>, HandlerError> {
+pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>> {
     if !directory.is_absolute() {
         return Err(HandlerError::CopyTo(directory.to_owned()));
     }
@@ -44,7 +44,7 @@ pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>, Handl
     planned.collect()
 }
 
-fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy, HandlerError> {
+fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy> {
     let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
     let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
     // A link of that name is replaced, and not its target, which may be a package's file.
@@ -68,7 +68,7 @@ fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy, HandlerErro
 
 impl Copy {
     /// Copies it under a temporary name, and renames it. Running pods keep the old program.
-    pub fn apply(&self, node: &NodeRoot) -> Result<(), HandlerError> {
+    pub fn apply(&self, node: &NodeRoot) -> Result<()> {
         if self.is_same {
             return Ok(());
         }
@@ -85,7 +85,7 @@ pub fn check_complete(
     program: &Path,
     delegates: &[&Path],
     copies: &[Copy],
-) -> Result<(), HandlerError> {
+) -> Result<()> {
     let incomplete = |error: HandlerError| HandlerError::Incomplete(error.to_string());
     let config = settings::of(node, program).map_err(|error| match error {
         HandlerError::Records(reason) => HandlerError::Incomplete(reason),

@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::fs::stat;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 
 /// How an engine is made to read its configuration again.
@@ -84,7 +84,7 @@ impl Service<'_> {
 
     /// Restarts or reloads the unit if one of these files is newer than what the engine has read. Waits for systemd. If
     /// the node's root isn't this process's own, this process changes its root directory to the node's.
-    pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<Outcome, HandlerError> {
+    pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<Outcome> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
         if !node.is_here() {
             rustix::process::chroot(node.path())
@@ -102,7 +102,7 @@ impl Service<'_> {
     }
 
     /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.
-    fn read_at(self) -> Result<Option<i128>, HandlerError> {
+    fn read_at(self) -> Result<Option<i128>> {
         let name = self.verb.property();
         let properties = format!("--property={name},ReloadResult,ActiveState");
         let shown = self.systemctl(&["show", &properties, self.unit])?;
@@ -127,7 +127,7 @@ impl Service<'_> {
         clippy::disallowed_methods,
         reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
     )]
-    fn systemctl(self, arguments: &[&str]) -> Result<String, HandlerError> {
+    fn systemctl(self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("systemctl");
         command.args(arguments).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");

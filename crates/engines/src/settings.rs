@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_state::Config;
 use crust_state::config::CONFIG_DIRECTORY;
 
-use crate::error::HandlerError;
+use crate::error::Result;
 use crate::node_root::NodeRoot;
 
 /// The configuration of `crust_ops` in the same directory.
@@ -15,7 +15,7 @@ const DAEMONS: &[u8] = b"crust_ops.toml";
 
 /// Returns the configuration that the program would read on the node. Its directories are the paths by which this
 /// process reaches them.
-pub(crate) fn of(node: &NodeRoot, program: &Path) -> Result<Config, HandlerError> {
+pub(crate) fn of(node: &NodeRoot, program: &Path) -> Result<Config> {
     let name: OsString = program.into();
     let there = Config::files(Some(&name)).find_map(|file| load(node, &file).transpose());
     Ok(there
@@ -33,7 +33,7 @@ pub(crate) fn file(node: &NodeRoot, program: &Path) -> PathBuf {
 }
 
 /// Returns every configuration that a program could read on the node, whatever its name is.
-pub(crate) fn all(node: &NodeRoot) -> Result<Vec<Config>, HandlerError> {
+pub(crate) fn all(node: &NodeRoot) -> Result<Vec<Config>> {
     let directory = Path::new(CONFIG_DIRECTORY);
     let mut names = node.names(directory)?;
     names.retain(|name| name.ends_with(b".toml") && name != DAEMONS);
@@ -45,7 +45,7 @@ pub(crate) fn all(node: &NodeRoot) -> Result<Vec<Config>, HandlerError> {
     Ok(configs)
 }
 
-fn load(node: &NodeRoot, file: &Path) -> Result<Option<Config>, HandlerError> {
+fn load(node: &NodeRoot, file: &Path) -> Result<Option<Config>> {
     let file = node.find(file);
     if !file.exists() {
         return Ok(None);

@@ -1,72 +1,64 @@
-//! TOML that is edited in place: comments, order, and the form of each table are kept.
+//! TOML that is edited in place.
+//!
+//! A text is parsed for the places of its keys, and never written anew from what was parsed: an edit replaces a part of
+//! it. Everything else (comments, order, blanks, line ends, the form of each table) stays as it is, byte for byte.
 
+use std::ops::Range;
 use std::path::Path;
 
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use toml_edit::{Document, Item, Key, Table, TableLike, Value};
 
 use crate::config_file::ConfigFile;
 use crate::engine::Runtime;
-use crate::error::HandlerError;
-
-const BOM: &str = "\u{feff}";
+use crate::error::{HandlerError, Result};
 
 /// A file's text, open for edits.
 #[derive(Debug)]
 pub(crate) struct Toml<'a> {
     path: &'a Path,
-    original: &'a str,
-    document: DocumentMut,
+    bom: &'a str,
+    document: Document<String>,
+}
+
+/// Where a new key of a table goes.
+enum Place {
+    /// A line of its own, with the text that comes before the key.
+    Line(usize, String),
+    /// Between the braces of an inline table, perhaps behind another key.
+    Inline(usize, bool),
+    /// Below a header at the end of the file.
+    NewHeader,
 }
 
 impl<'a> Toml<'a> {
-    pub(crate) fn parse(path: &'a Path, original: &'a str) -> Result<Self, HandlerError> {
-        let (_, text) = split_bom(original);
-        let document = text.parse().map_err(|error: toml_edit::TomlError| {
-            let before = text.get(..error.span().map_or(0, |span| span.start));
-            let line = before.unwrap_or_default().matches('\n').count() + 1;
-            let message = error.message().replace('\n', ", ");
-            HandlerError::Syntax(path.to_owned(), line, message)
-        })?;
+    pub(crate) fn parse(path: &'a Path, text: &'a str) -> Result<Self> {
+        let (bom, text) = split_bom(text);
+        let document = parse(path, text)?;
         Ok(Self {
             path,
-            original,
+            bom,
             document,
         })
     }
 
     /// Parses a file's text. A file that doesn't exist is empty.
-    pub(crate) fn of(file: &'a ConfigFile) -> Result<Self, HandlerError> {
+    pub(crate) fn of(file: &'a ConfigFile) -> Result<Self> {
         Self::parse(&file.path, file.text())
     }
 
     /// Returns the edited text.
     pub(crate) fn text(&self) -> String {
-        let (bom, original) = split_bom(self.original);
-        format!(
-            "{bom}{}",
-            with_line_ends_of(original, &self.document.to_string())
-        )
+        format!("{}{}", self.bom, self.raw())
     }
 
     /// Returns whether the text sets nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.document.is_empty()
+        self.document.as_table().is_empty()
     }
 
     pub(crate) fn get(&self, keys: &[&str]) -> Option<&Item> {
-        let root = self.document.as_item();
-        keys.iter()
-            .try_fold(root, |item, key| item.as_table_like()?.get(key))
-    }
-
-    fn get_mut(&mut self, keys: &[&str]) -> Option<&mut Item> {
-        let root = self.document.as_item_mut();
-        keys.iter()
-            .try_fold(root, |item, key| item.as_table_like_mut()?.get_mut(key))
-    }
-
-    pub(crate) fn array_mut(&mut self, keys: &[&str]) -> Option<&mut Array> {
-        self.get_mut(keys)?.as_array_mut()
+        let mut keys = keys.iter();
+        keys.try_fold(self.document.as_item(), |item, key| item.get(key))
     }
 
     /// Returns a table's members. There are none if it doesn't exist or isn't a table.
@@ -75,236 +67,262 @@ impl<'a> Toml<'a> {
         table.into_iter().flat_map(TableLike::iter)
     }
 
-    /// Returns a table, which is made if it doesn't exist. In an inline or dotted table it becomes a part of that. Else
-    /// it gets a header at the end of the file, below the comment `above`, and nothing that is there is moved.
-    pub(crate) fn table(&mut self, keys: &[&str], above: &str) -> Result<&mut Item, HandlerError> {
-        let mut prefix = self
-            .document
-            .trailing()
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        if !prefix.is_empty() && !prefix.ends_with('\n') {
-            prefix.push('\n');
-        }
-        prefix.push('\n');
-        if let Item::Table(table) = self.make(keys)?
-            && table.is_implicit()
-            && !table.is_dotted()
-        {
-            table.set_implicit(false);
-            table.set_position(Some(isize::MAX));
-            table.decor_mut().set_prefix(prefix + above);
-            self.document.set_trailing("");
-        }
-        self.make(keys)
-    }
-
-    fn make(&mut self, keys: &[&str]) -> Result<&mut Item, HandlerError> {
-        let mut item = self.document.as_item_mut();
-        for (depth, key) in keys.iter().enumerate() {
-            let wrong = || wrong_type(self.path, &keys[..depth], "a table");
-            let new = child_of(item).ok_or_else(wrong)?;
-            let table = item.as_table_like_mut().ok_or_else(wrong)?;
-            item = table.entry(key).or_insert(new);
-        }
-        if item.is_table_like() {
-            Ok(item)
-        } else {
-            Err(wrong_type(self.path, keys, "a table"))
-        }
-    }
-
-    /// Removes a key or table, with the comments right above it. Those further above stay, before whatever is next.
-    pub(crate) fn remove(&mut self, keys: &[&str]) {
-        let Some((key, parents)) = keys.split_last() else {
-            return;
-        };
-        let Some(parent) = self.get_mut(parents) else {
-            return;
-        };
-        let parent_position = parent.as_table().and_then(Table::position);
-        let Some(table) = parent.as_table_like_mut() else {
-            return;
-        };
-        let prefix = table.key(key).and_then(|key| key.leaf_decor().prefix());
-        let prefix = prefix
-            .and_then(|prefix| prefix.as_str())
-            .unwrap_or_default();
-        let prefix = prefix.to_owned();
-        let end = take_inline_end(table);
-        let removed = table.remove(key);
-        give_inline_end(table, end);
-        match removed {
-            Some(mut removed) if removed.is_table() => {
-                if let Some((position, prefix)) = headers(&mut removed).into_iter().min() {
-                    self.put_before_next(kept_above(&prefix), position);
-                }
-            }
-            Some(_) => {
-                self.put_before_next(kept_above(&prefix), parent_position.unwrap_or_default());
-            }
-            None => {}
-        }
-    }
-
-    /// Removes a table that has no keys of its own if `install` made it: the comment above it ends with `mark`, or
-    /// `is_ours` says so. Only its header goes if other tables are in it.
-    pub(crate) fn remove_if_added(&mut self, keys: &[&str], mark: &str, is_ours: bool) {
-        let above = self.above(keys);
-        let is_added = is_ours || above.trim_end().ends_with(mark.trim_end());
-        let kept = kept_above(above).to_owned();
-        match self.get_mut(keys) {
-            Some(Item::Value(Value::InlineTable(table))) if table.is_empty() => self.remove(keys),
-            Some(Item::Table(table)) if is_added && table.iter().all(|it| !it.1.is_value()) => {
-                if table.is_empty() {
-                    self.remove(keys);
-                } else if !table.is_implicit() && !table.is_dotted() {
-                    table.set_implicit(true);
-                    let position = table.position().unwrap_or_default();
-                    self.put_before_next(&kept, position);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the blank lines and comments above a table's header.
-    pub(crate) fn above(&self, keys: &[&str]) -> &str {
+    /// Returns whether the line above a table's header is a comment.
+    pub(crate) fn is_below(&self, keys: &[&str], comment: &str) -> bool {
         let table = self.get(keys).and_then(Item::as_table);
-        let prefix = table.and_then(|table| table.decor().prefix());
-        prefix.and_then(|it| it.as_str()).unwrap_or_default()
+        let header = table.and_then(Table::span).map_or(0, |span| span.start);
+        let above = self.raw()[..self.line_start(header)].lines().last();
+        above.is_some_and(|line| line.trim() == comment.trim())
     }
 
-    /// Puts comments before the first header below a position, or at the end of the file.
-    fn put_before_next(&mut self, comments: &str, position: isize) {
-        if comments.is_empty() {
-            return;
-        }
-        let root = self.document.as_table_mut();
-        let headers = root.iter_mut().flat_map(|(_, item)| headers(item));
-        let Some((next, prefix)) = headers.filter(|it| it.0 > position).min() else {
-            let trailing = self.document.trailing().as_str().unwrap_or_default();
-            let trailing = format!("{comments}{trailing}");
-            return self.document.set_trailing(trailing);
+    /// Returns whether a list begins with a comment.
+    pub(crate) fn begins_with(&self, list: &[&str], comment: &str) -> bool {
+        let list = self.get(list).and_then(Item::as_array);
+        let range = list.and_then(|list| Some(list.span()?.start..list.get(0)?.span()?.start));
+        self.raw()[range.unwrap_or_default()].contains(comment.trim())
+    }
+
+    /// Sets a key. A comment behind its old value stays. A new key comes after the others of its table. A table that
+    /// doesn't exist becomes a part of the inline or dotted table that it belongs to, or else gets a header at the end of
+    /// the file, below the comment `above`.
+    pub(crate) fn set(
+        &mut self,
+        keys: &[&str],
+        value: impl Into<Value>,
+        above: &str,
+    ) -> Result<()> {
+        let value = value.into();
+        let Some(old) = self.get(keys) else {
+            return self.add(keys, &value.to_string(), above);
         };
-        for (_, item) in self.document.iter_mut() {
-            each_header(item, &mut |table| {
-                if table.position() == Some(next) {
-                    table.decor_mut().set_prefix(format!("{comments}{prefix}"));
-                }
-            });
+        let is_same_text = old.as_str().is_some() && old.as_str() == value.as_str();
+        if is_same_text || (old.as_bool().is_some() && old.as_bool() == value.as_bool()) {
+            return Ok(());
         }
+        match old.span().filter(|_| old.is_value()) {
+            Some(span) => self.splice(span, &value.to_string()),
+            None => Err(wrong_type(self.path, keys, "a value")),
+        }
+    }
+
+    /// Adds a key with the text of its value.
+    pub(crate) fn add(&mut self, keys: &[&str], value: &str, above: &str) -> Result<()> {
+        let depth = (0..keys.len())
+            .rev()
+            .find(|depth| self.get(&keys[..*depth]).is_some());
+        let (parents, rest) = keys.split_at(depth.unwrap_or_default());
+        match self.place(parents, rest.len() == 1)? {
+            Place::Line(at, before) => {
+                let blanks = &before[..before.len() - before.trim_start().len()];
+                let value = value.replace('\n', &format!("\n{blanks}"));
+                self.insert_lines(at, &format!("{before}{} = {value}\n", dotted(rest)))
+            }
+            Place::Inline(at, is_first) => {
+                let comma = if is_first { "" } else { ", " };
+                let (last, tables) = (dotted(&rest[rest.len() - 1..]), &rest[..rest.len() - 1]);
+                let open: String = tables.iter().map(|key| dotted(&[key]) + " = { ").collect();
+                let close = " }".repeat(tables.len());
+                self.splice(at..at, &format!("{comma}{open}{last} = {value}{close}"))
+            }
+            Place::NewHeader => {
+                let (key, table) = (
+                    dotted(&keys[keys.len() - 1..]),
+                    dotted(&keys[..keys.len() - 1]),
+                );
+                let end = self.raw().len();
+                self.insert_lines(end, &format!("\n{above}[{table}]\n{key} = {value}\n"))
+            }
+        }
+    }
+
+    /// Removes a key, or a table with what is in it and with the comments right above its header.
+    pub(crate) fn remove(&mut self, keys: &[&str]) -> Result<()> {
+        let Some((key, parents)) = keys.split_last() else {
+            return Ok(());
+        };
+        let parent = self.get(parents);
+        let table = parent.and_then(Item::as_table_like);
+        let (Some(table), Some(item)) = (table, self.get(keys)) else {
+            return Ok(());
+        };
+        if parent.is_some_and(Item::is_inline_table) {
+            let before = table.iter().take_while(|(name, _)| name != key).last();
+            let before = before.map(|(_, item)| end_of(item));
+            return self.remove_element(before, start_of(table, key)..end_of(item));
+        }
+        let mut lines = Vec::new();
+        collect_lines(table, key, &mut lines);
+        lines.sort_by_key(|(span, _)| span.start);
+        for (span, is_header) in lines.into_iter().rev() {
+            let start = self.line_start(span.start);
+            let above = &self.raw()[..start];
+            let kept = if is_header { kept_above(above) } else { above };
+            self.splice(kept.len()..self.line_end(span.end), "")?;
+        }
+        Ok(())
+    }
+
+    /// Removes the header of a table that has no keys of its own, or an inline table that is empty.
+    pub(crate) fn remove_header(&mut self, keys: &[&str]) -> Result<()> {
+        match self.get(keys) {
+            Some(Item::Value(Value::InlineTable(table))) if table.is_empty() => self.remove(keys),
+            Some(Item::Table(table)) if is_header(table) && end_of_values(table).is_none() => {
+                let span = table.span().unwrap_or_default();
+                let start = kept_above(&self.raw()[..self.line_start(span.start)]).len();
+                self.splice(start..self.line_end(span.end), "")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a name to a list.
+    pub(crate) fn push(&mut self, keys: &[&str], name: &str) -> Result<()> {
+        let Some(list) = self.get(keys).and_then(Item::as_array) else {
+            return Ok(());
+        };
+        let start = list.span().unwrap_or_default().start + 1;
+        let (at, comma) = match list.iter().last().and_then(Value::span) {
+            Some(name) => (name.end, ", "),
+            None => (start, ""),
+        };
+        self.splice(at..at, &format!("{comma}{}", Value::from(name)))
+    }
+
+    /// Removes a name from a list.
+    pub(crate) fn remove_from(&mut self, keys: &[&str], name: &str) -> Result<()> {
+        while let Some(list) = self.get(keys).and_then(Item::as_array) {
+            let Some(at) = list.iter().position(|value| value.as_str() == Some(name)) else {
+                break;
+            };
+            let span = |at: usize| list.get(at).and_then(Value::span).unwrap_or_default();
+            let before = at.checked_sub(1).map(|before| span(before).end);
+            self.remove_element(before, span(at))?;
+        }
+        Ok(())
+    }
+
+    /// Removes an element of a list or an inline table, with one comma. `before` is the end of the element before it.
+    fn remove_element(&mut self, before: Option<usize>, element: Range<usize>) -> Result<()> {
+        let text = self.raw();
+        if let Some(before) = before.filter(|before| !text[*before..element.start].contains('#')) {
+            return self.splice(before..element.end, "");
+        }
+        let after = &text[element.end..];
+        let length = after.trim_start().strip_prefix(',').map_or(0, |rest| {
+            after.len() - rest.trim_start_matches([' ', '\t']).len()
+        });
+        self.splice(element.start..element.end + length, "")
+    }
+
+    /// Returns where a table's next key goes. `is_key`: else it is a table.
+    fn place(&self, keys: &[&str], is_key: bool) -> Result<Place> {
+        let wrong = || wrong_type(self.path, keys, "a table");
+        let item = self.get(keys).ok_or_else(wrong)?;
+        let table = item.as_table_like().ok_or_else(wrong)?;
+        let span = item.span().unwrap_or_default();
+        if item.is_inline_table() {
+            let last = table.iter().last().map(|(_, item)| end_of(item));
+            return Ok(Place::Inline(
+                last.unwrap_or(span.start + 1),
+                last.is_none(),
+            ));
+        }
+        let is_dotted = table.is_dotted();
+        if keys.is_empty() || !(is_dotted || (is_key && item.as_table().is_some_and(is_header))) {
+            return Ok(Place::NewHeader);
+        }
+        let lines = table.iter().filter(|(_, item)| has_line(item)).last();
+        Ok(match lines {
+            Some((name, item)) => {
+                let key = start_of(table, name);
+                let before = self.raw()[self.line_start(key)..key].to_owned();
+                Place::Line(self.line_end(end_of(item)), before)
+            }
+            None => Place::Line(self.line_end(span.end), String::new()),
+        })
+    }
+
+    fn raw(&self) -> &str {
+        self.document.raw()
+    }
+
+    fn line_start(&self, at: usize) -> usize {
+        self.raw()[..at]
+            .rfind('\n')
+            .map_or(0, |newline| newline + 1)
+    }
+
+    fn line_end(&self, at: usize) -> usize {
+        let newline = self.raw()[at..].find('\n');
+        newline.map_or(self.raw().len(), |newline| at + newline + 1)
+    }
+
+    /// Inserts lines, with the line end of the line before.
+    fn insert_lines(&mut self, at: usize, lines: &str) -> Result<()> {
+        let before = &self.raw()[..at];
+        let is_ended = before.is_empty() || before.ends_with('\n');
+        let last = before.strip_suffix('\n').unwrap_or(before);
+        let is_crlf = last.ends_with('\r') || (!is_ended && before.contains("\r\n"));
+        let lines = format!("{}{lines}", if is_ended { "" } else { "\n" });
+        let lines = if is_crlf {
+            lines.replace('\n', "\r\n")
+        } else {
+            lines
+        };
+        self.splice(at..at, &lines)
+    }
+
+    fn splice(&mut self, at: Range<usize>, new: &str) -> Result<()> {
+        let (head, tail) = (&self.raw()[..at.start], &self.raw()[at.end..]);
+        self.document = parse(self.path, &format!("{head}{new}{tail}"))?;
+        Ok(())
     }
 }
 
-/// Lists the runtimes in a table of a file. `describe` returns an entry's programs, and why `install` can't have written
+fn parse(path: &Path, text: &str) -> Result<Document<String>> {
+    Document::parse(text.to_owned()).map_err(|error| {
+        let before = text.get(..error.span().map_or(0, |span| span.start));
+        let line = before.unwrap_or_default().matches('\n').count() + 1;
+        let message = error.message().replace('\n', ", ");
+        HandlerError::Syntax(path.to_owned(), line, message)
+    })
+}
+
+/// Lists the runtimes in tables of a file. `describe` returns an entry's programs, and why `install` can't have written
 /// it.
 pub(crate) fn runtimes(
     file: &ConfigFile,
-    keys: &[&str],
+    tables: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
     describe: impl Fn(&Item) -> (Vec<&str>, Option<String>),
-) -> Result<Vec<Runtime>, HandlerError> {
+) -> Result<Vec<Runtime>> {
     let toml = Toml::of(file)?;
-    let found = toml.members(keys).map(|(name, entry)| {
-        let (programs, mismatch) = describe(entry);
-        Runtime {
-            name: name.to_owned(),
-            programs: programs.into_iter().map(str::to_owned).collect(),
-            mismatch,
-        }
+    let mut found = Vec::new();
+    for keys in tables {
+        found.extend(toml.members(keys.as_ref()).map(|(name, entry)| {
+            let (programs, mismatch) = describe(entry);
+            let programs = programs.into_iter().map(str::to_owned).collect();
+            let name = name.to_owned();
+            Runtime {
+                name,
+                programs,
+                mismatch,
+            }
+        }));
+    }
+    Ok(found)
+}
+
+/// Lists those of a file's keys that are set, with the names that they have as values.
+pub(crate) fn defaults(
+    file: &ConfigFile,
+    keys: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
+) -> Result<Vec<(String, String)>> {
+    let toml = Toml::of(file)?;
+    let found = keys.into_iter().filter_map(|keys| {
+        let name = toml.get(keys.as_ref())?.as_str()?;
+        Some((keys.as_ref().join("."), name.to_owned()))
     });
     Ok(found.collect())
-}
-
-/// Returns a key that names the default runtime, and the name.
-pub(crate) fn default(
-    file: &ConfigFile,
-    keys: &[&str],
-) -> Result<Option<(String, String)>, HandlerError> {
-    let toml = Toml::of(file)?;
-    let name = toml.get(keys).and_then(Item::as_str);
-    Ok(name.map(|name| (keys.join("."), name.to_owned())))
-}
-
-/// Sets a key. The text around an old value, a comment mostly, stays. A new key is indented like the one above it.
-pub(crate) fn set(item: &mut Item, key: &str, value: impl Into<Value>) {
-    let has_lines = item.as_table().is_some_and(|table| !table.is_dotted());
-    let Some(table) = item.as_table_like_mut() else {
-        return;
-    };
-    let mut value = value.into();
-    if let Some(Item::Value(old)) = table.get_mut(key) {
-        if is_same(old, &value) {
-            return;
-        }
-        *value.decor_mut() = old.decor().clone();
-        *old = value;
-        return;
-    }
-    let indent = indent(table);
-    let end = take_inline_end(table);
-    table.insert(key, Item::Value(value));
-    give_inline_end(table, end);
-    if has_lines && let Some(mut key) = table.key_mut(key) {
-        key.leaf_decor_mut().set_prefix(indent);
-    }
-}
-
-fn is_same(one: &Value, two: &Value) -> bool {
-    let is_same_text = one.as_str().is_some() && one.as_str() == two.as_str();
-    is_same_text || (one.as_bool().is_some() && one.as_bool() == two.as_bool())
-}
-
-/// Adds a name to a list. What is before the closing bracket stays there.
-pub(crate) fn push(list: &mut Array, name: &str) {
-    let end = list.iter_mut().last().and_then(take_end);
-    list.push(name);
-    give_end(list.iter_mut().last(), end);
-}
-
-/// Removes a name from a list. What is before the closing bracket stays there.
-pub(crate) fn remove_from(list: &mut Array, name: &str) {
-    let end = list.iter_mut().last().and_then(take_end);
-    list.retain(|value| value.as_str() != Some(name));
-    if list.is_empty() {
-        list.set_trailing(end.unwrap_or_default());
-    } else {
-        give_end(list.iter_mut().last(), end);
-    }
-}
-
-/// Takes the blanks before the closing brace of an inline table: the library has them behind the last value.
-fn take_inline_end(table: &mut dyn TableLike) -> Option<String> {
-    let (_, last) = table.iter_mut().last()?;
-    last.as_value_mut().and_then(take_end)
-}
-
-fn give_inline_end(table: &mut dyn TableLike, end: Option<String>) {
-    let last = table.iter_mut().last();
-    give_end(last.and_then(|(_, last)| last.as_value_mut()), end);
-}
-
-fn take_end(last: &mut Value) -> Option<String> {
-    let suffix = last.decor().suffix()?.as_str()?.to_owned();
-    let is_blank = !suffix.is_empty() && suffix.trim().is_empty();
-    is_blank.then(|| last.decor_mut().set_suffix(""));
-    is_blank.then_some(suffix)
-}
-
-fn give_end(last: Option<&mut Value>, end: Option<String>) {
-    if let (Some(last), Some(end)) = (last, end) {
-        last.decor_mut().set_suffix(end);
-    }
-}
-
-/// Returns the indentation of a table's last key.
-pub(crate) fn indent(table: &dyn TableLike) -> String {
-    let values = table.iter().filter(|(_, item)| item.is_value());
-    let key = values.last().and_then(|(name, _)| table.key(name));
-    let prefix = key.and_then(|key| key.leaf_decor().prefix()?.as_str());
-    let line = prefix.and_then(|prefix| prefix.rsplit('\n').next());
-    line.unwrap_or_default().to_owned()
 }
 
 /// Returns the error for a key whose value is of another type than the engine reads.
@@ -314,99 +332,77 @@ pub(crate) fn wrong_type(path: &Path, keys: &[&str], expected: &'static str) -> 
 
 /// Returns the byte order mark that some editors put before a text, and the rest.
 pub(crate) fn split_bom(text: &str) -> (&str, &str) {
-    let rest = text.strip_prefix(BOM).unwrap_or(text);
+    let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.split_at(text.len() - rest.len())
 }
 
-/// Returns an empty table of its parent's form: inline, dotted, or with headers.
-fn child_of(parent: &Item) -> Option<Item> {
-    match parent {
-        Item::Value(Value::InlineTable(_)) => Some(Item::Value(InlineTable::new().into())),
-        Item::Table(parent) => {
-            let mut table = Table::new();
-            table.set_implicit(true);
-            table.set_dotted(parent.is_dotted());
-            Some(Item::Table(table))
-        }
-        _ => None,
-    }
+fn dotted(keys: &[&str]) -> String {
+    let keys = keys
+        .iter()
+        .map(|key| Key::new(*key).display_repr().into_owned());
+    keys.collect::<Vec<_>>().join(".")
 }
 
-/// Calls a function for each table in an item that has a header.
-fn each_header(item: &mut Item, call: &mut dyn FnMut(&mut Table)) {
+fn is_header(table: &Table) -> bool {
+    !table.is_implicit() && !table.is_dotted()
+}
+
+/// Returns whether an item stands in lines of its table, and not below a header of its own.
+fn has_line(item: &Item) -> bool {
+    item.is_value() || item.as_table().is_some_and(Table::is_dotted)
+}
+
+/// Returns where a value ends, or the last value of a dotted table.
+fn end_of(item: &Item) -> usize {
     match item {
-        Item::Table(table) => {
-            if !table.is_implicit() && !table.is_dotted() {
-                call(table);
-            }
-            table
-                .iter_mut()
-                .for_each(|(_, item)| each_header(item, call));
-        }
-        Item::ArrayOfTables(tables) => {
-            for table in tables.iter_mut() {
-                call(table);
-                table
-                    .iter_mut()
-                    .for_each(|(_, item)| each_header(item, call));
-            }
-        }
-        _ => {}
+        Item::Table(table) => end_of_values(table).unwrap_or_default(),
+        item => item.span().unwrap_or_default().end,
     }
 }
 
-/// Returns the positions of an item's headers, and what is above each of them.
-fn headers(item: &mut Item) -> Vec<(isize, String)> {
-    let mut found = Vec::new();
-    each_header(item, &mut |table| {
-        let prefix = table.decor().prefix().and_then(|prefix| prefix.as_str());
-        let prefix = prefix.unwrap_or_default().to_owned();
-        found.extend(table.position().map(|position| (position, prefix)));
-    });
-    found
+fn end_of_values(table: &Table) -> Option<usize> {
+    let values = table.iter().filter(|(_, item)| has_line(item));
+    values.map(|(_, item)| end_of(item)).max()
 }
 
-/// Returns what stays of the text above a removed item: not the comments right above it, and not the blank line before
-/// those.
-fn kept_above(prefix: &str) -> &str {
-    let mut kept = &prefix[..prefix.rfind('\n').map_or(0, |at| at + 1)];
-    let last = |text: &str| text.split_inclusive('\n').next_back().map(str::len);
-    let starts = |text: &str, at: usize| text[text.len() - at..].trim_start().starts_with('#');
-    while let Some(length) = last(kept).filter(|length| starts(kept, *length)) {
-        kept = &kept[..kept.len() - length];
-    }
-    match last(kept) {
-        Some(length) if kept[kept.len() - length..].trim().is_empty() => {
-            &kept[..kept.len() - length]
+/// Returns where a member's key begins.
+fn start_of(table: &dyn TableLike, name: &str) -> usize {
+    let key = table.key(name).and_then(Key::span);
+    key.unwrap_or_default().start
+}
+
+/// Collects the lines of a member and of what is in it, with whether they begin with a header.
+fn collect_lines(parent: &dyn TableLike, name: &str, lines: &mut Vec<(Range<usize>, bool)>) {
+    let table = match parent.get(name) {
+        Some(Item::Table(table)) => table,
+        Some(item) if item.is_value() => {
+            return lines.push((start_of(parent, name)..end_of(item), false));
         }
+        _ => return,
+    };
+    if is_header(table) {
+        let span = table.span().unwrap_or_default();
+        lines.push((span.start..end_of_values(table).unwrap_or(span.end), true));
+    }
+    // The lines below a header are removed with it.
+    let inner = table
+        .iter()
+        .filter(|(_, item)| !is_header(table) || item.is_table() && !has_line(item));
+    for (name, _) in inner {
+        collect_lines(table, name, lines);
+    }
+}
+
+/// Returns what stays of the text above a header that is removed: not the comments right above it, and not the blank
+/// line before those.
+fn kept_above(above: &str) -> &str {
+    let mut kept = above;
+    let mut lines = above.split_inclusive('\n').rev().peekable();
+    while let Some(comment) = lines.next_if(|line| line.trim_start().starts_with('#')) {
+        kept = &kept[..kept.len() - comment.len()];
+    }
+    match lines.next() {
+        Some(blank) if blank.trim().is_empty() => &kept[..kept.len() - blank.len()],
         _ => kept,
     }
-}
-
-/// Returns an edited text with the line ends of the original, which the library has changed to `\n`. Lines that were kept
-/// have the end that they had, and new lines that of the line before.
-fn with_line_ends_of(original: &str, edited: &str) -> String {
-    if !original.contains("\r\n") {
-        return edited.to_owned();
-    }
-    let old: Vec<&str> = original.split_inclusive('\n').collect();
-    let new: Vec<&str> = edited.split_inclusive('\n').collect();
-    let is_kept = |(old, new): &(&&str, &&str)| {
-        let text = |line: &str| line.strip_suffix("\r\n").map(str::to_owned);
-        old == new || text(old).is_some_and(|text| new.strip_suffix('\n') == Some(&text))
-    };
-    let head = old.iter().zip(&new).take_while(is_kept).count();
-    let tail = old[head..].iter().rev().zip(new[head..].iter().rev());
-    let tail = tail.take_while(is_kept).count();
-    let ended = old.iter().take(head + 1).rfind(|line| line.ends_with('\n'));
-    let mut added = new[head..new.len() - tail].concat();
-    if ended.is_some_and(|line| line.ends_with("\r\n")) {
-        added = added.replace('\n', "\r\n");
-    }
-    [
-        old[..head].concat(),
-        added,
-        old[old.len() - tail..].concat(),
-    ]
-    .concat()
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::Value;
 
 use crate::config_file::ConfigFile;
-use crate::error::HandlerError;
+use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::toml::{Toml, wrong_type};
 
@@ -27,7 +27,7 @@ struct Pattern {
 }
 
 /// Reads a file, the files that it imports, and those that they import.
-pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, HandlerError> {
+pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
     let mut files: Vec<ConfigFile> = Vec::new();
     let mut pending = VecDeque::from([(first.to_owned(), true)]);
     while let Some((path, is_sure)) = pending.pop_front() {
@@ -51,7 +51,7 @@ pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>, Han
 }
 
 /// Returns where a new file would be imported from.
-pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>, HandlerError> {
+pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>> {
     for file in files.iter().filter(|file| file.is_sure) {
         if let Some(path) = patterns(file)?.iter().find_map(Pattern::drop_in) {
             return Ok(Some(path));
@@ -60,7 +60,7 @@ pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>, HandlerEr
     Ok(None)
 }
 
-fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>, HandlerError> {
+fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>> {
     let toml = Toml::of(file)?;
     let Some(imports) = toml.get(&["imports"]) else {
         return Ok(Vec::new());
@@ -185,7 +185,7 @@ mod tests {
 
     const MAIN: &str = "/etc/containerd/config.toml";
 
-    fn parsed(imports: &str) -> Result<Vec<Pattern>, HandlerError> {
+    fn parsed(imports: &str) -> Result<Vec<Pattern>> {
         patterns(&ConfigFile::new(MAIN, Some(format!("imports = {imports}"))))
     }
 

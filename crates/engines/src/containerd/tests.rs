@@ -198,7 +198,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
         "/etc/containerd/conf.d/1.toml",
         "/etc/containerd/conf.d/2.toml",
     );
-    let config = Containerd.default_file().to_str().unwrap();
+    let config = Containerd.about().file;
     let both = format!("{MAIN}{section}");
     let old = format!("version = 2\n{section}");
     for (main, first, second, expected) in [
@@ -269,7 +269,7 @@ fn configurations_that_do_not_work_as_meant_are_noted() {
         ),
     ] {
         let (path, _, notes) = installed(files);
-        assert_eq!(Path::new(&path), Containerd.default_file());
+        assert_eq!(path, Containerd.about().file);
         assert!(notes[0].contains(words), "{notes:?}");
     }
     // A handler is removed from a file that not every containerd reads.

@@ -22,16 +22,19 @@ fn beside(text: &str) -> ConfigFile {
     ConfigFile::new("/etc/beside", Some(text.to_owned()))
 }
 
-fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan, HandlerError> {
+fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan> {
     plan_uninstall(engine, files, WANTED.handler, None)
 }
 
 #[test]
 fn engines_have_different_names_and_files() {
     for (at, engine) in ENGINES.iter().enumerate() {
-        assert_eq!(find_engine(engine.name()).unwrap().name(), engine.name());
+        assert_eq!(
+            find_engine(engine.about().name).unwrap().about().name,
+            engine.about().name
+        );
         let others = || ENGINES[at + 1..].iter();
-        assert!(others().all(|it| it.default_file() != engine.default_file()));
+        assert!(others().all(|it| it.about().file != engine.about().file));
     }
 }
 
@@ -119,7 +122,7 @@ fn a_handler_that_is_not_runcrust_is_neither_changed_nor_removed() {
                 );
             }
             let both = removal(*engine, vec![of(Some(foreign)), beside(&ours)]);
-            assert_eq!(both.is_err(), engine.merges_entries());
+            assert_eq!(both.is_err(), engine.about().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
             assert!(
                 changed.iter().all(|edit| edit.0 == beside("").path),
@@ -249,7 +252,7 @@ fn the_handlers_of_runcrust_are_found_in_every_file() {
              \"runtimes\": {\"My.crust\": {\"path\": \"/usr/bin/runcrust\"}}}",
         ),
     ]);
-    let names = |engine: &dyn Engine| match engine.name() {
+    let names = |engine: &dyn Engine| match engine.about().name {
         "containerd" => "four old one two",
         "crio" => "a b",
         "podman" => "crust v",
@@ -270,7 +273,7 @@ fn a_node_without_an_engine_has_no_handlers() {
         assert_eq!(handlers(&node, *engine).unwrap(), None);
         assert!(runcrust_handlers(&node, *engine).unwrap().is_empty());
         // A file that can't be read may have some.
-        let file = node.find(engine.default_file());
+        let file = node.find(engine.about().file.as_ref());
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "[").unwrap();
         let error = runcrust_handlers(&node, *engine).unwrap_err();
