@@ -58,11 +58,10 @@ impl Handler {
 /// Plans to add a handler, or to bring it up to date.
 pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan> {
     let engine = request.engine;
-    let path = request.program.as_deref().unwrap_or(Path::new(""));
-    let program = path.to_str().filter(|_| path.is_absolute());
+    let program = request.program.as_deref().unwrap_or(Path::new(""));
     let wanted = Wanted {
         handler: check_name(&request.handler)?,
-        program: program.ok_or_else(|| HandlerError::ProgramPath(path.to_owned()))?,
+        program: check_program_path(program)?,
         delegate: request.delegate,
         systemd_cgroup: request.systemd_cgroup,
     };
@@ -97,10 +96,7 @@ pub(crate) fn plan_install(
 /// Plans to remove a handler from every file that has it. Files of packages stay as they are.
 pub fn uninstall(node: &NodeRoot, request: &Request) -> Result<Plan> {
     let engine = request.engine;
-    let own = request.program.as_deref().map(|path| {
-        let name = path.to_str().filter(|_| path.is_absolute());
-        name.ok_or_else(|| HandlerError::ProgramPath(path.to_owned()))
-    });
+    let own = request.program.as_deref().map(check_program_path);
     let files = engine.read(node, request.file())?;
     plan_uninstall(engine, files, &request.handler, own.transpose()?)
 }
@@ -206,11 +202,8 @@ fn check_ours(runtime: &Runtime, file: &ConfigFile, own: Option<&str>) -> Result
         None if runtime.programs.iter().all(is_ours) => return Ok(()),
         None => format!("it runs {}", runtime.programs.join(", ")),
     };
-    Err(HandlerError::Foreign(
-        file.path.clone(),
-        runtime.name.clone(),
-        what,
-    ))
+    let (path, name) = (file.path.clone(), runtime.name.clone());
+    Err(HandlerError::Foreign(path, name, what))
 }
 
 /// Fails if a file makes the handler the default runtime: containers that name none would not start any more.
@@ -232,6 +225,11 @@ fn check_name(name: &str) -> Result<&str> {
         return Err(HandlerError::Name(name.to_owned()));
     }
     Ok(name)
+}
+
+fn check_program_path(program: &Path) -> Result<&str> {
+    let name = program.to_str().filter(|_| program.is_absolute());
+    name.ok_or_else(|| HandlerError::ProgramPath(program.to_owned()))
 }
 
 /// Returns whether a program's name begins with "runcrust". runcrust has several names: the name selects its

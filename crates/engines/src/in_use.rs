@@ -8,13 +8,13 @@ use crust_state::{Config, CrustDirectory, Process, StateDirectory};
 
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
-use crate::settings;
+use crate::programs::{configuration, configurations};
 
 /// Fails if a live sandbox or container has a volume, or a sandbox lives that was made for volumes. `program` is what
 /// the handler runs: its name selects the configuration that says where the records are. Records that can't be read may
 /// be in use.
 pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<()> {
-    refuse(users(node, &settings::of(node, program)?)?)
+    refuse(users(node, &configuration(node, program)?)?)
 }
 
 /// Does the same for every program that could run on the node: for the default configuration, and for each one in
@@ -22,7 +22,7 @@ pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<()> {
 pub fn check_unused_by_any(node: &NodeRoot) -> Result<()> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
-    for config in settings::all(node)? {
+    for config in configurations(node)? {
         if seen.insert((config.crust_root.clone(), config.state_dir.clone())) {
             found.extend(users(node, &config)?);
         }
@@ -84,4 +84,69 @@ fn sandboxes(config: &Config) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use crust_state::record::Version;
+    use crust_state::sandbox::SandboxRecord;
+
+    use super::*;
+
+    /// Writes the record of a live sandbox into a state directory.
+    fn live(root: &Path, state_dir: &str, id: &str) {
+        let state = StateDirectory::create(&root.join(state_dir)).unwrap();
+        let record = SandboxRecord {
+            version: Version,
+            id: id.to_owned(),
+            pod_uid: "pod".to_owned(),
+            process: Process::current().unwrap(),
+            mount_label: None,
+            failures: Vec::new(),
+        };
+        state.write_sandbox(&record).unwrap();
+    }
+
+    fn in_use(root: &Path) -> Vec<String> {
+        match check_unused_by_any(&NodeRoot::new(root)) {
+            Ok(()) => Vec::new(),
+            Err(HandlerError::InUse(found)) => found,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn users_are_found_once_by_every_configuration() {
+        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        fs::set_permissions(lab.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for directory in ["etc/runcrust", "run"] {
+            fs::create_dir_all(lab.path().join(directory)).unwrap();
+        }
+        let write = |name: &str, text: &str| {
+            fs::write(lab.path().join("etc/runcrust").join(name), text).unwrap();
+        };
+        assert_eq!(in_use(lab.path()), Vec::<String>::new());
+        live(lab.path(), "run/runcrust", "by-the-defaults");
+        live(lab.path(), "run/two", "by-two");
+        live(lab.path(), "run/none", "by-nobody");
+        live(lab.path(), "run/one", "by-one");
+        write("config.toml", "state_dir = \"/run/one\"\n");
+        write("runcrust-two.toml", "state_dir = \"/run/two\"\n");
+        let same = "state_dir = \"/run/two\"\ncrust_root = \"/run/other\"\n";
+        write("runcrust-same.toml", same);
+        write("runcrust-none.toml.off", "state_dir = \"/run/none\"\n");
+        let sentence = |id: &str| format!("sandbox {id} of pod pod lives");
+        let expected = ["by-the-defaults", "by-one", "by-two"].map(sentence);
+        assert_eq!(in_use(lab.path()), expected);
+        // A link that leads nowhere is no configuration, and one that can't be read may have users.
+        symlink("/nowhere", lab.path().join("etc/runcrust/other.toml")).unwrap();
+        assert_eq!(in_use(lab.path()), expected);
+        write("broken.toml", "no_such_key = 1\n");
+        let error = check_unused_by_any(&NodeRoot::new(lab.path())).unwrap_err();
+        assert!(matches!(error, HandlerError::Records(_)), "{error}");
+        assert!(
+            error.to_string().contains("etc/runcrust/broken.toml"),
+            "{error}"
+        );
+    }
+}

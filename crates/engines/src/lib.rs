@@ -8,10 +8,10 @@
 //! | [`engine`] | the trait, and the list of engines |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | the engines |
 //! | [`handler`] | installing, removing and listing handlers |
-//! | [`plan`], [`diff`] | the changes to a node's files: shown and written |
+//! | [`plan`] | the changes to a node's files: shown and written |
 //! | [`toml`], [`json`] | editing TOML and JSON in place |
 //! | [`node_root`], [`config_file`] | the files of a node, which may be a container's `/host` |
-//! | [`programs`], [`settings`] | the programs on the node, and their configuration |
+//! | [`programs`] | the programs on the node, and their configuration |
 //! | [`in_use`] | whether a live container needs the handler |
 //! | [`service`] | the engine's systemd unit |
 
@@ -23,7 +23,6 @@
 mod config_file;
 mod containerd;
 mod crio;
-mod diff;
 mod docker;
 mod engine;
 mod error;
@@ -38,15 +37,13 @@ mod plan;
 mod podman;
 mod programs;
 mod service;
-mod settings;
 mod toml;
 
-pub use diff::unified;
 pub use engine::{About, ENGINES, Engine, find_engine};
 pub use error::{HandlerError, Result};
 pub use handler::{Handler, Request, handlers, install, runcrust_handlers, uninstall};
 pub use in_use::{check_unused, check_unused_by_any};
 pub use node_root::NodeRoot;
-pub use plan::{Change, Plan};
+pub use plan::{Change, Plan, unified};
 pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
 pub use service::{Outcome, Service, Verb};

@@ -70,8 +70,7 @@ impl Engine for Podman {
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
         for list in &LISTS {
-            list.write(&mut toml, files, wanted)?;
-            notes.extend(list.overrides(files, wanted)?);
+            notes.extend(list.write(&mut toml, files, wanted)?);
         }
         let entry = [&RUNTIMES[..], &[wanted.handler]].concat();
         let programs = toml.get(&entry).and_then(names).unwrap_or_default();
@@ -188,27 +187,50 @@ impl List {
         ["engine", self.key]
     }
 
-    /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more.
-    fn write(&self, toml: &mut Toml<'_>, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<()> {
-        let is_wanted = (self.is_wanted)(wanted);
-        if let Some(list) = toml.get(&self.keys()) {
-            let is_there = self.names(list, &files[0].path)?.contains(&wanted.handler);
-            return match (is_there, is_wanted) {
-                (true, false) => self.remove(toml, wanted.handler),
-                (false, true) => toml.push(&self.keys(), wanted.handler),
-                _ => Ok(()),
+    /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more. Returns notes on
+    /// the files that podman reads later and that set the list without the handler.
+    fn write(
+        &self,
+        toml: &mut Toml<'_>,
+        files: &[ConfigFile],
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<String>> {
+        let (first, is_wanted) = (&files[0], (self.is_wanted)(wanted));
+        let mut others: Vec<&ConfigFile> = files[1..].iter().collect();
+        others.sort_by_key(|file| rank(&file.path));
+        let mut names: Vec<String> = self.default.iter().map(|&it| it.to_owned()).collect();
+        let mut notes = Vec::new();
+        for file in others {
+            let (there, key, handler) = (Toml::of(file)?, self.key, wanted.handler);
+            let Some(list) = there.get(&self.keys()) else {
+                continue;
             };
+            let set = self.names(list, &file.path)?;
+            if rank(&file.path) < rank(&first.path) {
+                names.retain(|_| appends(list));
+                names.extend(set.into_iter().map(str::to_owned));
+            } else if is_wanted && !appends(list) && !set.contains(&handler) {
+                let path = file.path.display();
+                notes.push(format!(
+                    "{path} sets {key} too, and podman reads it later: add {handler:?} to that list"
+                ));
+            }
         }
-        let mut names = self.earlier_names(files)?;
-        if !is_wanted || names.iter().any(|it| it == wanted.handler) {
-            return Ok(());
+        if let Some(list) = toml.get(&self.keys()) {
+            let is_there = self.names(list, &first.path)?.contains(&wanted.handler);
+            match (is_there, is_wanted) {
+                (true, false) => self.remove(toml, wanted.handler)?,
+                (false, true) => toml.push(&self.keys(), wanted.handler)?,
+                _ => {}
+            }
+        } else if is_wanted && !names.iter().any(|it| it == wanted.handler) {
+            names.push(wanted.handler.to_owned());
+            let names = names.into_iter().collect::<Array>().to_string();
+            let names = names.trim_start_matches('[').trim_end_matches(']');
+            let list = format!("[\n  {MARK}  {names}\n]");
+            toml.add(&self.keys(), &list, first.mark())?;
         }
-        names.push(wanted.handler.to_owned());
-        let names: Array = names.into_iter().collect();
-        let names = names.to_string();
-        let names = names.trim_start_matches('[').trim_end_matches(']');
-        let list = format!("[\n  {MARK}  {names}\n]");
-        toml.add(&self.keys(), &list, files[0].mark())
+        Ok(notes)
     }
 
     /// Removes the handler from the list, and a list that [`Self::write`] made with the last handler of its file.
@@ -224,49 +246,6 @@ impl List {
             return Ok(());
         }
         toml.remove(&keys)
-    }
-
-    /// Returns notes on the files that podman reads after the first one and that set the list without the handler.
-    fn overrides(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Vec<String>> {
-        let mut notes = Vec::new();
-        for file in files
-            .iter()
-            .filter(|it| rank(&it.path) > rank(&files[0].path))
-        {
-            let toml = Toml::of(file)?;
-            if let Some(list) = toml.get(&self.keys())
-                && (self.is_wanted)(wanted)
-                && !appends(list)
-                && !self.names(list, &file.path)?.contains(&wanted.handler)
-            {
-                notes.push(format!(
-                    "{} sets {} too, and podman reads it later: add {:?} to that list",
-                    file.path.display(),
-                    self.key,
-                    wanted.handler
-                ));
-            }
-        }
-        Ok(notes)
-    }
-
-    /// Returns the names that the list has in the files that podman reads before the first one.
-    fn earlier_names(&self, files: &[ConfigFile]) -> Result<Vec<String>> {
-        let mut earlier: Vec<&ConfigFile> = files.iter().collect();
-        earlier.retain(|file| rank(&file.path) < rank(&files[0].path));
-        earlier.sort_by_key(|file| rank(&file.path));
-        let mut found: Vec<String> = self.default.iter().map(|&it| it.to_owned()).collect();
-        for file in earlier {
-            let toml = Toml::of(file)?;
-            let Some(list) = toml.get(&self.keys()) else {
-                continue;
-            };
-            if !appends(list) {
-                found.clear();
-            }
-            found.extend(self.names(list, &file.path)?.into_iter().map(str::to_owned));
-        }
-        Ok(found)
     }
 
     fn names<'a>(&self, list: &'a Item, path: &Path) -> Result<Vec<&'a str>> {

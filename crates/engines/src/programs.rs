@@ -1,18 +1,22 @@
-//! The programs on the node: runcrust, the hook, the delegate, and copying the first two there.
+//! The programs on the node (runcrust, the hook, the delegate) and their configuration.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::bounded;
-use crust_state::config::DelegateSettings;
+use crust_state::config::{CONFIG_DIRECTORY, DelegateSettings};
 use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
 use crust_state::{Config, DelegateKind};
 
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
-use crate::settings;
 
 /// The hook, which runcrust looks for beside itself.
 const HOOK: &str = "crust-mount-hook";
+
+/// The configuration of `crust_ops`, which is in the same directory as runcrust's.
+const DAEMON_CONFIGURATION: &[u8] = b"crust_ops.toml";
 
 /// The programs that are copied. runcrust is the last, for it may need the new hook.
 const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
@@ -87,7 +91,7 @@ pub fn check_complete(
     copies: &[Copy],
 ) -> Result<()> {
     let incomplete = |error: HandlerError| HandlerError::Incomplete(error.to_string());
-    let config = settings::of(node, program).map_err(|error| match error {
+    let config = configuration(node, program).map_err(|error| match error {
         HandlerError::Records(reason) => HandlerError::Incomplete(reason),
         error => incomplete(error),
     })?;
@@ -143,7 +147,7 @@ pub struct NodeDelegate {
 /// configuration can't be read.
 #[must_use]
 pub fn find_delegate(node: &NodeRoot, program: &Path, delegates: &[&Path]) -> Option<NodeDelegate> {
-    let config = settings::of(node, program).ok()?;
+    let config = configuration(node, program).ok()?;
     let mut candidates = candidates(&config, delegates).into_iter();
     let path = candidates.find(|path| node.has_program(path))?;
     let by_name = || DelegateKind::of_file(&node.resolve(path));
@@ -151,7 +155,7 @@ pub fn find_delegate(node: &NodeRoot, program: &Path, delegates: &[&Path]) -> Op
         path: path.to_owned(),
         kind: config.delegate_kind.unwrap_or_else(by_name),
         configured: config.delegate_settings(),
-        file: settings::file(node, program),
+        file: configuration_file(node, program),
     })
 }
 
@@ -159,5 +163,53 @@ fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {
     match &config.delegate {
         Some(delegate) => vec![delegate.as_path()],
         None => delegates.to_vec(),
+    }
+}
+
+/// Returns the configuration that the program would read on the node. Its directories are the paths by which this
+/// process reaches them.
+pub(crate) fn configuration(node: &NodeRoot, program: &Path) -> Result<Config> {
+    let name: OsString = program.into();
+    let there = Config::files(Some(&name)).find_map(|file| load(node, &file).transpose());
+    Ok(there
+        .transpose()?
+        .unwrap_or_else(|| found(node, Config::default())))
+}
+
+/// Returns the path on the node of the configuration file that the program reads. If no such file exists, it is the
+/// first one that the program looks for.
+fn configuration_file(node: &NodeRoot, program: &Path) -> PathBuf {
+    let name: OsString = program.into();
+    let mut files: Vec<PathBuf> = Config::files(Some(&name)).collect();
+    let there = files.iter().position(|file| node.has_file(file));
+    files.swap_remove(there.unwrap_or(0))
+}
+
+/// Returns every configuration that a program could read on the node, whatever its name is.
+pub(crate) fn configurations(node: &NodeRoot) -> Result<Vec<Config>> {
+    let directory = Path::new(CONFIG_DIRECTORY);
+    let mut names = node.names(directory)?;
+    names.retain(|name| name.ends_with(b".toml") && name != DAEMON_CONFIGURATION);
+    names.sort();
+    let mut configs = vec![found(node, Config::default())];
+    for name in &names {
+        configs.extend(load(node, &directory.join(OsStr::from_bytes(name)))?);
+    }
+    Ok(configs)
+}
+
+fn load(node: &NodeRoot, file: &Path) -> Result<Option<Config>> {
+    let file = node.find(file);
+    if !file.exists() {
+        return Ok(None);
+    }
+    Ok(Some(found(node, Config::load_file(&file)?)))
+}
+
+fn found(node: &NodeRoot, config: Config) -> Config {
+    Config {
+        crust_root: node.find(&config.crust_root),
+        state_dir: node.find(&config.state_dir),
+        ..config
     }
 }
