@@ -43,11 +43,7 @@ impl Engine for Docker {
                     (_, None) => Some("it has no `path`"),
                     _ => None,
                 };
-                Runtime {
-                    name: name.to_owned(),
-                    programs: program.into_iter().collect(),
-                    mismatch: mismatch.map(str::to_owned),
-                }
+                Runtime::new(name, program, mismatch.map(str::to_owned))
             }));
         }
         Ok(found)

@@ -91,6 +91,20 @@ pub struct Runtime {
     pub(crate) mismatch: Option<String>,
 }
 
+impl Runtime {
+    pub(crate) fn new(
+        name: &str,
+        programs: impl IntoIterator<Item = String>,
+        mismatch: Option<String>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            programs: programs.into_iter().collect(),
+            mismatch,
+        }
+    }
+}
+
 /// The handler that is to be installed.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {

@@ -63,6 +63,13 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
         "can't be read any more:\n{once}"
     );
     assert!(once.contains(PROGRAM), "{once}");
+    if !text.contains("crust") {
+        let said = value(engine, text).zip(value(engine, &once));
+        assert!(
+            said.is_none_or(|(before, after)| says(&after, &before)),
+            "{once}"
+        );
+    }
     let twice = try_install(engine, Some(&once)).expect("a second install");
     assert_eq!(twice, once);
     let Ok(back) = try_uninstall(engine, &once) else {
@@ -124,11 +131,33 @@ fn value(engine: &dyn Engine, text: &str) -> Option<Value> {
     if !is_json(engine) {
         return ::toml::from_str(text).ok();
     }
+    if text.matches("runtimes\"").count() > 1 {
+        // Go merges two objects of one name, and a `Value` has one of them.
+        return None;
+    }
     let text = if text.trim().is_empty() { "{}" } else { text };
     serde_json::from_str(text).ok()
 }
 
-/// Returns a value without what an installation may leave: a version, and empty tables.
+/// Returns whether a value has everything that an earlier one has. An empty file of docker's may have been `null`.
+fn says(after: &Value, before: &Value) -> bool {
+    match (after, before) {
+        (Value::Object(after), Value::Object(before)) => {
+            let mut members = before.iter();
+            members.all(|(name, value)| after.get(name).is_some_and(|it| says(it, value)))
+        }
+        (Value::Array(after), Value::Array(before)) => before.iter().all(|it| after.contains(it)),
+        (after, before) => after == before || before.is_null(),
+    }
+}
+
+/// Returns containerd's default runtime, as it is added beside the first handler.
+fn default_runtime() -> Value {
+    serde_json::json!({"runtime_type": "io.containerd.runc.v2"})
+}
+
+/// Returns a value without what an installation may leave: a version, empty tables, and `runc` in a table that can't
+/// have a comment.
 fn essence(value: Value) -> Value {
     let is_something = |value: &Value| match value {
         Value::Object(members) => !members.is_empty(),
@@ -139,7 +168,10 @@ fn essence(value: Value) -> Value {
             let members = members
                 .into_iter()
                 .map(|(name, value)| (name, essence(value)));
-            let kept = members.filter(|(name, value)| name != "version" && is_something(value));
+            let kept = members.filter(|(name, value)| {
+                let is_left = name == "version" || (name == "runc" && *value == default_runtime());
+                !is_left && is_something(value)
+            });
             Value::Object(kept.collect())
         }
         Value::Array(values) => {

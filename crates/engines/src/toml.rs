@@ -119,17 +119,15 @@ impl<'a> Toml<'a> {
             }
             Place::Inline(at, is_first) => {
                 let comma = if is_first { "" } else { ", " };
-                let (last, tables) = (dotted(&rest[rest.len() - 1..]), &rest[..rest.len() - 1]);
+                let (tables, key) = rest.split_at(rest.len() - 1);
+                let key = dotted(key);
                 let open: String = tables.iter().map(|key| dotted(&[key]) + " = { ").collect();
                 let close = " }".repeat(tables.len());
-                self.splice(at..at, &format!("{comma}{open}{last} = {value}{close}"))
+                self.splice(at..at, &format!("{comma}{open}{key} = {value}{close}"))
             }
             Place::NewHeader => {
-                let (key, table) = (
-                    dotted(&keys[keys.len() - 1..]),
-                    dotted(&keys[..keys.len() - 1]),
-                );
-                let end = self.raw().len();
+                let (table, key) = keys.split_at(keys.len() - 1);
+                let (table, key, end) = (dotted(table), dotted(key), self.raw().len());
                 self.insert_lines(end, &format!("\n{above}[{table}]\n{key} = {value}\n"))
             }
         }
@@ -154,10 +152,7 @@ impl<'a> Toml<'a> {
         collect_lines(table, key, &mut lines);
         lines.sort_by_key(|(span, _)| span.start);
         for (span, is_header) in lines.into_iter().rev() {
-            let start = self.line_start(span.start);
-            let above = &self.raw()[..start];
-            let kept = if is_header { kept_above(above) } else { above };
-            self.splice(kept.len()..self.line_end(span.end), "")?;
+            self.cut_lines(span, is_header)?;
         }
         Ok(())
     }
@@ -167,9 +162,7 @@ impl<'a> Toml<'a> {
         match self.get(keys) {
             Some(Item::Value(Value::InlineTable(table))) if table.is_empty() => self.remove(keys),
             Some(Item::Table(table)) if is_header(table) && end_of_values(table).is_none() => {
-                let span = table.span().unwrap_or_default();
-                let start = kept_above(&self.raw()[..self.line_start(span.start)]).len();
-                self.splice(start..self.line_end(span.end), "")
+                self.cut_lines(table.span().unwrap_or_default(), true)
             }
             _ => Ok(()),
         }
@@ -222,10 +215,8 @@ impl<'a> Toml<'a> {
         let span = item.span().unwrap_or_default();
         if item.is_inline_table() {
             let last = table.iter().last().map(|(_, item)| end_of(item));
-            return Ok(Place::Inline(
-                last.unwrap_or(span.start + 1),
-                last.is_none(),
-            ));
+            let at = last.unwrap_or(span.start + 1);
+            return Ok(Place::Inline(at, last.is_none()));
         }
         let is_dotted = table.is_dotted();
         if keys.is_empty() || !(is_dotted || (is_key && item.as_table().is_some_and(is_header))) {
@@ -247,9 +238,8 @@ impl<'a> Toml<'a> {
     }
 
     fn line_start(&self, at: usize) -> usize {
-        self.raw()[..at]
-            .rfind('\n')
-            .map_or(0, |newline| newline + 1)
+        let newline = self.raw()[..at].rfind('\n');
+        newline.map_or(0, |newline| newline + 1)
     }
 
     fn line_end(&self, at: usize) -> usize {
@@ -263,13 +253,18 @@ impl<'a> Toml<'a> {
         let is_ended = before.is_empty() || before.ends_with('\n');
         let last = before.strip_suffix('\n').unwrap_or(before);
         let is_crlf = last.ends_with('\r') || (!is_ended && before.contains("\r\n"));
-        let lines = format!("{}{lines}", if is_ended { "" } else { "\n" });
-        let lines = if is_crlf {
-            lines.replace('\n', "\r\n")
-        } else {
-            lines
-        };
+        let mut lines = format!("{}{lines}", if is_ended { "" } else { "\n" });
+        if is_crlf {
+            lines = lines.replace('\n', "\r\n");
+        }
         self.splice(at..at, &lines)
+    }
+
+    /// Removes lines, for a header with the comments right above it.
+    fn cut_lines(&mut self, lines: Range<usize>, is_header: bool) -> Result<()> {
+        let above = &self.raw()[..self.line_start(lines.start)];
+        let kept = if is_header { kept_above(above) } else { above };
+        self.splice(kept.len()..self.line_end(lines.end), "")
     }
 
     fn splice(&mut self, at: Range<usize>, new: &str) -> Result<()> {
@@ -300,13 +295,8 @@ pub(crate) fn runtimes(
     for keys in tables {
         found.extend(toml.members(keys.as_ref()).map(|(name, entry)| {
             let (programs, mismatch) = describe(entry);
-            let programs = programs.into_iter().map(str::to_owned).collect();
-            let name = name.to_owned();
-            Runtime {
-                name,
-                programs,
-                mismatch,
-            }
+            let programs = programs.into_iter().map(str::to_owned);
+            Runtime::new(name, programs, mismatch)
         }));
     }
     Ok(found)

@@ -8,26 +8,35 @@ macro_rules! testdata {
     ($($name:literal),+) => { &[$(include_str!(concat!("../../testdata/containerd/", $name, ".toml"))),+] };
 }
 
+macro_rules! crust {
+    ($line:literal) => {
+        crust!($line, "io.containerd.runc.v2")
+    };
+    ($line:literal, $type:literal) => {
+        concat!(
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n",
+            "runtime_type = '",
+            $type,
+            "'\n",
+            $line,
+            "\n"
+        )
+    };
+}
+
 pub(super) const SAMPLES: Samples = Samples {
     foreign: &[
         (
-            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
-             runtime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/usr/bin/crun'\n",
+            crust!("options.BinaryName = '/usr/bin/crun'"),
             "it runs /usr/bin/crun",
         ),
+        (crust!(""), "it has no BinaryName"),
         (
-            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
-             runtime_type = 'io.containerd.kata.v2'\n",
+            crust!("", "io.containerd.kata.v2"),
             "its runtime_type is \"io.containerd.kata.v2\"",
         ),
         (
-            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
-             runtime_type = 'io.containerd.runc.v2'\n",
-            "it has no BinaryName",
-        ),
-        (
-            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.crust]\n\
-             options.BinaryName = '/usr/local/bin/runcrust'\n",
+            "version = 2\n[plugins.cri.containerd.runtimes]\ncrust = {}\n",
             "it has no runtime_type",
         ),
     ],
@@ -72,10 +81,8 @@ const DROP_IN: &str = "/etc/containerd/conf.d/runcrust.toml";
 const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
 
 fn import(name: &str, text: &str) -> ConfigFile {
-    ConfigFile::new(
-        Path::new("/etc/containerd/conf.d").join(name),
-        Some(text.to_owned()),
-    )
+    let path = Path::new("/etc/containerd/conf.d").join(name);
+    ConfigFile::new(path, Some(text.to_owned()))
 }
 
 fn main_file(text: &str) -> ConfigFile {
@@ -109,20 +116,15 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
     // What else was written into it stays, and so does a `runc` that was changed.
     let more = format!("{once}\n[grpc]\naddress = \"/x\"\n");
     let left = try_uninstall(&Containerd, &more).unwrap();
-    assert_eq!(
-        left,
-        Some(format!("{MARK}version = 2\n\n[grpc]\naddress = \"/x\"\n"))
-    );
+    let expected = format!("{MARK}version = 2\n\n[grpc]\naddress = \"/x\"\n");
+    assert_eq!(left, Some(expected));
     let changed = once.replacen("runc.v2\"\n", "runc.v2\"\npod_annotations = [\"a\"]\n", 1);
     let left = try_uninstall(&Containerd, &changed).unwrap().unwrap();
     assert!(left.contains("runtimes.runc]"), "{left}");
     // It also stays while another runtime needs it.
     let other = format!("{once}\n{}", runtime("nvidia", None));
     let left = try_uninstall(&Containerd, &other).unwrap().unwrap();
-    assert!(
-        left.contains("runtimes.runc]") && !left.contains("crust]"),
-        "{left}"
-    );
+    assert!(left.contains("runtimes.runc]"), "{left}");
     // A version stays where there was none: nobody knows whether it was ours.
     for text in ["", "# Comments alone.\n"] {
         let once = try_install(&Containerd, Some(text)).unwrap();
@@ -132,7 +134,7 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
 }
 
 #[test]
-fn the_handler_is_added_at_the_end_with_the_nodes_cgroup_driver() {
+fn the_handler_is_added_at_the_end() {
     // The others have no headers to add one to.
     for text in &SAMPLES.kept[..8] {
         let (_, once, _) = installed(vec![main_file(text)]);
@@ -194,28 +196,25 @@ fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
 fn the_last_file_that_has_the_section_gets_the_handler() {
     let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
     let newer = MAIN.replace("version = 2", "version = 3");
-    let (one, two) = (
-        "/etc/containerd/conf.d/1.toml",
-        "/etc/containerd/conf.d/2.toml",
-    );
+    let [one, two] = ["1", "2"].map(|name| format!("/etc/containerd/conf.d/{name}.toml"));
     let config = Containerd.about().file;
     let both = format!("{MAIN}{section}");
     let old = format!("version = 2\n{section}");
     for (main, first, second, expected) in [
         (&*both, "", "", config),
-        (&both, section, "", one),
-        (&both, section, section, two),
-        (MAIN, "", section, two),
+        (&both, section, "", &one),
+        (&both, section, section, &two),
+        (MAIN, "", section, &two),
         (MAIN, "oom_score = 1\n", "", DROP_IN),
         // Only the newest 2.x reads the plugins of a file that is older than the main one.
         (&newer, &old, "", DROP_IN),
     ] {
+        let (first, second) = (("1.toml", first), ("2.toml", second));
+        let imports = || [first, second].map(|(name, text)| import(name, text));
         let files = || {
-            vec![
-                main_file(main),
-                import("1.toml", first),
-                import("2.toml", second),
-            ]
+            let mut files = vec![main_file(main)];
+            files.extend(imports());
+            files
         };
         let (path, text, _) = installed(files());
         assert_eq!(path, expected);
@@ -223,7 +222,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
             let mut files = files();
             files.push(import("runcrust.toml", &text));
             assert!(
-                text.starts_with(MARK) && text.contains(&main[..11]),
+                text.starts_with(&format!("{MARK}{}", &main[..12])),
                 "{text}"
             );
             assert_eq!(text.contains("runtimes.runc]"), main == MAIN, "{text}");
@@ -234,38 +233,30 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
         }
     }
     // A drop-in of that name that sets something else is kept.
-    let files = vec![
-        main_file(MAIN),
-        import("runcrust.toml", "version = 2\noom_score = 1\n"),
-    ];
-    let (path, text, _) = installed(files);
-    assert_eq!(
-        (&*path, &text[..26]),
-        (DROP_IN, "version = 2\noom_score = 1\n")
-    );
+    let other = "version = 2\noom_score = 1\n";
+    let (path, text, _) = installed(vec![main_file(MAIN), import("runcrust.toml", other)]);
+    assert!(path == DROP_IN && text.starts_with(other), "{path}: {text}");
 }
 
 #[test]
 fn configurations_that_do_not_work_as_meant_are_noted() {
-    let section = format!("version = 2\n{}", runtime("runc", Some(true)));
-    let relative = ConfigFile {
+    let v2 = "version = 2\n";
+    let section = format!("{v2}{}", runtime("runc", Some(true)));
+    let relative = |text| ConfigFile {
         is_sure: false,
-        ..import("1.toml", &section)
+        ..import("1.toml", text)
     };
-    let missing = ConfigFile::new("/etc/x.toml", None);
+    let missing = || ConfigFile::new("/etc/x.toml", None);
     let off = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n";
     for (files, words) in [
         (
-            vec![main_file(&section), missing],
-            "/etc/x.toml is imported, and isn't there",
+            vec![main_file(&section), missing()],
+            "/etc/x.toml is imported",
         ),
+        (vec![main_file(off)], "disables plugin io.containerd.grpc"),
         (
-            vec![main_file(off)],
-            "disables plugin io.containerd.grpc.v1.cri",
-        ),
-        (
-            vec![main_file("version = 2\n"), relative],
-            "make the pattern absolute",
+            vec![main_file(v2), relative(&section)],
+            "make the pattern abs",
         ),
     ] {
         let (path, _, notes) = installed(files);
@@ -274,37 +265,25 @@ fn configurations_that_do_not_work_as_meant_are_noted() {
     }
     // A handler is removed from a file that not every containerd reads.
     let there = try_install(&Containerd, Some(&section)).unwrap();
-    let relative = ConfigFile {
-        is_sure: false,
-        ..import("1.toml", &there)
-    };
-    let missing = ConfigFile::new("/etc/x.toml", None);
-    let files = vec![main_file("version = 2\n"), relative, missing];
+    let files = vec![main_file(v2), relative(&there), missing()];
     let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
-    assert!(
-        plan.notes[0].starts_with("/etc/x.toml is imported"),
-        "{:?}",
-        plan.notes
-    );
+    let note = &plan.notes[0];
+    assert!(note.starts_with("/etc/x.toml is imported"), "{note}");
     assert_eq!(edits(plan)[0].1.as_deref(), Some(&*section));
 }
 
 #[test]
 fn a_handler_in_version_1_is_removed() {
     for text in ["disabled_plugins = [\"cri\"]\n", "version = 1\n"] {
-        assert_eq!(
-            try_uninstall(&Containerd, text).unwrap().as_deref(),
-            Some(text)
-        );
+        let left = try_uninstall(&Containerd, text).unwrap();
+        assert_eq!(left.as_deref(), Some(text));
     }
     let text = format!(
         "[plugins.cri.containerd.runtimes.crust]\nruntime_type = {RUNTIME_TYPE:?}\n\
          options.BinaryName = {PROGRAM:?}\n"
     );
-    assert_eq!(
-        try_uninstall(&Containerd, &text).unwrap().as_deref(),
-        Some("")
-    );
+    let left = try_uninstall(&Containerd, &text).unwrap();
+    assert_eq!(left.as_deref(), Some(""));
 }
 
 #[test]
@@ -326,9 +305,7 @@ fn comments_stay_with_what_they_are_about() {
         let noted = once.replace(&header, &format!("\n# mine\n\n# about crust{header}"));
         let noted = format!("{noted}# at the end\n\n[debug]\n");
         let back = try_uninstall(&Containerd, &noted).unwrap();
-        assert_eq!(
-            back,
-            Some(format!("{text}{end}\n# mine\n# at the end\n\n[debug]\n"))
-        );
+        let expected = format!("{text}{end}\n# mine\n# at the end\n\n[debug]\n");
+        assert_eq!(back, Some(expected));
     }
 }

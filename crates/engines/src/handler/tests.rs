@@ -103,7 +103,7 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
 }
 
 #[test]
-fn a_handler_that_is_not_runcrust_is_neither_changed_nor_removed() {
+fn a_handler_of_others_is_neither_changed_nor_removed() {
     for engine in ENGINES {
         let ours = installed(*engine, None);
         for (foreign, words) in engine.samples().foreign {
