@@ -103,7 +103,7 @@ impl Common {
         };
         let unit = self.unit.as_deref().unwrap_or(usual.unit);
         let service = Service { unit, ..usual };
-        let command = format!("systemctl {} {unit}", service.verb.word());
+        let command = format!("systemctl {} {unit}", service.verb());
         if !self.restart {
             let next = format!("to have it read: {command}\n");
             return if is_changed { tell(&next) } else { Ok(()) };

@@ -17,7 +17,7 @@ use crate::engine::Samples;
 use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
-use crate::service::{Service, Verb};
+use crate::service::Service;
 use crate::toml::{self, Toml, split_bom, wrong_type};
 
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
@@ -43,7 +43,10 @@ impl Engine for Containerd {
             name: "containerd",
             title: "containerd",
             file: "/etc/containerd/config.toml",
-            service: Some(Service::new("containerd.service", Verb::Restart)),
+            service: Some(Service {
+                unit: "containerd.service",
+                reloads: false,
+            }),
             has_systemd_cgroup: true,
             merges_entries: true,
         }

@@ -10,7 +10,7 @@ use crate::engine::Samples;
 use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
 use crate::error::Result;
 use crate::node_root::NodeRoot;
-use crate::service::{Service, Verb};
+use crate::service::Service;
 use crate::toml::{self, Toml};
 
 const FILES: DropIns = DropIns {
@@ -30,7 +30,10 @@ impl Engine for Crio {
             name: "crio",
             title: "CRI-O",
             file: "/etc/crio/crio.conf.d/99-runcrust.conf",
-            service: Some(Service::new("crio.service", Verb::Restart)),
+            service: Some(Service {
+                unit: "crio.service",
+                reloads: false,
+            }),
             has_systemd_cgroup: false,
             merges_entries: false,
         }

@@ -8,7 +8,7 @@ use crate::engine::Samples;
 use crate::engine::{About, Edit, Engine, Runtime, Wanted};
 use crate::error::{HandlerError, Result};
 use crate::json::Object;
-use crate::service::{Service, Verb};
+use crate::service::Service;
 use crate::toml::{split_bom, wrong_type};
 
 const RUNTIMES: &str = "runtimes";
@@ -24,7 +24,10 @@ impl Engine for Docker {
             title: "docker",
             file: "/etc/docker/daemon.json",
             // dockerd reads its runtimes again on SIGHUP.
-            service: Some(Service::new("docker.service", Verb::Reload)),
+            service: Some(Service {
+                unit: "docker.service",
+                reloads: true,
+            }),
             has_systemd_cgroup: false,
             merges_entries: false,
         }
@@ -51,10 +54,8 @@ impl Engine for Docker {
 
     fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
         let name = parse(file, text(file))?.string(DEFAULT);
-        Ok(name
-            .map(|name| (DEFAULT.to_owned(), name))
-            .into_iter()
-            .collect())
+        let default = name.map(|name| (DEFAULT.to_owned(), name));
+        Ok(default.into_iter().collect())
     }
 
     fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
@@ -203,10 +204,8 @@ mod tests {
             assert_eq!(installed(&Docker, Some(text)), expected);
         }
         for nothing in ["", "\n"] {
-            assert_eq!(
-                installed(&Docker, Some(nothing)),
-                installed(&Docker, Some("{}\n"))
-            );
+            let once = installed(&Docker, Some(nothing));
+            assert_eq!(once, installed(&Docker, Some("{}\n")));
         }
     }
 
@@ -242,10 +241,8 @@ mod tests {
     fn a_reload_that_does_not_remove_the_runtime_is_noted() {
         let notes = |text: &str| Docker.removal_notes(&[], &[Some(text.to_owned())]).len();
         let other = "{\"runtimes\": {\"kata\": {\"runtimeType\": \"k\"}}}";
-        assert_eq!(
-            [notes("{}"), notes("\u{feff}{ \"a\": 1 }"), notes(other)],
-            [1, 1, 0]
-        );
+        let counts = [notes("{}"), notes("\u{feff}{ \"a\": 1 }"), notes(other)];
+        assert_eq!(counts, [1, 1, 0]);
         assert!(Docker.removal_notes(&[], &[]).is_empty());
     }
 }

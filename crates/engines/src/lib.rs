@@ -46,4 +46,4 @@ pub use in_use::{check_unused, check_unused_by_any};
 pub use node_root::NodeRoot;
 pub use plan::{Change, Plan, unified};
 pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
-pub use service::{Outcome, Service, Verb};
+pub use service::{Outcome, Service};

@@ -9,42 +9,13 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 
-/// How an engine is made to read its configuration again.
+/// The unit of an engine, which reads its configuration when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service<'a> {
-    /// The unit's name.
+    /// Its name.
     pub unit: &'a str,
-    /// What is asked of it.
-    pub verb: Verb,
-}
-
-/// What is asked of a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// It reads its configuration only when it starts.
-    Restart,
-    /// It also reads it when it is told to.
-    Reload,
-}
-
-impl Verb {
-    /// Returns the argument of systemctl.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Restart => "restart",
-            Self::Reload => "reload",
-        }
-    }
-
-    /// Returns the unit's property that says when it read its configuration last, on a clock that starts with the boot.
-    /// A reload starts no process: the unit's state becomes `reloading` and then what it was.
-    const fn property(self) -> &'static str {
-        match self {
-            Self::Restart => "ExecMainStartTimestampMonotonic",
-            Self::Reload => "StateChangeTimestampMonotonic",
-        }
-    }
+    /// Whether it also reads its configuration on a reload, which is then enough.
+    pub reloads: bool,
 }
 
 /// Where systemd looks for units.
@@ -67,13 +38,13 @@ pub enum Outcome {
     Stopped,
 }
 
-impl<'a> Service<'a> {
-    pub(crate) const fn new(unit: &'a str, verb: Verb) -> Self {
-        Self { unit, verb }
-    }
-}
-
 impl Service<'_> {
+    /// Returns what systemctl is asked to do with it.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        if self.reloads { "reload" } else { "restart" }
+    }
+
     /// Returns whether the node has the unit.
     pub(crate) fn is_on(self, node: &NodeRoot) -> bool {
         let mut files = UNITS
@@ -97,13 +68,19 @@ impl Service<'_> {
         if changed.is_some_and(|changed| changed < read) {
             return Ok(Outcome::Fresh);
         }
-        self.systemctl(&[self.verb.word(), self.unit])?;
+        self.systemctl(&[self.verb(), self.unit])?;
         Ok(Outcome::Done)
     }
 
     /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.
     fn read_at(self) -> Result<Option<i128>> {
-        let name = self.verb.property();
+        // On a clock that starts with the boot. A reload starts no process: the unit's state becomes `reloading` and then
+        // what it was.
+        let name = if self.reloads {
+            "StateChangeTimestampMonotonic"
+        } else {
+            "ExecMainStartTimestampMonotonic"
+        };
         let properties = format!("--property={name},ReloadResult,ActiveState");
         let shown = self.systemctl(&["show", &properties, self.unit])?;
         let value = |name: &str| {
@@ -113,7 +90,7 @@ impl Service<'_> {
         if matches!(value("ActiveState"), Some("inactive" | "failed")) {
             return Ok(None);
         }
-        if self.verb == Verb::Reload && value("ReloadResult").is_some_and(|it| it != "success") {
+        if self.reloads && value("ReloadResult").is_some_and(|it| it != "success") {
             return Ok(Some(0));
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());

@@ -70,6 +70,12 @@ pub(super) const SAMPLES: Samples = Samples {
         ("version = 2\nplugins = 3\n", "plugins isn't a table"),
         ("version = 2\n[plugins\n", "config.toml:2: "),
         (
+            "version = 2\nimports = 'x'\n",
+            "imports isn't a list of strings",
+        ),
+        ("version = 2\nimports = ['x', 1]\n", "imports isn't a list"),
+        ("version = 2\nimports = [['x']]\n", "imports isn't a list"),
+        (
             "version = 2\n\n{{ template \"base\" . }}\n",
             "config.toml:3: ",
         ),
@@ -221,10 +227,8 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
         if path == DROP_IN {
             let mut files = files();
             files.push(import("runcrust.toml", &text));
-            assert!(
-                text.starts_with(&format!("{MARK}{}", &main[..12])),
-                "{text}"
-            );
+            let start = format!("{MARK}{}", &main[..12]);
+            assert!(text.starts_with(&start), "{text}");
             assert_eq!(text.contains("runtimes.runc]"), main == MAIN, "{text}");
             let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
             assert_eq!(edits(plan), [(DROP_IN.into(), None)]);

@@ -29,10 +29,8 @@ fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan> {
 #[test]
 fn engines_have_different_names_and_files() {
     for (at, engine) in ENGINES.iter().enumerate() {
-        assert_eq!(
-            find_engine(engine.about().name).unwrap().about().name,
-            engine.about().name
-        );
+        let found = find_engine(engine.about().name).unwrap();
+        assert_eq!(found.about().file, engine.about().file);
         let others = || ENGINES[at + 1..].iter();
         assert!(others().all(|it| it.about().file != engine.about().file));
     }
@@ -44,10 +42,7 @@ fn a_file_is_made_once_and_removed() {
         let once = installed(*engine, None);
         let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
         let ours = runtimes.iter().find(|it| it.name == "crust").unwrap();
-        assert_eq!(
-            (&*ours.programs, &ours.mismatch),
-            (&[PROGRAM.to_owned()][..], &None)
-        );
+        assert!(ours.programs == [PROGRAM] && ours.mismatch.is_none());
         assert_eq!(installed(*engine, Some(&once)), once);
         let back = uninstalled(*engine, &once);
         let expected = (!once.starts_with(MARK)).then_some("{}\n");
@@ -93,10 +88,8 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
     for engine in ENGINES {
         for (text, words) in engine.samples().refused {
             let error = try_install(*engine, Some(text)).unwrap_err().to_string();
-            assert!(
-                error.contains(words) && error.contains("hint: "),
-                "{text}: {error}"
-            );
+            let has_hint = error.contains("hint: ");
+            assert!(error.contains(words) && has_hint, "{text}: {error}");
             check(*engine, text);
         }
     }
@@ -116,18 +109,14 @@ fn a_handler_of_others_is_neither_changed_nor_removed() {
             ];
             for planned in planned {
                 let error = planned.unwrap_err().to_string();
-                assert!(
-                    error.contains(words) && error.contains("--handler"),
-                    "{error}"
-                );
+                let has_hint = error.contains("--handler");
+                assert!(error.contains(words) && has_hint, "{error}");
             }
             let both = removal(*engine, vec![of(Some(foreign)), beside(&ours)]);
             assert_eq!(both.is_err(), engine.about().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
-            assert!(
-                changed.iter().all(|edit| edit.0 == beside("").path),
-                "{changed:?}"
-            );
+            let is_ours = |edit: &(PathBuf, _)| edit.0 == beside("").path;
+            assert!(changed.iter().all(is_ours), "{changed:?}");
         }
         let (foreign, _) = engine.samples().foreign[0];
         let files = vec![file(*engine, Some(foreign))];
@@ -216,53 +205,49 @@ fn the_handlers_of_runcrust_are_found_in_every_file() {
             "etc/containerd/config.toml",
             "version = 2\nimports = ['/etc/containerd/conf.d/*']\n\
              [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\n\
-             runc.options.BinaryName = '/usr/bin/runc'\n\
-             one.options.BinaryName = '/usr/bin/runcrust'\n\
-             two.options.BinaryName = '/opt/runcrust-crun'\n",
+             runc.options.BinaryName = '/usr/bin/runc'\none.options.BinaryName = '/x/runcrust-crun'\n",
         ),
         (
             "etc/containerd/conf.d/1.toml",
             "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n\
-             one.options.BinaryName = '/usr/bin/runcrust'\n\
-             four.options.BinaryName = '/usr/bin/runcrust'\n",
+             one.options.BinaryName = '/x/runcrust'\ntwo.options.BinaryName = '/x/runcrust'\n",
         ),
         (
             "etc/containerd/conf.d/2.toml",
-            "[plugins.cri.containerd.runtimes]\nold.options.BinaryName = '/usr/bin/runcrust'\n",
+            "[plugins.cri.containerd.runtimes]\nold.options.BinaryName = '/x/runcrust'\n",
         ),
         (
             "etc/crio/crio.conf",
-            "[crio.runtime.runtimes]\nb.runtime_path = '/usr/bin/runcrust'\nrunc.runtime_path = ''\n",
+            "[crio.runtime.runtimes]\nb.runtime_path = '/x/runcrust'\nrunc.runtime_path = ''\n",
         ),
         (
             "etc/crio/crio.conf.d/99-runcrust.conf",
-            "[crio.runtime.runtimes.a]\nruntime_path = '/usr/local/bin/runcrust'\n",
+            "[crio.runtime.runtimes.a]\nruntime_path = '/x/runcrust'\n",
         ),
         (
             "usr/share/containers/containers.conf",
-            "[engine.runtimes]\ncrun = ['/usr/bin/crun']\nv = ['/usr/bin/crun', '/usr/bin/runcrust']\n",
+            "[engine.runtimes]\ncrun = ['/x/crun']\nv = ['/x/crun', '/x/runcrust']\n",
         ),
         (
             "etc/containers/containers.conf",
-            "[engine.runtimes]\ncrust = ['/usr/bin/runcrust']\n",
+            "[engine.runtimes]\ncrust = ['/x/runcrust']\n",
         ),
         (
             "etc/docker/daemon.json",
             "{\"runtimes\": {\"z\": {\"path\": \"/runcrust\"}, \"n\": null, \"k\": {}},\n\
-             \"runtimes\": {\"My.crust\": {\"path\": \"/usr/bin/runcrust\"}}}",
+             \"runtimes\": {\"My.crust\": {\"path\": \"/x/runcrust\"}}}",
         ),
     ]);
-    let names = |engine: &dyn Engine| match engine.about().name {
-        "containerd" => "four old one two",
-        "crio" => "a b",
-        "podman" => "crust v",
-        "docker" => "My.crust z",
-        _ => "",
-    };
-    for engine in ENGINES {
-        let found = runcrust_handlers(&node, *engine).unwrap();
-        assert_eq!(found.join(" "), names(*engine));
-        assert!(handlers(&node, *engine).unwrap().is_some());
+    for (engine, names) in [
+        ("containerd", "old one two"),
+        ("crio", "a b"),
+        ("podman", "crust v"),
+        ("docker", "My.crust z"),
+    ] {
+        let engine = find_engine(engine).unwrap();
+        let found = runcrust_handlers(&node, engine).unwrap();
+        assert_eq!(found.join(" "), names);
+        assert!(handlers(&node, engine).unwrap().is_some());
     }
 }
 

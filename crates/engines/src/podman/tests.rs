@@ -1,5 +1,5 @@
 use super::*;
-use crate::fuzzing::{PROGRAM, WANTED, edits, file, try_install, try_uninstall};
+use crate::fuzzing::{PROGRAM, WANTED, edits, try_install, try_uninstall};
 use crate::handler::plan_install;
 
 const JSON: &str = "\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\"";
@@ -95,11 +95,7 @@ fn a_later_file_that_overrides_a_list_is_noted() {
         let text = format!("[engine]\nruntime_supports_json = {list}");
         let ours = Podman.about().file;
         let (_, notes) = with(&[(ours, ""), (path, &text)], &WANTED);
-        assert_eq!(
-            notes.len(),
-            usize::from(is_noted),
-            "{path} {list}: {notes:?}"
-        );
+        assert_eq!(notes.len() == 1, is_noted, "{path} {list}: {notes:?}");
         assert!(notes.iter().all(|note| note.contains(path)), "{notes:?}");
     }
 }
@@ -108,12 +104,6 @@ fn a_later_file_that_overrides_a_list_is_noted() {
 fn an_entry_with_several_programs_of_ours_gets_one() {
     let both = "[engine.runtimes]\ncrust = [\"/opt/runcrust\", \"/usr/bin/runcrust\"]\n";
     let once = try_install(&Podman, Some(both)).unwrap();
-    assert!(
-        once.starts_with(&format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n")),
-        "{once}"
-    );
-    assert_eq!(
-        Podman.runtimes(&file(&Podman, Some(&once))).unwrap()[0].programs,
-        [PROGRAM]
-    );
+    let expected = format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n");
+    assert!(once.starts_with(&expected), "{once}");
 }
