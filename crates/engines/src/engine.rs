@@ -14,7 +14,7 @@ use crate::node_root::NodeRoot;
 use crate::podman::Podman;
 use crate::service::Service;
 
-/// Every engine that runcrust can be installed into. A new one is a file that implements [`Engine`], and a line here.
+/// Every engine that runcrust can be installed into. A new one is a module that implements [`Engine`], and a line here.
 pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
 
 /// Returns the engine that has this name on the command line.
