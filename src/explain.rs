@@ -1,34 +1,108 @@
-//! What a create of a bundle would come to now: decided by the create's own code, and nothing done.
+//! Explains what a create of a bundle would come to now: the plan of the create's own code, serialised, and what
+//! stands beside it. Nothing is done.
 
-mod told;
-mod volumes;
-
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::ids::Ids;
 use crust_state::config::MountMode;
+use crust_state::record::User;
 use crust_state::{StateDirectory, TargetPath, sentence};
-use crust_volume::Of;
+use crust_volume::{Context, Of, Outlook, outlook};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::node::ThisNode;
 use crate::oci::{Document, Mount, pretty};
 use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
-use crate::role::{self, Role};
+use crate::role::{self, Role, RoleError};
 use crate::start::{FirstLook, Job, in_one_reading, original, running_sandbox};
+use crate::{as_text, users};
 
-pub(crate) use told::{
-    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
-    StagedTold, VolumeTold,
-};
-use volumes::look;
+/// The explanation of a create. Serialised it is what `crust explain --json` prints: its keys, and those of the plan,
+/// are promised in docs/protocol.md, "explain".
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Explanation {
+    /// The file that was read.
+    pub(crate) config: String,
+    /// Whether an earlier create rewrote it; all else is of what it was before.
+    pub(crate) rewritten: bool,
+    /// `None`, as everything below, if a create is refused before it comes to that.
+    pub(crate) role: Option<ExplainedRole>,
+    pub(crate) mounts: Vec<ExplainedMount>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) volumes: Vec<ExplainedVolume>,
+    /// What a create is refused with: its error is the first.
+    pub(crate) refusals: Vec<String>,
+    pub(crate) rewrite: Option<Rewrite>,
+    /// The change of the config, with a line for each value.
+    pub(crate) diff: String,
+}
+
+/// What the container is to its pod.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExplainedRole {
+    #[serde(flatten, serialize_with = "role_or_error")]
+    pub(crate) role: Result<Role, RoleError>,
+    /// Annotations that the role was derived from.
+    pub(crate) annotations: BTreeMap<&'static str, String>,
+}
+
+/// A mount of the config, and what is planned for it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExplainedMount {
+    pub(crate) index: usize,
+    pub(crate) destination: String,
+    pub(crate) source: Option<String>,
+    /// `None` if it isn't of a volume.
+    #[serde(rename = "match")]
+    pub(crate) planned: Option<PlannedMount>,
+    /// A likely reason why it isn't of a volume.
+    pub(crate) note: Option<String>,
+    pub(crate) error: Option<String>,
+}
+
+/// A volume of the container, or of the sandbox's pod.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExplainedVolume {
+    #[serde(flatten, serialize_with = "as_text::volume")]
+    pub(crate) target: TargetPath,
+    /// `None` if it can't be mounted.
+    #[serde(flatten)]
+    pub(crate) outlook: Option<Outlook>,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "users_or_none"
+    )]
+    pub(crate) users: Option<Vec<User>>,
+    /// Why the pod can't have it.
+    pub(crate) problem: Option<String>,
+}
+
+fn role_or_error<S: Serializer>(
+    role: &Result<Role, RoleError>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match role {
+        Ok(role) => role.serialize(serializer),
+        Err(error) => json!({"kind": "unknown", "error": error.to_string()}).serialize(serializer),
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde passes the field's reference")]
+fn users_or_none<S: Serializer>(
+    users: &Option<Vec<User>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    users::objects(users.as_deref().unwrap_or_default(), serializer)
+}
 
 /// Explains the create of a bundle whose config has these bytes. That it would be refused is an
 /// explanation, too.
 pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
     let mut explanation = Explanation {
-        config: shown(&job.config_path()),
+        config: job.config_path().display().to_string(),
         ..Explanation::default()
     };
     if let Err(error) = explanation.fill(&job, config) {
@@ -37,23 +111,23 @@ pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
     explanation
 }
 
-/// Of a config, in bytes; to compare lines costs their square.
+/// The bytes of the largest config whose difference is shown: comparing lines costs their square.
 const MOST_SHOWN: usize = 256 << 10;
 
 impl Explanation {
-    /// An error that a create would end with.
+    /// Adds an error that a create would end with.
     fn refuse(&mut self, error: &anyhow::Error) {
         self.refuse_saying(sentence(error.as_ref()));
     }
 
-    /// What several steps find is told once.
+    /// Adds a sentence, unless another step has added the same.
     fn refuse_saying(&mut self, sentence: String) {
         if !self.refusals.contains(&sentence) {
             self.refusals.push(sentence);
         }
     }
 
-    /// What there is, unless a create would be refused here; it goes on with what else can be told.
+    /// Returns what there is. A create would be refused at an error; an explanation goes on without.
     fn unless_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
         outcome.map_err(|error| self.refuse(&error)).ok()
     }
@@ -66,7 +140,7 @@ impl Explanation {
             // None of them was found to be of a volume. What can't be read is the delegate's business.
             let read = written.mounts().unwrap_or_default();
             self.mounts = mounts(job, &read, |_| Ok(None));
-            self.plan = Some(PlanTold::PassOn);
+            self.plan = Some(Plan::PassOn);
             return Ok(());
         };
         let who = first.who.clone();
@@ -78,7 +152,7 @@ impl Explanation {
         })
     }
 
-    /// Of a config as it was `given`, and the one reading of it; `config` is what an earlier create may have
+    /// Explains a config as it was `given`, and the one reading of it; `config` is what an earlier create may have
     /// made of it.
     fn planned(
         &mut self,
@@ -95,24 +169,26 @@ impl Explanation {
             planned(mount, &bundle, &mut first.lookups, job.config, &first.node)
         });
         let plan = job.plan(document, given, &mut first)?;
-        let node = &first.node;
         let given = given.text().as_bytes();
-        let after = match plan {
+        let rewrite = match &plan {
             Plan::PassOn => {
-                self.plan = Some(PlanTold::PassOn);
                 self.diff = self.difference(config, given);
-                return Ok(());
+                Ok(None)
             }
-            Plan::Sandbox(plan) => self.sandbox(job, document, &plan, node)?,
-            Plan::Container(plan) => self.container(job, document, &plan, node)?,
+            Plan::Sandbox(plan) => self.sandbox(job, document, plan, &first.node),
+            Plan::Container(plan) => self.container(job, document, plan, &first.node),
         };
-        if let Some(after) = after {
-            self.diff = self.difference(given, &after);
+        self.plan = Some(plan);
+        if let Some(rewrite) = rewrite? {
+            // The create would record it by its bundle's path.
+            job.made(job.real_config()?)?;
+            self.diff = self.difference(given, &rewrite.text(document)?);
+            self.rewrite = Some(rewrite);
         }
         Ok(())
     }
 
-    /// A config that an earlier create rewrote, as it was before that.
+    /// Returns a config that an earlier create rewrote as it was before that.
     fn before(&mut self, job: &Job<'_>, config: &[u8], who: &str) -> Result<Option<Vec<u8>>> {
         let given = Document::parse(config).with_context(|| who.to_owned())?;
         in_one_reading(&given, who, |document| {
@@ -132,8 +208,7 @@ impl Explanation {
         document: &Document<'_>,
         plan: &SandboxPlan,
         node: &ThisNode<'_>,
-    ) -> Result<Option<Vec<u8>>> {
-        self.plan = Some(PlanTold::of_sandbox(plan));
+    ) -> Result<Option<Rewrite>> {
         let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
         let context = job.context(&state);
@@ -144,9 +219,10 @@ impl Explanation {
                 sandbox: None,
                 label: plan.label.as_deref(),
             };
-            self.volumes.push(look(&context, volume, pod));
+            self.volumes
+                .push(ExplainedVolume::new(&context, volume, pod));
         }
-        self.rewritten_by(job, document, rewrite)
+        Ok(rewrite)
     }
 
     fn container(
@@ -155,47 +231,31 @@ impl Explanation {
         document: &Document<'_>,
         plan: &ContainerPlan,
         node: &ThisNode<'_>,
-    ) -> Result<Option<Vec<u8>>> {
-        self.plan = Some(PlanTold::of_container(plan));
+    ) -> Result<Option<Rewrite>> {
         let rewrite = self.unless_refused(job.container_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
         let context = job.context(&state);
         let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
-        if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way, &plan.ids) {
+        if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way(), &plan.ids) {
             self.unless_refused(ids.open().with_context(|| plan.names()));
         }
         let id = job.start.id.to_string_lossy();
         for volume in plan.volumes() {
             let pod = Of {
-                uid: &plan.pod.uid(volume, &id),
+                uid: &plan.mounted_in.pod_uid(volume, &id),
                 sandbox: sandbox.as_ref(),
                 label: plan.label(),
             };
-            let told = look(&context, volume, pod);
-            if let Some(problem) = &told.problem {
+            let volume = ExplainedVolume::new(&context, volume, pod);
+            if let Some(problem) = &volume.problem {
                 self.refuse_saying(problem.clone());
             }
-            self.volumes.push(told);
+            self.volumes.push(volume);
         }
-        let rewrite = rewrite.map(|(rewrite, _)| rewrite);
-        self.rewritten_by(job, document, rewrite)
+        Ok(rewrite.map(|(rewrite, _)| rewrite))
     }
 
-    fn rewritten_by(
-        &mut self,
-        job: &Job<'_>,
-        document: &Document<'_>,
-        rewrite: Option<Rewrite>,
-    ) -> Result<Option<Vec<u8>>> {
-        let Some(rewrite) = rewrite else {
-            return Ok(None);
-        };
-        let (text, record) = rewrite.apply(document, job.made(job.real_config()?)?)?;
-        self.rewrite = Some(record.into());
-        Ok(Some(text))
-    }
-
-    /// For people: with a line for each value.
+    /// Returns the difference of two configs, with a line for each value.
     fn difference(&self, before: &[u8], after: &[u8]) -> String {
         if before.len().max(after.len()) > MOST_SHOWN {
             let path = &self.config;
@@ -208,42 +268,58 @@ impl Explanation {
     }
 }
 
-fn role_of(document: &Document<'_>) -> RoleTold {
-    let annotation = |key: &str| document.annotation(key);
-    let annotations = role::evidence(annotation);
-    RoleTold::new(Role::of(annotation), annotations)
+impl ExplainedVolume {
+    /// Looks at a volume for a pod.
+    fn new(context: &Context<'_>, target: &TargetPath, pod: Of<'_>) -> Self {
+        let mut found = outlook(context, target, pod);
+        let problem = match &found {
+            Ok(outlook) => outlook.access.as_ref().err(),
+            Err(error) => Some(error),
+        };
+        Self {
+            target: target.clone(),
+            problem: problem.map(|error| sentence(error)),
+            users: found.as_mut().ok().map(|it| std::mem::take(&mut it.users)),
+            outlook: found.ok(),
+        }
+    }
 }
 
+fn role_of(document: &Document<'_>) -> ExplainedRole {
+    let annotation = |key: &str| document.annotation(key);
+    ExplainedRole {
+        role: Role::of(annotation),
+        annotations: role::evidence(annotation),
+    }
+}
+
+/// Explains the config's mounts by what `plan` returns for each.
 fn mounts<'m>(
     job: &Job<'_>,
     mounts: &'m [Mount<'m>],
     mut plan: impl FnMut(&'m Mount<'m>) -> Result<Option<PlannedMount>, PlanError>,
-) -> Vec<MountTold> {
-    let told = mounts.iter().map(|mount| {
+) -> Vec<ExplainedMount> {
+    let explained = mounts.iter().map(|mount| {
         let source = mount.source.as_deref().unwrap_or_default();
-        let mut told = MountTold {
+        let mut explained = ExplainedMount {
             index: mount.index,
             destination: mount.destination.to_string(),
             source: mount.source.as_deref().map(str::to_owned),
-            found: None,
+            planned: None,
             note: None,
             error: None,
         };
         match plan(mount) {
-            Ok(Some(planned)) => told.found = Some(matched(&planned)),
-            Ok(None) => told.note = unstaged(source, job),
-            Err(error) => told.error = Some(sentence(&error)),
+            Ok(planned @ Some(_)) => explained.planned = planned,
+            Ok(None) => explained.note = unstaged(source, job),
+            Err(error) => explained.error = Some(sentence(&error)),
         }
-        told
+        explained
     });
-    told.collect()
+    explained.collect()
 }
 
-fn matched(planned: &PlannedMount) -> MatchTold {
-    MatchTold::new(&planned.found, planned.read_only, planned.maps_ids)
-}
-
-/// Of a source that is a CSI volume's by its name: where it isn't staged.
+/// Returns a note for a source that is a CSI volume's by its name, and for which nothing is staged.
 fn unstaged(source: &str, job: &Job<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());
@@ -260,8 +336,4 @@ fn unstaged(source: &str, job: &Job<'_>) -> Option<String> {
             entry.display()
         )
     })
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -13,6 +13,7 @@ mod value;
 
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::{Config, TargetPath};
+use crust_volume::sandbox::CRUST;
 
 use crate::role::Role;
 
@@ -20,7 +21,7 @@ pub(crate) use concern::{CREATED_BEFORE, Look, Lookups};
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;
-pub(crate) use value::{ContainerPlan, Plan, PlannedMount, Pod, SandboxPlan};
+pub(crate) use value::{ContainerPlan, MountedIn, Owner, Plan, PlannedMount, SandboxPlan};
 
 /// Plans a create.
 pub(crate) fn plan(
@@ -57,17 +58,14 @@ pub(crate) fn plan(
         volume: volume.clone(),
         source,
     })?;
-    let pod = match role {
+    let (record, owner) = match role {
         Role::Sandbox { .. } => {
             return Err(unsupported(
                 "it is mounted in a sandbox's own config, and sandboxes only hold volumes for \
                  containers",
             ));
         }
-        Role::Standalone => Pod::Own {
-            uid: None,
-            sandbox: None,
-        },
+        Role::Standalone => (None, Owner::default()),
         Role::Member {
             sandbox_id,
             pod_uid,
@@ -94,18 +92,20 @@ pub(crate) fn plan(
             for mount in &mounts {
                 checks::pod(&mount.found.volume, &sandbox_id, &uid)?;
             }
-            match (record, way) {
-                (Some(record), MountMode::Bind) => Pod::Sandbox(record),
-                _ => Pod::Own {
-                    uid: Some(uid),
-                    sandbox: Some(sandbox_id),
-                },
-            }
+            let owner = Owner {
+                pod_uid: Some(uid),
+                sandbox: Some(sandbox_id),
+            };
+            (record, owner)
         }
     };
+    let mounted_in = match (way, record) {
+        (MountMode::Bind, Some(record)) => MountedIn::Sandbox(record),
+        (MountMode::Bind, None) => MountedIn::Container(owner),
+        (MountMode::Hook, _) => MountedIn::Hook(owner),
+    };
     Ok(Plan::Container(ContainerPlan {
-        pod,
-        way,
+        mounted_in,
         ids,
         label,
         mounts,
@@ -163,6 +163,7 @@ fn sandbox(
         }
         return Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: pod_uid.to_owned(),
+            place: CRUST,
             volumes,
             label: label(pod_uid)?,
         }));
@@ -189,6 +190,7 @@ fn sandbox(
     }
     Ok(Plan::Sandbox(SandboxPlan {
         pod_uid: pod_uid.to_owned(),
+        place: CRUST,
         volumes,
         label,
     }))

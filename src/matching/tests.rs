@@ -255,7 +255,9 @@ fn it_is_told_how_a_source_led_to_its_volume() {
     };
     let below = format!("{MOUNT}/sub");
     assert_eq!(by(MOUNT, None, MOUNT), (By::Exact, None));
-    let parent = By::Parent(target(MOUNT));
+    let parent = By::Parent {
+        prefix: target(MOUNT),
+    };
     assert_eq!(by(MOUNT, None, &below), (parent.clone(), None));
     assert_eq!(by(MOUNT, Some(linked), &below), (parent, None), "as given");
     assert_eq!(
@@ -265,7 +267,9 @@ fn it_is_told_how_a_source_led_to_its_volume() {
     assert_eq!(
         by(&real, Some(linked), &below),
         (
-            By::Parent(target(&real)),
+            By::Parent {
+                prefix: target(&real),
+            },
             Some(target(&format!("{real}/sub")))
         )
     );

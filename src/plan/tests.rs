@@ -151,7 +151,7 @@ fn a_members_mount_keeps_its_index_and_names_its_volume() {
     let Ok(Plan::Container(plan)) = plan else {
         panic!("{plan:?}")
     };
-    assert!(matches!(&plan.pod, Pod::Sandbox(record) if record.pod_uid == UID));
+    assert!(matches!(&plan.mounted_in, MountedIn::Sandbox(record) if record.pod_uid == UID));
     let [mount] = &plan.mounts[..] else {
         panic!("{plan:?}")
     };
@@ -206,6 +206,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         plan,
         Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: UID.into(),
+            place: CRUST,
             volumes,
             label: None,
         }))
@@ -218,6 +219,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
     };
     let empty = SandboxPlan {
         pod_uid: "uid-3".into(),
+        place: CRUST,
         volumes: vec![],
         label: None,
     };
@@ -359,10 +361,10 @@ fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {
 fn without_a_sandbox_the_target_path_or_the_container_stands_for_the_pod() {
     let plan = container(&config(TARGET, ""), Role::Standalone, &Config::default());
     let volume = &plan.mounts[0].found.volume;
-    assert_eq!(plan.pod.uid(volume, "c"), UID);
-    assert_eq!(plan.pod.sandbox("c"), "c");
+    assert_eq!(plan.mounted_in.pod_uid(volume, "c"), UID);
+    assert_eq!(plan.mounted_in.sandbox("c"), "c");
     let elsewhere = TargetPath::new("/srv/data").unwrap();
-    assert_eq!(plan.pod.uid(&elsewhere, "c"), "c");
+    assert_eq!(plan.mounted_in.pod_uid(&elsewhere, "c"), "c");
 }
 
 #[test]
@@ -373,11 +375,14 @@ fn crios_word_for_the_pod_counts_where_there_is_no_sandbox_process() {
     };
     let settings = Config::default();
     let plan = container(&config(TARGET, ""), role("none", UID), &settings);
-    let (uid, sandbox) = (Some(UID.to_owned()), Some("none".to_owned()));
-    assert_eq!(plan.pod, Pod::Own { uid, sandbox });
+    let owner = Owner {
+        pod_uid: Some(UID.to_owned()),
+        sandbox: Some("none".to_owned()),
+    };
+    assert_eq!(plan.mounted_in, MountedIn::Container(owner));
     let plan = container(&config(TARGET, ""), role("s", UID), &settings);
     assert!(
-        matches!(plan.pod, Pod::Sandbox(_)),
+        matches!(plan.mounted_in, MountedIn::Sandbox(_)),
         "where there is one it counts"
     );
     let error = planned(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
@@ -447,8 +452,9 @@ fn a_hook_mounts_only_what_hides_nothing() {
         config(TARGET, OWN_MOUNTS).replace("\"mounts\":[", &other)
     };
     let plan = container(&with("/database", "/x"), member("s"), &hook);
-    assert_eq!(plan.way, MountMode::Hook);
-    assert!(matches!(plan.pod, Pod::Own { uid: Some(uid), .. } if uid == UID));
+    assert!(
+        matches!(plan.mounted_in, MountedIn::Hook(owner) if owner.pod_uid.as_deref() == Some(UID))
+    );
     for below in ["/data", "/data/", "/data/x/y", "/x/../data/z", "data/x"] {
         let error = planned(&with(below, "/x"), member("s"), &hook).unwrap_err();
         assert!(

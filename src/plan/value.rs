@@ -1,4 +1,4 @@
-//! A plan, as a value.
+//! A plan, as a value. Serialised it is what `crust explain --json` prints (docs/protocol.md, "explain").
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,13 +7,16 @@ use crust_blockfs::ids::Ids;
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use crate::matching::Match;
 
-/// What a create comes to.
-#[derive(Debug, PartialEq, Eq)]
+/// The plan of a create.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum Plan {
-    /// Nothing of ours: the delegate gets the bundle as it is.
+    /// No volume is concerned: the delegate gets the bundle as it is.
     PassOn,
     /// A sandbox that will hold volumes.
     Sandbox(SandboxPlan),
@@ -22,64 +25,100 @@ pub(crate) enum Plan {
 }
 
 /// A sandbox that will hold volumes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SandboxPlan {
     pub(crate) pod_uid: String,
-    /// Those that are staged for the pod now, where the sandbox mounts them.
+    /// The directory of the sandbox where its volumes are mounted.
+    pub(crate) place: &'static str,
+    /// The volumes that are staged for the pod now. Empty if the containers mount them.
+    #[serde(skip)]
     pub(crate) volumes: Vec<TargetPath>,
     /// The SELinux label that the volumes' files are to have.
+    #[serde(skip)]
     pub(crate) label: Option<String>,
 }
 
 /// A container with volumes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ContainerPlan {
-    pub(crate) pod: Pod,
-    pub(crate) way: MountMode,
+    #[serde(flatten)]
+    pub(crate) mounted_in: MountedIn,
     /// The ids that its mounts show, where it has a user namespace.
     pub(crate) ids: Option<Ids>,
     /// The SELinux label that its volumes' files are to have.
+    #[serde(skip)]
     pub(crate) label: Option<String>,
+    /// `crust explain` prints each beside the config's mount that it is.
+    #[serde(skip)]
     pub(crate) mounts: Vec<PlannedMount>,
 }
 
-/// Where a container's volumes are mounted, and who it is to them.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Pod {
+/// Where a container's volumes are mounted, and for which pod.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "mounted_in", rename_all = "kebab-case")]
+pub(crate) enum MountedIn {
     /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.
+    #[serde(serialize_with = "sandbox")]
     Sandbox(SandboxRecord),
-    /// For the container alone: there is no sandbox process, or a hook mounts in each container.
-    Own {
-        /// The pod; unknown where the caller has none.
-        uid: Option<String>,
-        /// The sandbox that the pod has nevertheless.
-        sandbox: Option<String>,
-    },
+    /// In the create's mount namespace, for the container alone: there is no sandbox process.
+    Container(Owner),
+    /// In the container, by a hook (`mount_mode = "hook"`).
+    Hook(Owner),
+}
+
+/// The owner of volumes that a container mounts for itself.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Owner {
+    /// The pod; unknown if the caller has none.
+    pub(crate) pod_uid: Option<String>,
+    /// The sandbox that the pod has nevertheless.
+    pub(crate) sandbox: Option<String>,
 }
 
 /// A mount that will be of a volume.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct PlannedMount {
     /// Its place in the config's list, which it keeps: destinations aren't unique.
+    #[serde(skip)]
     pub(crate) index: usize,
+    #[serde(skip)]
     pub(crate) destination: PathBuf,
     /// Its source as it was given.
+    #[serde(skip)]
     pub(crate) source: String,
+    #[serde(flatten)]
     pub(crate) found: Match,
     /// Its options end up read-only.
     pub(crate) read_only: bool,
     /// The delegate maps its ids.
     pub(crate) maps_ids: bool,
+    #[serde(skip)]
     pub(crate) options: Vec<String>,
 }
 
+fn sandbox<S: Serializer>(record: &SandboxRecord, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut keys = serializer.serialize_struct("Sandbox", 3)?;
+    keys.serialize_field("sandbox", &record.id)?;
+    keys.serialize_field("process", &record.process.pid)?;
+    keys.serialize_field("pod_uid", &record.pod_uid)?;
+    keys.end()
+}
+
 impl ContainerPlan {
+    /// Returns how its volumes are mounted.
+    pub(crate) fn way(&self) -> MountMode {
+        match self.mounted_in {
+            MountedIn::Sandbox(_) | MountedIn::Container(_) => MountMode::Bind,
+            MountedIn::Hook(_) => MountMode::Hook,
+        }
+    }
+
     /// The label that its volumes are mounted with: a container that asks for none takes its
     /// sandbox's.
     pub(crate) fn label(&self) -> Option<&str> {
-        let sandboxes = match &self.pod {
-            Pod::Sandbox(record) => record.mount_label.as_deref(),
-            Pod::Own { .. } => None,
+        let sandboxes = match &self.mounted_in {
+            MountedIn::Sandbox(record) => record.mount_label.as_deref(),
+            MountedIn::Container(_) | MountedIn::Hook(_) => None,
         };
         self.label.as_deref().or(sandboxes)
     }
@@ -123,27 +162,24 @@ fn names<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
     }
 }
 
-impl Pod {
-    /// Whom a volume belongs to as long as container `id` has it. A container without a pod
+impl MountedIn {
+    /// Returns the pod that a volume belongs to as long as container `id` has it. A container without a pod
     /// stands for the pod that the target path names, or else for itself.
-    pub(crate) fn uid(&self, volume: &TargetPath, id: &str) -> String {
-        match self {
-            Self::Sandbox(record) => record.pod_uid.clone(),
-            Self::Own { uid: Some(uid), .. } => uid.clone(),
-            Self::Own { uid: None, .. } => {
-                let named = volume
-                    .pod_uid()
-                    .map(|uid| uid.to_string_lossy().into_owned());
-                named.unwrap_or_else(|| id.to_owned())
-            }
-        }
+    pub(crate) fn pod_uid(&self, volume: &TargetPath, id: &str) -> String {
+        let known = match self {
+            Self::Sandbox(record) => Some(&record.pod_uid),
+            Self::Container(owner) | Self::Hook(owner) => owner.pod_uid.as_ref(),
+        };
+        let named = || Some(volume.pod_uid()?.to_string_lossy().into_owned());
+        let uid = known.cloned().or_else(named);
+        uid.unwrap_or_else(|| id.to_owned())
     }
 
-    /// The sandbox of container `id`; itself where there is none.
+    /// Returns the sandbox of container `id`; itself if there is none.
     pub(crate) fn sandbox<'a>(&'a self, id: &'a str) -> &'a str {
         match self {
             Self::Sandbox(record) => &record.id,
-            Self::Own { sandbox, .. } => sandbox.as_deref().unwrap_or(id),
+            Self::Container(owner) | Self::Hook(owner) => owner.sandbox.as_deref().unwrap_or(id),
         }
     }
 }

@@ -39,9 +39,10 @@ pub(crate) struct Made {
     pub(crate) containers: Vec<String>,
 }
 
-/// Changes to a config, and what it takes to undo them.
-#[derive(Debug, Default)]
+/// Changes to a config, and what it takes to undo them. Serialised it is what the bundle's record would keep.
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Rewrite {
+    #[serde(skip)]
     pub(super) edits: Vec<Edit>,
     pub(super) sources: Vec<ReplacedSource>,
     pub(super) added: Vec<AddedElement>,
@@ -62,13 +63,18 @@ impl Rewrite {
         Ok(())
     }
 
-    /// The new text, and the record of how the old one was.
+    /// Returns the new text.
+    pub(crate) fn text(&self, document: &Document<'_>) -> Result<Vec<u8>> {
+        Ok(document.apply(&self.edits)?)
+    }
+
+    /// Returns the new text, and the record of how the old one was.
     pub(crate) fn apply(
         self,
         document: &Document<'_>,
         made: Made,
     ) -> Result<(Vec<u8>, BundleRecord)> {
-        let text = document.apply(&self.edits)?;
+        let text = self.text(document)?;
         let record = BundleRecord {
             version: Version,
             containers: Containers(made.containers),

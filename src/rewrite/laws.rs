@@ -15,7 +15,7 @@ use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo}
 use crate::matching::{By, Match};
 use crate::oci::laws::value_of;
 use crate::oci::{ArrayPath, Document};
-use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
+use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
 
 /// What becomes of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +135,7 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
             let volumes = ["/a", "/a b", "/c"].map(|path| TargetPath::new(path).expect("a path"));
             let plan = SandboxPlan {
                 pod_uid: "u".into(),
+                place: "/.crust",
                 volumes: volumes.to_vec(),
                 label: None,
             };
@@ -143,11 +144,10 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
         Becomes::Container { way, every } => (way, every),
     };
     let plan = ContainerPlan {
-        pod: Pod::Own {
-            uid: None,
-            sandbox: None,
+        mounted_in: match way {
+            MountMode::Bind => MountedIn::Container(Owner::default()),
+            MountMode::Hook => MountedIn::Hook(Owner::default()),
         },
-        way,
         ids: None,
         label: None,
         mounts: planned(document, every)?,

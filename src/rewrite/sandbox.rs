@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::Result;
 use crust_state::limits;
-use crust_volume::sandbox::CRUST;
 use oci_spec::runtime::MountBuilder;
 
 use super::build::{Hooks, Rewrite, arguments, utf8};
@@ -22,7 +21,7 @@ pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Resul
     let mut rewrite = Rewrite::default();
     let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
     let crust = MountBuilder::default()
-        .destination(CRUST)
+        .destination(plan.place)
         .typ("tmpfs")
         .source("runcrust")
         .options(options)

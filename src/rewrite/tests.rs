@@ -12,7 +12,7 @@ use rustix::mount::MountAttrFlags;
 use super::*;
 use crate::matching::{By, Match};
 use crate::oci::Document;
-use crate::plan::{ContainerPlan, PlannedMount, Pod, SandboxPlan};
+use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
 
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 
@@ -56,16 +56,19 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         maps_ids: false,
         options: vec!["rbind".into(), "ro".into()],
     };
+    let record = SandboxRecord {
+        version: Version,
+        id,
+        pod_uid,
+        process,
+        mount_label: None,
+        failures: vec![],
+    };
     ContainerPlan {
-        pod: Pod::Sandbox(SandboxRecord {
-            version: Version,
-            id,
-            pod_uid,
-            process,
-            mount_label: None,
-            failures: vec![],
-        }),
-        way,
+        mounted_in: match way {
+            MountMode::Bind => MountedIn::Sandbox(record),
+            MountMode::Hook => MountedIn::Hook(Owner::default()),
+        },
         ids: None,
         label: None,
         mounts: vec![mount],
@@ -87,6 +90,7 @@ fn need(device: &str, read_only: bool) -> (TargetPath, Need) {
 fn sandbox_plan() -> SandboxPlan {
     SandboxPlan {
         pod_uid: "uid-1".into(),
+        place: "/.crust",
         volumes: vec![target()],
         label: None,
     }

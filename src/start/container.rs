@@ -26,7 +26,7 @@ impl Job<'_> {
         let id = self.id().with_context(|| plan.names())?;
         let (rewrite, hooks) = self.container_rewrite(document, plan, node)?;
         let mut users = Users::new(&context, plan, node, &id);
-        match plan.way {
+        match plan.way() {
             MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
             MountMode::Hook => {
                 Directory::create(&self.config.attach_directory())?;
@@ -44,7 +44,7 @@ impl Job<'_> {
 fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
     for (target, mounts) in users.plan.by_volume() {
         let locked = users.lock(target)?;
-        let pod_uid = users.plan.pod.uid(target, users.id);
+        let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
         let (new, mounts) = users.announce(target, &mounts, &pod_uid, None);
         crust_volume::reserve(users.context, &locked, new, mounts)?;
     }
@@ -98,7 +98,7 @@ impl<'a, 'p> Users<'a, 'p> {
         self.announced.push(target);
         let new = NewContainer {
             id: self.id,
-            sandbox: self.plan.pod.sandbox(self.id),
+            sandbox: self.plan.mounted_in.sandbox(self.id),
             pod_uid,
             label: self.plan.label(),
             before,

@@ -15,7 +15,8 @@ use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
-    CREATED_BEFORE, ContainerPlan, Facts, Look, Lookups, Plan, Pod, SandboxPlan, passes_on, plan,
+    CREATED_BEFORE, ContainerPlan, Facts, Look, Lookups, MountedIn, Plan, SandboxPlan, passes_on,
+    plan,
 };
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
@@ -181,7 +182,7 @@ impl<'a> Job<'a> {
     ) -> Result<(Rewrite, Hooks)> {
         let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
         let (hooks, rootfs) = parts().with_context(|| plan.names())?;
-        if plan.way == MountMode::Hook {
+        if plan.way() == MountMode::Hook {
             hook_can_have_options(plan)?;
         }
         let known = Known {
@@ -235,12 +236,12 @@ fn is_sandbox(document: &Document<'_>) -> bool {
 
 /// The sandbox that a container's volumes are mounted in.
 pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
-    match &plan.pod {
-        Pod::Sandbox(record) => {
+    match &plan.mounted_in {
+        MountedIn::Sandbox(record) => {
             let sandbox = Sandbox::of(record);
             Ok(Some(sandbox.with_context(|| plan.names())?))
         }
-        Pod::Own { .. } => Ok(None),
+        MountedIn::Container(_) | MountedIn::Hook(_) => Ok(None),
     }
 }
 

@@ -14,7 +14,7 @@ use crust_volume::attach::{self, Attachments};
 use super::Job;
 use super::container::Users;
 use super::decide::running_sandbox;
-use crate::plan::{PlannedMount, Pod};
+use crate::plan::{MountedIn, PlannedMount};
 
 impl Job<'_> {
     /// From here on this process is in a mount namespace of its own.
@@ -26,8 +26,8 @@ impl Job<'_> {
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());
         for (target, mounts) in plan.by_volume() {
-            let views = match (&plan.pod, &sandbox) {
-                (Pod::Sandbox(record), Some(sandbox)) => {
+            let views = match (&plan.mounted_in, &sandbox) {
+                (MountedIn::Sandbox(record), Some(sandbox)) => {
                     let host = Host {
                         sandbox,
                         record,
@@ -95,7 +95,7 @@ fn own<'p>(
     cli: &Path,
 ) -> Result<Vec<DetachedMount>> {
     let locked = users.lock(target)?;
-    let pod_uid = users.plan.pod.uid(target, users.id);
+    let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
     let mount = crust_volume::instantiate(users.context, &locked, new, used, cli)?;

@@ -1,4 +1,4 @@
-//! `explain`: what a create of a bundle would come to.
+//! `explain`: prints what a create of a bundle would come to.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
+use crust_state::record::User;
 use crust_state::{Config, CrustDirectory, DelegateKind, limits};
+use crust_volume::{Access, Layout, Outlook};
 use serde_json::Value;
 
 use super::Failure;
 use super::answer::{Answer, Form, Report};
 use super::table::Table;
 use crate::delegate::Delegate;
-use crate::explain::{
-    AccessTold, ByTold, Explanation, Kind, Layout, MatchTold, MountTold, Place, PlanTold, RoleTold,
-    StagedTold, VolumeTold, explain,
-};
+use crate::explain::{ExplainedMount, ExplainedVolume, Explanation, explain};
 use crate::invocation::{Globals, Start, Verb};
+use crate::matching::By;
+use crate::plan::{MountedIn, Plan, PlannedMount};
+use crate::role::{Role, RoleError};
 use crate::start::Job;
 
 #[derive(Debug, clap::Args)]
@@ -75,7 +77,7 @@ pub(super) fn run(
     Ok(Answer::new(&explain(job, file.bytes()), arguments.form))
 }
 
-/// The bundle's real path.
+/// Returns the bundle's real path.
 fn check(bundle: &Path) -> Result<PathBuf, Failure> {
     let shown = bundle.display();
     let real = bundle
@@ -107,7 +109,7 @@ impl Display for Explanation {
             head.row(["rewritten", what]);
         }
         if let Some(role) = &self.role {
-            head.row(["role", &in_words(role)]);
+            head.row(["role", &role_in_words(&role.role)]);
             for (key, value) in &role.annotations {
                 head.row(["", &format!("{key}={value}")]);
             }
@@ -136,45 +138,45 @@ impl Display for Explanation {
     }
 }
 
-fn in_words(role: &RoleTold) -> String {
-    match &role.kind {
-        Kind::Sandbox { pod_uid: Some(uid) } => format!("the sandbox of pod {uid}"),
-        Kind::Sandbox { pod_uid: None } => "the sandbox of a pod without a uid".to_owned(),
-        Kind::Container {
-            sandbox,
+fn role_in_words(role: &Result<Role, RoleError>) -> String {
+    match role {
+        Ok(Role::Sandbox { pod_uid: Some(uid) }) => format!("the sandbox of pod {uid}"),
+        Ok(Role::Sandbox { pod_uid: None }) => "the sandbox of a pod without a uid".to_owned(),
+        Ok(Role::Member {
+            sandbox_id,
             pod_uid: Some(uid),
-        } => format!("a container of pod {uid}, in sandbox {sandbox}"),
-        Kind::Container {
-            sandbox,
+        }) => format!("a container of pod {uid}, in sandbox {sandbox_id}"),
+        Ok(Role::Member {
+            sandbox_id,
             pod_uid: None,
-        } => format!("a container of the pod that sandbox {sandbox} is of"),
-        Kind::Standalone => "a container in no pod: no CRI's annotations".to_owned(),
-        Kind::Unknown { error } => format!("unknown: {error}"),
+        }) => format!("a container of the pod that sandbox {sandbox_id} is of"),
+        Ok(Role::Standalone) => "a container in no pod: no CRI's annotations".to_owned(),
+        Err(error) => format!("unknown: {error}"),
     }
 }
 
-fn plan_in_words(plan: &PlanTold) -> String {
+fn plan_in_words(plan: &Plan) -> String {
     match plan {
-        PlanTold::PassOn => {
-            "pass on: the delegate gets the bundle as its caller wrote it".to_owned()
-        }
-        PlanTold::Sandbox { place, .. } => {
+        Plan::PassOn => "pass on: the delegate gets the bundle as its caller wrote it".to_owned(),
+        Plan::Sandbox(plan) => {
+            let place = plan.place;
             format!("sandbox: a hook mounts the pod's volumes in it, below {place}")
         }
-        PlanTold::Container { place, ids, .. } => {
-            let place = match place {
-                Place::Sandbox { sandbox, process } => format!(
-                    "its volumes are mounted in sandbox {sandbox} (process {process}), and bound \
-                     from there"
+        Plan::Container(plan) => {
+            let place = match &plan.mounted_in {
+                MountedIn::Sandbox(record) => format!(
+                    "its volumes are mounted in sandbox {} (process {}), and bound from there",
+                    record.id, record.process.pid
                 ),
-                Place::Container { .. } => {
+                MountedIn::Container(_) => {
                     "its volumes are mounted for it alone, and bound".to_owned()
                 }
-                Place::Hook { .. } => {
+                MountedIn::Hook(_) => {
                     "a hook mounts its volumes in it, and it gets their devices".to_owned()
                 }
             };
-            let ids = ids
+            let ids = plan
+                .ids
                 .as_ref()
                 .map_or("", |_| "; owners are shown as its user namespace has them");
             format!("container: {place}{ids}")
@@ -182,12 +184,12 @@ fn plan_in_words(plan: &PlanTold) -> String {
     }
 }
 
-fn mounts(mounts: &[MountTold]) -> Table {
+fn mounts(mounts: &[ExplainedMount]) -> Table {
     let mut table = Table::default();
     table.row(["MOUNT", "DESTINATION", "SOURCE", "VOLUME"]);
     for mount in mounts {
-        let volume = match (&mount.found, &mount.error, &mount.note) {
-            (Some(found), ..) => matched(found),
+        let volume = match (&mount.planned, &mount.error, &mount.note) {
+            (Some(planned), ..) => matched(planned),
             (_, Some(error), _) => format!("refused: {error}"),
             (_, _, Some(note)) => format!("none: {note}"),
             _ => "-".to_owned(),
@@ -199,71 +201,69 @@ fn mounts(mounts: &[MountTold]) -> Table {
     table
 }
 
-fn matched(found: &MatchTold) -> String {
+fn matched(planned: &PlannedMount) -> String {
+    let found = &planned.found;
     let by = match &found.by {
-        ByTold::Exact => "the exact source".to_owned(),
-        ByTold::Parent { prefix } => format!("the parent {prefix}"),
-        ByTold::SubpathBind => "kubelet's bind of a subPath".to_owned(),
-        ByTold::Bind => "a bind mount of its directory".to_owned(),
+        By::Exact => "the exact source".to_owned(),
+        By::Parent { prefix } => format!("the parent {prefix}"),
+        By::SubpathBind => "kubelet's bind of a subPath".to_owned(),
+        By::Bind => "a bind mount of its directory".to_owned(),
     };
-    let mut words = vec![format!("{}, by {by}", found.volume)];
+    let mut words = vec![format!("{}, by {by}", found.volume.volume_name())];
     if let Some(resolved) = &found.resolved {
         words.push(format!("through links: {resolved}"));
     }
-    if !found.subpath.is_empty() {
-        words.push(format!("subPath {}", found.subpath));
+    if !found.subpath.as_os_str().is_empty() {
+        words.push(format!("subPath {}", found.subpath.display()));
     }
-    if found.read_only {
+    if planned.read_only {
         words.push("read-only".to_owned());
     }
-    if found.maps_ids {
+    if planned.maps_ids {
         words.push("ids mapped by the delegate".to_owned());
     }
     words.join("; ")
 }
 
-fn volumes(volumes: &[VolumeTold]) -> Table {
+fn volumes(volumes: &[ExplainedVolume]) -> Table {
     let mut table = Table::default();
     table.row(["VOLUME", "DEVICE", "FILE SYSTEM", "HOW"]);
-    for told in volumes {
-        let Some(staged) = &told.staged else {
-            let problem = told.problem.as_deref().unwrap_or("-");
-            table.row([&told.volume, "-", "-", problem]);
+    for volume in volumes {
+        let name = volume.target.volume_name();
+        let problem = volume.problem.as_deref();
+        let Some(outlook) = &volume.outlook else {
+            table.row([&name, "-", "-", problem.unwrap_or("-")]);
             continue;
         };
-        let device = format!("{} ({})", staged.device, staged.device_number);
-        let mode = if staged.read_only { "ro" } else { "rw" };
+        let device = format!("{} ({})", outlook.device.display(), outlook.device_number);
+        let mode = if outlook.read_only { "ro" } else { "rw" };
         let mut options = vec![mode];
-        options.extend(staged.options.iter().map(String::as_str));
-        let file_system = format!("{} ({})", staged.fstype, options.join(","));
-        table.row([
-            &told.volume,
-            &device,
-            &file_system,
-            &how(staged, told.problem.as_deref()),
-        ]);
+        options.extend(outlook.options.iter().map(String::as_str));
+        let file_system = format!("{} ({})", outlook.fstype, options.join(","));
+        let users = volume.users.as_deref().unwrap_or_default();
+        table.row([&name, &device, &file_system, &how(outlook, users, problem)]);
     }
     table
 }
 
-fn how(staged: &StagedTold, problem: Option<&str>) -> String {
-    let users: Vec<String> = staged.users.iter().map(ToString::to_string).collect();
-    let mut words = vec![match (staged.access, problem) {
-        (Some(AccessTold::First), _) => "is mounted first".to_owned(),
-        (Some(AccessTold::Joins), _) => format!("joins {}", users.join(", ")),
-        (Some(AccessTold::Mounted), _) => "mounted already".to_owned(),
-        (None, problem) => problem.unwrap_or_default().to_owned(),
+fn how(outlook: &Outlook, users: &[User], problem: Option<&str>) -> String {
+    let users: Vec<String> = users.iter().map(ToString::to_string).collect();
+    let mut words = vec![match &outlook.access {
+        Ok(Access::First) => "is mounted first".to_owned(),
+        Ok(Access::Joins) => format!("joins {}", users.join(", ")),
+        Ok(Access::Mounted) => "mounted already".to_owned(),
+        Err(_) => problem.unwrap_or_default().to_owned(),
     }];
-    if let (Some(group), Some(policy)) = (staged.fs_group, staged.fs_group_change_policy) {
+    if let (Some(group), Some(policy)) = (outlook.fs_group, outlook.fs_group_change_policy) {
         words.push(format!("fsGroup {group}, {policy}"));
     }
-    if let Some(mode) = staged.access_mode {
+    if let Some(mode) = outlook.access_mode {
         words.push(mode.to_owned());
     }
-    if staged.device_node {
+    if outlook.device_node {
         words.push("with the raw device".to_owned());
     }
-    if staged.layout == Layout::Kata {
+    if outlook.layout == Layout::Kata {
         words.push("staged in Kata's layout".to_owned());
     }
     words.join("; ")

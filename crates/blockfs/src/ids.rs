@@ -7,12 +7,14 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde::Serialize;
 
 use crate::errno::Name;
 use crate::sys;
 
 /// A range of `linux.uidMappings` or `linux.gidMappings` (config-linux.md, "User namespace mappings").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "(u32, u32, u32)")]
 pub struct IdRange {
     /// The first id in the container.
     pub container: u32,
@@ -22,10 +24,18 @@ pub struct IdRange {
     pub size: u32,
 }
 
-/// Whose ids a container has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+impl From<IdRange> for (u32, u32, u32) {
+    fn from(range: IdRange) -> Self {
+        (range.container, range.host, range.size)
+    }
+}
+
+/// The ids that a container has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ids {
     /// Those of a namespace that is there already.
+    #[serde(rename = "joins")]
     Joined(Box<Path>),
     /// Those of a namespace that the delegate will make, with these mappings.
     New {

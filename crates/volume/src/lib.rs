@@ -64,7 +64,7 @@ pub use find::{FindError, Wanted, find, wanted};
 pub use health::{Condition, Look, look_over};
 pub use inspect::{BlockDevice, Inspection, SeenUser, inspect};
 pub use late::stage_mounted;
-pub use outlook::{Access, Of, Outlook, outlook};
+pub use outlook::{Access, Layout, Of, Outlook, outlook};
 pub use overview::{Overview, State, overviews};
 pub use own::{instantiate, mount_reserved, reserve};
 pub use plan::{Need, needs, staged};

@@ -1,10 +1,15 @@
-//! What a volume's mount would come to, by what is staged and on record now: for whoever explains a
-//! create. Nothing is locked, written, mounted or opened for itself.
+//! Tells what a volume's mount would come to, by what is staged and on record now. Nothing is locked, written, mounted
+//! or opened exclusively.
 
+use std::path::PathBuf;
+
+use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_state::info::AccessMode;
 use crust_state::ownership::Admission;
-use crust_state::record::{Superblock, User, VolumeRecord};
-use crust_state::{MountInfo, TargetPath, Volume};
+use crust_state::record::{User, VolumeRecord};
+use crust_state::{TargetPath, Volume};
+use serde::{Serialize, Serializer};
 
 use super::acquire::{live_record, planned};
 use super::context::Context;
@@ -17,27 +22,51 @@ use crate::sandbox::Sandbox;
 use crust_blockfs::mountinfo::Table;
 use crust_blockfs::origin::{is_on, may_be_on};
 
-/// What a staged volume that can be mounted would be for a pod.
-#[derive(Debug)]
+/// A staged volume that can be mounted, as a pod would have it. Its keys are promised to users of
+/// `crust explain --json` (docs/protocol.md, "explain").
+#[derive(Debug, Serialize)]
 pub struct Outlook {
-    /// What was staged.
-    pub info: MountInfo,
-    /// It was staged for Kata Containers.
-    pub is_katas: bool,
-    /// What it takes.
-    pub need: Need,
-    /// What its superblock is made with.
-    pub superblock: Superblock,
+    /// The directory that it is staged in.
+    pub layout: Layout,
+    /// The device's path as it was staged.
+    pub device: PathBuf,
+    /// The device, or the one that live users have.
+    pub device_number: DeviceNumber,
+    /// The file system's type.
+    pub fstype: String,
+    /// The superblock's options.
+    pub options: Vec<String>,
+    /// Whether the pod only reads.
+    pub read_only: bool,
     /// The group that its files get, where they get one.
-    pub fs_group: Option<(u32, FsGroupChangePolicy)>,
-    /// Who lives and has it.
-    pub users: Vec<User>,
-    /// How the pod comes to have it, or why it can't.
+    pub fs_group: Option<u32>,
+    /// How they get it.
+    pub fs_group_change_policy: Option<&'static str>,
+    /// The CSI access mode's name.
+    pub access_mode: Option<&'static str>,
+    /// Whether the container gets the raw device as well.
+    pub device_node: bool,
+    /// How the pod comes to have it, or why it can't, which is serialised as null.
+    #[serde(serialize_with = "access_or_null")]
     pub access: Result<Access, VolumeError>,
+    /// Live users, by its record.
+    #[serde(skip)]
+    pub users: Vec<User>,
+}
+
+/// The directory that a volume is staged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// The crust directory.
+    Crust,
+    /// Kata Containers' directory.
+    Kata,
 }
 
 /// How a pod comes to have a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Nobody has the device: the file system is mounted.
     First,
@@ -80,17 +109,36 @@ pub fn outlook(
         let (plan, before) = planned(context.config, &volume, live, pod.label)?;
         let users = before.users.clone();
         let access = access(context, &volume, &plan, before, pod);
+        let need = Need::of(context.config, volume.info(), &plan);
+        let (fs_group, policy) = plan.fs_group.unzip();
+        let layout = if volume.is_katas() {
+            Layout::Kata
+        } else {
+            Layout::Crust
+        };
         Ok(Outlook {
-            is_katas: volume.is_katas(),
-            need: Need::of(context.config, volume.info(), &plan),
-            users,
+            layout,
+            device: volume.info().device.clone(),
+            device_number: need.device,
+            fstype: plan.superblock.fstype,
+            options: plan.superblock.options,
+            read_only: need.read_only,
+            fs_group,
+            fs_group_change_policy: policy.map(FsGroupChangePolicy::as_str),
+            access_mode: volume.info().access_mode.map(AccessMode::as_str),
+            device_node: need.device_node,
             access: access.map_err(|cause| VolumeError::new(target, cause)),
-            info: volume.info().clone(),
-            superblock: plan.superblock,
-            fs_group: plan.fs_group,
+            users,
         })
     };
     looked().map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn access_or_null<S: Serializer>(
+    access: &Result<Access, VolumeError>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    access.as_ref().ok().serialize(serializer)
 }
 
 fn access(
