@@ -1,11 +1,10 @@
-//! createContainer of a container whose volumes are mounted in it (`mount_mode = "hook"`).
+//! Mounts the volumes of a container in it, in its createContainer hook (`mount_mode = "hook"`).
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::view::{DetachedMount, View};
 use crust_state::TargetPath;
-use crust_state::hooked::HookedMount;
 use crust_volume::rootfs::{self, Rootfs, Scratch};
 use crust_volume::{Context, lock, mount_reserved};
 
@@ -24,10 +23,15 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
     let named = || format!("volume {}", all.join(", "));
     let mut rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
     let scratch = Scratch::open(&context.config.attach_directory()).with_context(named)?;
+    let hook = Hook {
+        context,
+        container,
+        told,
+        scratch: &scratch,
+    };
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
     for (target, indices) in &volumes {
-        let mounts = indices.iter().map(|index| &told.mounts[*index]);
-        let taken = taken(context, container, told, target, &scratch, mounts)?;
+        let taken = hook.views(target, indices)?;
         views.extend(indices.iter().copied().zip(taken));
     }
     for (index, view) in &views {
@@ -43,23 +47,29 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
     Ok(())
 }
 
-fn taken<'m>(
-    context: &Context<'_>,
-    container: &ContainerState,
-    told: &Mount,
-    target: &TargetPath,
-    scratch: &Scratch,
-    mounts: impl ExactSizeIterator<Item = &'m HookedMount>,
-) -> Result<Vec<DetachedMount>> {
-    let locked = lock(context, target)?;
-    let label = told.label.as_deref();
-    let volume = mount_reserved(context, &locked, &container.id, &told.cli, label)?;
-    let views = mounts.map(|mount| View {
-        subpath: &mount.subpath,
-        read_only: mount.read_only,
-        ids: None,
-    });
-    scratch
-        .views(&volume, views, context.deadline)
-        .with_context(|| format!("volume {}", target.volume_name()))
+/// The hook of one container.
+struct Hook<'a> {
+    context: &'a Context<'a>,
+    container: &'a ContainerState,
+    told: &'a Mount,
+    scratch: &'a Scratch,
+}
+
+impl Hook<'_> {
+    /// Mounts a volume, and returns a view of it for each of the mounts with these indices.
+    fn views(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
+        let (context, told) = (self.context, self.told);
+        let locked = lock(context, target)?;
+        let label = told.label.as_deref();
+        let volume = mount_reserved(context, &locked, &self.container.id, &told.cli, label)?;
+        let mounts = indices.iter().map(|index| &told.mounts[*index]);
+        let views = mounts.map(|mount| View {
+            subpath: &mount.subpath,
+            read_only: mount.read_only,
+            ids: None,
+        });
+        self.scratch
+            .views(&volume, views, context.deadline)
+            .with_context(|| format!("volume {}", target.volume_name()))
+    }
 }

@@ -1,4 +1,4 @@
-//! A container's volumes, mounted and attached where only the delegate finds them.
+//! Mounts a container's volumes and attaches them where only the delegate finds them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::decide::running_sandbox;
 use crate::plan::{MountedIn, PlannedMount};
 
 impl Job<'_> {
-    /// From here on this process is in a mount namespace of its own.
+    /// Mounts and attaches the volumes. From here on this process is in a mount namespace of its own.
     pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
         let sandbox = running_sandbox(plan)?;
@@ -26,6 +26,11 @@ impl Job<'_> {
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());
         for (target, mounts) in plan.by_volume() {
+            let lent = LentVolume {
+                target,
+                mounts: &mounts,
+                ids: ids.as_ref(),
+            };
             let views = match (&plan.mounted_in, &sandbox) {
                 (MountedIn::Sandbox(record), Some(sandbox)) => {
                     let host = Host {
@@ -34,9 +39,9 @@ impl Job<'_> {
                         cli,
                         label: plan.label(),
                     };
-                    from_sandbox(users, target, host, &mut attachments, &mounts, ids.as_ref())?
+                    from_sandbox(users, lent, host, &mut attachments)?
                 }
-                _ => own(users, target, &mut attachments, &mounts, ids.as_ref(), cli)?,
+                _ => own(users, lent, cli, &mut attachments)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
                 if self.deadline.expired() {
@@ -66,52 +71,60 @@ impl Job<'_> {
     }
 }
 
-/// The volume is mounted in the pod's sandbox, once; the container gets copies from there.
+/// A volume that a container gets views of.
+#[derive(Clone, Copy)]
+struct LentVolume<'a, 'p> {
+    target: &'p TargetPath,
+    /// The mounts that show a view each.
+    mounts: &'a [&'p PlannedMount],
+    /// The user namespace whose ids the views show.
+    ids: Option<&'a OwnedFd>,
+}
+
+impl<'a> LentVolume<'a, '_> {
+    fn views(self) -> impl ExactSizeIterator<Item = View<'a>> {
+        self.mounts.iter().map(move |mount| View {
+            subpath: &mount.found.subpath,
+            read_only: mount.read_only,
+            ids: self.ids.filter(|_| !mount.maps_ids).map(AsFd::as_fd),
+        })
+    }
+}
+
+/// Mounts the volume in the pod's sandbox, once, and takes the container's views from there.
 fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
-    target: &'p TargetPath,
+    lent: LentVolume<'_, 'p>,
     host: Host<'_>,
     attachments: &mut Attachments,
-    mounts: &[&PlannedMount],
-    ids: Option<&OwnedFd>,
 ) -> Result<Vec<DetachedMount>> {
+    let LentVolume { target, mounts, .. } = lent;
     let locked = users.lock(target)?;
     crust_volume::ensure(users.context, &locked, host)?;
-    let views = mounts.iter().map(|mount| view(mount, ids));
-    let views = crust_volume::views(users.context, &locked, host.sandbox, views)?;
+    let views = crust_volume::views(users.context, &locked, host.sandbox, lent.views())?;
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
     crust_volume::begin(users.context, &locked, new, used)?;
     Ok(views)
 }
 
-/// The volume is mounted for the container alone.
+/// Mounts the volume for the container alone, and takes its views.
 fn own<'p>(
     users: &mut Users<'_, 'p>,
-    target: &'p TargetPath,
-    attachments: &mut Attachments,
-    mounts: &[&PlannedMount],
-    ids: Option<&OwnedFd>,
+    lent: LentVolume<'_, 'p>,
     cli: &Path,
+    attachments: &mut Attachments,
 ) -> Result<Vec<DetachedMount>> {
+    let LentVolume { target, mounts, .. } = lent;
     let locked = users.lock(target)?;
     let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
     let mount = crust_volume::instantiate(users.context, &locked, new, used, cli)?;
-    let views = mounts.iter().map(|mount| view(mount, ids));
-    let views = attachments.views(&mount, views, users.context.deadline);
+    let views = attachments.views(&mount, lent.views(), users.context.deadline);
     views.with_context(|| of_volume(target))
 }
 
 fn of_volume(target: &TargetPath) -> String {
     format!("volume {}", target.volume_name())
-}
-
-fn view<'a>(mount: &'a PlannedMount, ids: Option<&'a OwnedFd>) -> View<'a> {
-    View {
-        subpath: &mount.found.subpath,
-        read_only: mount.read_only,
-        ids: ids.filter(|_| !mount.maps_ids).map(AsFd::as_fd),
-    }
 }

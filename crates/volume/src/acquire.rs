@@ -1,4 +1,4 @@
-//! Becoming a user of a volume: checked against those that have it, written down before anything
+//! Makes somebody a user of a volume: checked against those that have it, written down before anything
 //! is mounted, and taken back when that fails.
 
 use crust_state::lock::LockName;
@@ -8,10 +8,10 @@ use crust_state::{Config, Process, Volume};
 
 use super::context::{Context, Locked};
 use super::error::Cause;
-use super::owners;
+use super::owners::{self, Claimant};
 use super::plan::MountPlan;
 
-/// The record of a volume with its live users; `None` where there are none.
+/// Returns the record of a volume with its live users; `None` where there are none.
 pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause> {
     let Some(mut record) = volume.record()? else {
         return Ok(None);
@@ -37,14 +37,20 @@ pub(super) fn planned(
     Ok((plan, record))
 }
 
-/// Enters `user` into the volume's record, `before` being its live users, and does `work`; where
-/// that fails, neither. What the work makes of the record is written too.
+/// A new user of a volume, and the volume's record before it, with its live users.
+#[derive(Debug)]
+pub(super) struct NewUser<'a> {
+    pub(super) user: User,
+    pub(super) before: &'a VolumeRecord,
+}
+
+/// Enters a user into the volume's record and does `work`; where that fails, neither. What the work makes of the
+/// record is written too.
 pub(super) fn acquire<T>(
     context: &Context<'_>,
     locked: &Locked,
     plan: MountPlan,
-    before: &VolumeRecord,
-    user: User,
+    new: NewUser<'_>,
     work: impl FnOnce(&MountPlan, Admission, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
@@ -53,6 +59,7 @@ pub(super) fn acquire<T>(
     let _device = context
         .state
         .lock(LockName::Device(device), context.deadline)?;
+    let NewUser { user, before } = new;
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);
@@ -60,7 +67,13 @@ pub(super) fn acquire<T>(
     if let Err(error) = volume.remember_standing() {
         tracing::debug!("{error}");
     }
-    let claimed = owners::claim(context, target, &plan, &pod_uid, before, |admission| {
+    let claimant = Claimant {
+        target,
+        plan: &plan,
+        pod_uid: &pod_uid,
+        record: before,
+    };
+    let claimed = owners::claim(context, claimant, |admission| {
         record.superblock.read_only |= admission.is_read_only();
         Ok(volume.write_record(&record)?)
     })?;

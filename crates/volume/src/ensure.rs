@@ -6,7 +6,7 @@ use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
-use super::acquire::{acquire, live_record, planned, unused};
+use super::acquire::{NewUser, acquire, live_record, planned, unused};
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
 use super::instance::{self, Wanted};
@@ -110,36 +110,32 @@ pub(super) fn ensure_mounted(
         }
         return Ok(volume.publish_cli(host.cli)?);
     }
-    let user = sandbox_user(host.record);
-    acquire(
-        context,
-        locked,
-        plan,
-        &before,
-        user,
-        |plan, admission, record| {
-            if mounted {
-                record.mark_prepared(pod_uid);
-                return Ok(());
-            }
-            let wanted = Wanted {
-                volume,
-                plan,
-                pod_uid,
-                admission,
-            };
-            let mount = instance::make(context, wanted, record)?;
-            host.sandbox
-                .enter(|inside| inside.attach(volume.digest(), &mount))?;
-            tracing::info!(
-                volume = %volume.target(),
-                device = %plan.device.number(),
-                sandbox = host.sandbox.id(),
-                "mounted in the sandbox"
-            );
-            Ok(())
-        },
-    )?;
+    let new = NewUser {
+        user: sandbox_user(host.record),
+        before: &before,
+    };
+    acquire(context, locked, plan, new, |plan, admission, record| {
+        if mounted {
+            record.mark_prepared(pod_uid);
+            return Ok(());
+        }
+        let wanted = Wanted {
+            volume,
+            plan,
+            pod_uid,
+            admission,
+        };
+        let mount = instance::make(context, wanted, record)?;
+        host.sandbox
+            .enter(|inside| inside.attach(volume.digest(), &mount))?;
+        tracing::info!(
+            volume = %volume.target(),
+            device = %plan.device.number(),
+            sandbox = host.sandbox.id(),
+            "mounted in the sandbox"
+        );
+        Ok(())
+    })?;
     Ok(volume.publish_cli(host.cli)?)
 }
 

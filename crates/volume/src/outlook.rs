@@ -16,7 +16,7 @@ use super::context::Context;
 use super::disk;
 use super::ensure::Standing;
 use super::error::{Cause, VolumeError};
-use super::owners;
+use super::owners::{self, Claimant};
 use super::plan::{MountPlan, Need, read_staged};
 use crate::sandbox::Sandbox;
 use crust_blockfs::mountinfo::Table;
@@ -161,7 +161,13 @@ fn access(
     if !mounted {
         disk::check(volume.info(), &plan.device)?;
     }
-    let admission = owners::preview(context, volume.target(), plan, pod.uid, &before)?;
+    let claimant = Claimant {
+        target: volume.target(),
+        plan,
+        pod_uid: pod.uid,
+        record: &before,
+    };
+    let admission = owners::preview(context, claimant)?;
     if mounted {
         return Ok(Access::Mounted);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
-use super::acquire::{acquire, live_record, planned};
+use super::acquire::{NewUser, acquire, live_record, planned};
 use super::context::{Context, Locked};
 use super::disk;
 use super::error::{Cause, VolumeError};
@@ -72,8 +72,10 @@ pub fn mount_reserved(
             context,
             locked,
             plan,
-            &others,
-            user,
+            NewUser {
+                user,
+                before: &others,
+            },
             |plan, admission, record| {
                 let wanted = Wanted {
                     volume: &locked.volume,
@@ -106,8 +108,10 @@ fn enter<T>(
             context,
             locked,
             plan,
-            &before,
-            user,
+            NewUser {
+                user,
+                before: &before,
+            },
             |plan, admission, record| {
                 let wanted = Wanted {
                     volume,

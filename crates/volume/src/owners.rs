@@ -1,4 +1,4 @@
-//! Who else has the device.
+//! Decides whether a pod may have a device, by those that have it.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::device::Revision;
@@ -11,6 +11,16 @@ use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 
+/// A volume that a pod is to have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claimant<'a> {
+    pub(super) target: &'a TargetPath,
+    pub(super) plan: &'a MountPlan,
+    pub(super) pod_uid: &'a str,
+    /// The volume's own record, with its live users.
+    pub(super) record: &'a VolumeRecord,
+}
+
 /// A claim that was met.
 #[derive(Debug)]
 pub(super) struct Claimed {
@@ -21,17 +31,14 @@ pub(super) struct Claimed {
 
 /// Checks that a pod may have a volume, enters the volume as one of its device's, and has the
 /// caller `write` its record: in one step that no other pod's check can come between.
-/// `record` is the volume's own, with its live users.
 pub(super) fn claim(
     context: &Context<'_>,
-    target: &TargetPath,
-    plan: &MountPlan,
-    pod_uid: &str,
-    record: &VolumeRecord,
+    claimant: Claimant<'_>,
     write: impl FnOnce(Admission) -> Result<(), Cause>,
 ) -> Result<Claimed, Cause> {
+    let Claimant { target, plan, .. } = claimant;
     let own = plan.device.number();
-    let mut asks_all = record.users.is_empty();
+    let mut asks_all = claimant.record.users.is_empty();
     let (mut looked_at, mut devices) = (Vec::new(), Vec::new());
     let _lock = loop {
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
@@ -54,7 +61,7 @@ pub(super) fn claim(
         }
     };
     let listed = listed(context, target, own, devices)?;
-    let admission = decide(context.config, plan, pod_uid, record, listed.others)?;
+    let admission = decide(context.config, claimant, listed.others)?;
     context.neighbours.answers_for_itself(own);
     context.state.add_owner(own, target)?;
     write(admission)?;
@@ -62,19 +69,13 @@ pub(super) fn claim(
     Ok(Claimed { admission, newly })
 }
 
-/// What a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
+/// Returns what a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
 /// may be another.
-pub(super) fn preview(
-    context: &Context<'_>,
-    target: &TargetPath,
-    plan: &MountPlan,
-    pod_uid: &str,
-    record: &VolumeRecord,
-) -> Result<Admission, Cause> {
-    let own = plan.device.number();
+pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<Admission, Cause> {
+    let Claimant { target, plan, .. } = claimant;
     let devices = related(context, plan, context.state.owned_devices()?)?;
-    let listed = listed(context, target, own, devices)?;
-    decide(context.config, plan, pod_uid, record, listed.others)
+    let listed = listed(context, target, plan.device.number(), devices)?;
+    decide(context.config, claimant, listed.others)
 }
 
 /// What is on the lists of devices.
@@ -110,19 +111,18 @@ fn listed(
 
 fn decide(
     config: &Config,
-    plan: &MountPlan,
-    pod_uid: &str,
-    own: &VolumeRecord,
+    claimant: Claimant<'_>,
     others: Vec<VolumeRecord>,
 ) -> Result<Admission, Cause> {
+    let plan = claimant.plan;
     let claim = Claim {
-        pod_uid,
+        pod_uid: claimant.pod_uid,
         exclusive: plan.exclusive,
         superblock: &plan.superblock,
         only_reads: plan.read_only,
         device: plan.device.number(),
     };
-    let mut records = vec![own.clone()];
+    let mut records = vec![claimant.record.clone()];
     records.extend(others);
     Ok(admit(&claim, &records, config.shared)?)
 }
