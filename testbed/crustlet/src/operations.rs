@@ -38,7 +38,7 @@ use crate::volumes::layout::Layout;
 use crate::volumes::spec::VolumeId;
 
 pub(crate) use error::{Attempt, OperationError};
-pub(crate) use expand::expand;
+pub(crate) use expand::{Expansion, expand};
 pub(crate) use orphan::remove_pod;
 pub(crate) use paths::{Place, Wanted, paths};
 pub(crate) use place::directory as make_directory;

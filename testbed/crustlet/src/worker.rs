@@ -116,7 +116,13 @@ impl Worker {
         let name = &container.name;
         let image = self.ensure_image(pod, container).await?;
         let node = &self.node;
-        let config = config::container(pod, node, container, step, &image, sources)?;
+        let new = config::NewContainer {
+            container,
+            step,
+            image: &image,
+            sources,
+        };
+        let config = config::container(pod, node, new)?;
         // Of the sandbox's the runtime reads where logs are, and not when the first one was made.
         let sandbox = config::sandbox(pod, node, step.sandbox_attempt, SystemTime::now())?;
         let log = config::log_path(name, step.attempt);

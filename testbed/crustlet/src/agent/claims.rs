@@ -22,7 +22,7 @@ use crate::sources::{self, Loaded};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::spec::VolumeId;
 
-use asking::{ASK_AGAIN, Asking};
+use asking::{ASK_AGAIN, Asking, ask};
 use call::{Call, OnNode};
 
 /// Steps follow from one another: made, bound, written. More than so many at a time are a mistake of ours.
@@ -138,8 +138,9 @@ impl Claims {
             unread: unread.as_deref(),
         });
         let (names, is_idle) = (drivers_of(look.objects), plan.waiting.is_empty());
-        self.asking
-            .ask(&names, is_idle, now, &self.context, &self.done);
+        for name in self.asking.due(&names, is_idle, now) {
+            ask(name, &self.context, &self.done);
+        }
         let mut pause = (!is_idle).then_some(ASK_AGAIN);
         let [waiting, notices] = &mut self.told;
         if !self.asking.is_young(now) {

@@ -322,6 +322,7 @@ impl Pods {
                     known.is_ending |= !is_to_run;
                     known.begin(&step);
                     let begun = Begun {
+                        objects: Arc::clone(objects),
                         regarding: known.regarding(uid),
                         pod: known.pod.clone(),
                         node: Arc::clone(&self.node),
@@ -331,14 +332,7 @@ impl Pods {
                     };
                     let worker = self.worker.clone();
                     let (context, cri) = (self.context.clone(), self.cri.clone());
-                    begin(
-                        context,
-                        cri,
-                        worker,
-                        Arc::clone(objects),
-                        begun,
-                        self.done.clone(),
-                    );
+                    begin(context, cri, worker, begun, self.done.clone());
                 }
                 Next::Wait(other) => wait = Some(wait.map_or(other, |it| it.min(other))),
                 Next::Idle => {

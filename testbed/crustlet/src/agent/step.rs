@@ -18,9 +18,10 @@ use crate::volumes::actual::{Mount, Mounter};
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
 use crate::worker::Worker;
 
-/// What is begun.
+/// A step of a pod, with all that it is carried out by.
 #[derive(Debug)]
 pub(super) struct Begun {
+    pub(super) objects: Arc<Objects>,
     pub(super) regarding: Regarding,
     pub(super) pod: Option<Arc<Pod>>,
     pub(super) node: Arc<Node>,
@@ -47,7 +48,6 @@ pub(super) fn begin(
     context: Context,
     cri: Cri,
     worker: Worker,
-    objects: Arc<Objects>,
     begun: Begun,
     done: mpsc::UnboundedSender<Done>,
 ) {
@@ -57,7 +57,7 @@ pub(super) fn begin(
             PodStep::PublishToRuntime { sandbox } => Some(sandbox.clone()),
             _ => None,
         };
-        let result = carry_out(&context, &worker, &objects, &begun).await;
+        let result = carry_out(&context, &worker, &begun).await;
         let observed = cri.pod(&begun.regarding.uid).await;
         let ended = PodDone {
             uid: begun.regarding.uid,
@@ -71,13 +71,9 @@ pub(super) fn begin(
     });
 }
 
-async fn carry_out(
-    context: &Context,
-    worker: &Worker,
-    objects: &Arc<Objects>,
-    begun: &Begun,
-) -> Result<(), Failure> {
+async fn carry_out(context: &Context, worker: &Worker, begun: &Begun) -> Result<(), Failure> {
     let Begun {
+        objects,
         regarding,
         pod,
         step,

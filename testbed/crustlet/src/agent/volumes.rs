@@ -237,7 +237,7 @@ impl Volumes {
                 kept.insert(key);
             }
             if let Some(step) = first.filter(|_| is_free) {
-                self.begin(objects, pods, id, step, allowed.begun);
+                self.begin(objects, pods, (id, step), allowed.begun);
             }
         }
         self.backoff.retain(|key| kept.contains(key));

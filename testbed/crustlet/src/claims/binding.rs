@@ -58,8 +58,8 @@ pub(super) fn decide<'o>(
         }
     };
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    if let Some(volume) = volume_of(claim) {
-        return named(world, taken, name, claim, &wanted, volume);
+    if let Some(binding) = to_named(world, taken, name, claim, &wanted) {
+        return binding;
     }
     let volumes = world.objects.volumes.iter();
     let mut meant =
@@ -99,28 +99,28 @@ fn mismatch(volume: &str, why: &str) -> String {
     format!("Cannot bind to requested volume \"{volume}\": {why}")
 }
 
-/// Of a claim that names its volume.
-fn named<'o>(
+/// Decides about a claim that names its volume; `None` for any other.
+fn to_named<'o>(
     world: &World<'o>,
     taken: &BTreeSet<&str>,
     name: &Name,
     claim: &PersistentVolumeClaim,
     wanted: &Wanted<'_>,
-    volume: &str,
-) -> Binding<'o> {
+) -> Option<Binding<'o>> {
+    let volume = volume_of(claim)?;
     let warn =
         |reason, message| Binding::Wait(Notice::of_claim(Type::Warning, name, reason, message));
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     let Some((volume_name, found)) = world.objects.volumes.get_key_value(volume) else {
-        return if was_bound(claim) {
+        return Some(if was_bound(claim) {
             let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
             warn("ClaimLost", message.to_owned())
         } else {
             let message = format!("volume \"{volume}\" not found; hint: give its manifest");
             warn("FailedBinding", message)
-        };
+        });
     };
-    match held(found, name, uid) {
+    Some(match held(found, name, uid) {
         Held::This if was_bound(claim) => Binding::Bound(volume_name),
         Held::This => Binding::Bind(volume_name),
         Held::Free | Held::Meant if !taken.contains(volume) => match wanted.mismatch(found) {
@@ -135,7 +135,7 @@ fn named<'o>(
             let message = format!("volume \"{volume}\" already bound to a different claim.");
             warn("FailedBinding", message)
         }
-    }
+    })
 }
 
 /// The smallest that fits, of those that are nobody's.

@@ -1,4 +1,4 @@
-//! A file system that is to be as large as its volume, by whoever has it mounted.
+//! Grows a file system to the size of its volume, by whoever has it mounted.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest};
@@ -9,15 +9,29 @@ use crate::objects::Objects;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::VolumeSpec;
 
-/// `NodeExpandVolume`, in bytes.
+/// A published volume whose file system is to grow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expansion<'a> {
+    pub(crate) publication: &'a Publication,
+    pub(crate) volume: &'a VolumeSpec,
+    /// The new size in bytes.
+    pub(crate) size: i64,
+    /// The runtime handler that has it mounted.
+    pub(crate) runtime: Option<&'a Telling>,
+}
+
+/// Calls the driver's `NodeExpandVolume`.
 pub(crate) async fn expand(
     context: &Context,
     objects: &Objects,
-    publication: &Publication,
-    volume: &VolumeSpec,
-    size: i64,
-    runtime: Option<&Telling>,
+    expansion: Expansion<'_>,
 ) -> Result<(), OperationError> {
+    let Expansion {
+        publication,
+        volume,
+        size,
+        runtime,
+    } = expansion;
     let Publication {
         id, pod, directory, ..
     } = publication;

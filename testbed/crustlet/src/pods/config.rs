@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::objects::{Name, Objects, Pod};
 use crate::settings::Settings;
 
-pub(crate) use container::container;
+pub(crate) use container::{NewContainer, container};
 pub(crate) use sandbox::sandbox;
 pub(crate) use subpath::subpath;
 pub(crate) use unsupported::ignored;

@@ -39,28 +39,14 @@ impl Asking {
         awaited.any(|since| now.duration_since(*since) < ASK_AGAIN)
     }
 
-    /// Asks those of whom somebody may have a volume: who wasn't asked, and who was, where something waits.
-    pub(super) fn ask(
+    /// Returns the drivers that are to be asked now, of those that somebody may have a volume of: who wasn't asked,
+    /// and who was, where something waits.
+    pub(super) fn due(
         &mut self,
         names: &BTreeSet<String>,
         is_idle: bool,
         now: Instant,
-        context: &Context,
-        done: &mpsc::UnboundedSender<Done>,
-    ) {
-        for name in self.due(names, is_idle, now) {
-            let (drivers, done) = (context.drivers.clone(), done.clone());
-            tokio::spawn(async move {
-                let abilities = match drivers.get(&name) {
-                    Some(driver) => operations::abilities(&driver).await.ok(),
-                    None => None,
-                };
-                let _ = done.send(Done::Claim(ClaimDone::Asked(name, abilities)));
-            });
-        }
-    }
-
-    fn due(&mut self, names: &BTreeSet<String>, is_idle: bool, now: Instant) -> Vec<String> {
+    ) -> Vec<String> {
         self.known.retain(|name, _| names.contains(name));
         self.asked.retain(|name, _| names.contains(name));
         let is_due = |name: &&String| {
@@ -93,6 +79,18 @@ impl Asking {
     pub(super) fn learn(&mut self, name: String, abilities: Abilities) {
         self.known.insert(name, abilities);
     }
+}
+
+/// Asks a driver what it can do, in a task of its own.
+pub(super) fn ask(name: String, context: &Context, done: &mpsc::UnboundedSender<Done>) {
+    let (drivers, done) = (context.drivers.clone(), done.clone());
+    tokio::spawn(async move {
+        let abilities = match drivers.get(&name) {
+            Some(driver) => operations::abilities(&driver).await.ok(),
+            None => None,
+        };
+        let _ = done.send(Done::Claim(ClaimDone::Asked(name, abilities)));
+    });
 }
 
 #[cfg(test)]

@@ -116,11 +116,13 @@ impl Call {
             },
             Self::OnNode(it) => {
                 let begun = Instant::now();
-                let size = it.grow.size;
-                let (publication, runtime) = (&it.publication, it.runtime.as_ref());
-                let ended =
-                    operations::expand(context, objects, publication, &it.volume, size, runtime)
-                        .await;
+                let expansion = operations::Expansion {
+                    publication: &it.publication,
+                    volume: &it.volume,
+                    size: it.grow.size,
+                    runtime: it.runtime.as_ref(),
+                };
+                let ended = operations::expand(context, objects, expansion).await;
                 let metrics = &context.metrics;
                 metrics.operation(&name, Operation::FsResize, ended.is_ok(), begun.elapsed());
                 step.is_failed = ended.is_err();

@@ -79,10 +79,10 @@ impl Volumes {
         &mut self,
         objects: &Arc<Objects>,
         pods: &BTreeMap<String, Arc<Pod>>,
-        id: VolumeId,
-        step: Step,
+        key: (VolumeId, Step),
         begun: &BTreeSet<String>,
     ) {
+        let (id, step) = key;
         let Some(work) = self.work(pods, &id, &step, begun) else {
             return;
         };

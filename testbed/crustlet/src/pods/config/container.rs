@@ -1,4 +1,4 @@
-//! A container, as the runtime is asked for it.
+//! The configuration that the runtime is asked for a container with.
 
 use std::path::Path;
 
@@ -14,15 +14,29 @@ use super::{ConfigError, Node, Source, log_path, resources, security, text};
 use crate::objects::Pod;
 use crate::pods::{StartContainer, labels};
 
-/// A pod's, of an image that is there; `sources` are those of its `volumeMounts`, in their order.
+/// A container that is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewContainer<'a> {
+    pub(crate) container: &'a Container,
+    pub(crate) step: &'a StartContainer,
+    /// Its image, which is there.
+    pub(crate) image: &'a Image,
+    /// The sources of its `volumeMounts`, in their order.
+    pub(crate) sources: &'a [Source],
+}
+
+/// Returns the configuration of a pod's container.
 pub(crate) fn container(
     pod: &Pod,
     node: &Node,
-    container: &Container,
-    step: &StartContainer,
-    image: &Image,
-    sources: &[Source],
+    new: NewContainer<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
+    let NewContainer {
+        container,
+        step,
+        image,
+        sources,
+    } = new;
     let environment = environment(pod, node, container)?;
     let words = |words: &Option<Vec<String>>| {
         let words = words.iter().flatten();

@@ -47,14 +47,13 @@ fn try_container(
         sandbox_attempt: 0,
         backoff: std::time::Duration::from_secs(20),
     };
-    container(
-        &pod,
-        &node(),
-        &pod.spec.containers[0],
-        &step,
+    let new = NewContainer {
+        container: &pod.spec.containers[0],
+        step: &step,
         image,
         sources,
-    )
+    };
+    container(&pod, &node(), new)
 }
 
 fn a_container(pods: &str, fields: &str) -> ContainerConfig {

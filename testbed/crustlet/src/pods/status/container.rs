@@ -46,7 +46,10 @@ pub(super) fn status(look: &Look<'_>, spec: &Spec, is_first: bool) -> ContainerS
             };
             (state, earlier())
         }
-        State::Exited(exit) => match again(look, spec, observed, latest, exit, is_first) {
+        State::Exited(exit) if is_first && exit.code == 0 => {
+            (ended(look, latest).unwrap_or_default(), earlier())
+        }
+        State::Exited(exit) => match again(look, spec, observed, latest, exit) {
             Some(waiting) => (waiting, ended(look, latest)),
             None => (ended(look, latest).unwrap_or_default(), earlier()),
         },
@@ -69,18 +72,16 @@ pub(super) fn status(look: &Look<'_>, spec: &Spec, is_first: bool) -> ContainerS
     }
 }
 
-/// What one that ended and is started again waits for.
+/// Returns what a container waits for that has ended and will be started again; `None` if it won't be.
 fn again(
     look: &Look<'_>,
     spec: &Spec,
     observed: &Observed,
     latest: &Container,
     exit: &Exit,
-    is_first: bool,
 ) -> Option<ContainerState> {
-    let is_done = is_first && exit.code == 0;
     let is_over = || look.is_ending || outcome(look.pod, observed).is_some();
-    if is_done || !Policy::of(look.pod).restarts(exit) || is_over() {
+    if !Policy::of(look.pod).restarts(exit) || is_over() {
         return None;
     }
     if remaining(latest, look.now).is_some() {
