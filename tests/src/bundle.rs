@@ -77,9 +77,7 @@ impl Bundle {
     /// The same, of a sandbox by its id and the pid of its first process.
     pub fn app_of(dir: &TestDir, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Self {
         let id = unique("app");
-        let files = spec::SandboxFiles::make(dir, sandbox);
-        let kubelet = spec::KubeletFiles::make(dir, pod, &id);
-        let spec = spec::app(&id, pod, sandbox, sandbox_pid, &files, &kubelet);
+        let spec = spec::app(dir, &id, pod, sandbox, sandbox_pid);
         Self {
             path: dir.join("bundles").join(&id),
             pod: Some(pod.clone()),

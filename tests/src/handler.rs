@@ -1,5 +1,6 @@
 //! A private installation of runcrust for one test.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -51,7 +52,7 @@ impl Handler {
         let name = unique("runcrust");
         let path = dir.join(&name);
         symlink(binary("runcrust"), &path).expect("a link to the built runcrust");
-        Self::at(name, path, binary("crust-mount-hook"), dir, delegate, extra)
+        Self::at(path, binary("crust-mount-hook"), dir, delegate, extra)
     }
 
     /// One that `crust_ops` runs when a volume's `runtime-cli` names it: a copy of the program where
@@ -61,7 +62,7 @@ impl Handler {
         let path = home.join(&name);
         fs::copy(binary("runcrust"), &path).expect("a copy of the built runcrust");
         let hook = binary("crust-mount-hook");
-        let mut handler = Self::at(name, path, hook, dir, delegate, extra);
+        let mut handler = Self::at(path, hook, dir, delegate, extra);
         handler.home = Some(cleanup);
         handler
     }
@@ -70,7 +71,7 @@ impl Handler {
     pub fn installed(dir: &TestDir, delegate: Delegate, version: Version, extra: &str) -> Self {
         let (name, home, cleanup) = home();
         let (path, hook) = (home.join(&name), home.join("crust-mount-hook"));
-        let mut handler = Self::at(name, path, hook, dir, delegate, extra);
+        let mut handler = Self::at(path, hook, dir, delegate, extra);
         handler.home = Some(cleanup);
         handler.install(version);
         handler
@@ -94,14 +95,9 @@ impl Handler {
         at
     }
 
-    fn at(
-        name: String,
-        path: PathBuf,
-        hook: PathBuf,
-        dir: &TestDir,
-        delegate: Delegate,
-        extra: &str,
-    ) -> Self {
+    fn at(path: PathBuf, hook: PathBuf, dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
+        let name = path.file_name().and_then(OsStr::to_str);
+        let name = name.expect("a program's name").to_owned();
         let configuration = Path::new(CONFIGURATIONS).join(format!("{name}.toml"));
         let handler = Self {
             name,

@@ -164,7 +164,7 @@ on_each_delegate! {
         let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged anew"), (&removed, "nothing is staged at")];
         for (change, expected) in cases {
             let app = node.container(&bundle);
-            let lock = File::options().write(true).create(true).truncate(false).open(node.lock_of(&target)).unwrap();
+            let lock = File::options().append(true).create(true).open(node.lock_of(&target)).unwrap();
             assert!(!created_while_locked(&node, &app, lock, change), "{expected}");
             let error = app.last_log_error().unwrap();
             assert!(error.contains("volume pv-1: ") && error.contains(expected), "{error}");

@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 
 use self::capabilities::DEFAULT;
 pub(super) use self::capabilities::all as all_capabilities;
-pub(super) use self::files::{KubeletFiles, SandboxFiles};
+use self::files::KubeletFiles;
+pub(super) use self::files::SandboxFiles;
 use super::{IDLE, Pod};
-use crate::cgroup;
+use crate::{TestDir, cgroup};
 
 /// A namespace that is another process's.
 pub(super) fn namespace_of(kind: &str, pid: i32) -> Value {
@@ -86,14 +87,10 @@ pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
     })
 }
 
-pub(super) fn app(
-    id: &str,
-    pod: &Pod,
-    sandbox: &str,
-    sandbox_pid: i32,
-    files: &SandboxFiles,
-    kubelet: &KubeletFiles,
-) -> Value {
+/// Returns the config of an app in a sandbox with this first process, and makes the files that it mounts.
+pub(super) fn app(dir: &TestDir, id: &str, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Value {
+    let files = SandboxFiles::make(dir, sandbox);
+    let kubelet = KubeletFiles::make(dir, pod, id);
     let mut mounts = basic_mounts("ro");
     mounts.push(json!({
         "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
