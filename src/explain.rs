@@ -9,8 +9,8 @@ use crust_state::config::MountMode;
 use crust_state::record::User;
 use crust_state::{StateDirectory, TargetPath, sentence};
 use crust_volume::{Context, Of, Outlook, outlook};
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
-use serde_json::json;
 
 use crate::node::ThisNode;
 use crate::oci::{Document, Mount, pretty};
@@ -18,7 +18,7 @@ use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, pla
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role, RoleError};
 use crate::start::{FirstLook, Job, in_one_reading, original, running_sandbox};
-use crate::{as_text, users};
+use crate::users;
 
 /// The explanation of a create. Serialised it is what `crust explain --json` prints: its keys, and those of the plan,
 /// are promised in docs/protocol.md, "explain".
@@ -41,9 +41,8 @@ pub(crate) struct Explanation {
 }
 
 /// What the container is to its pod.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct ExplainedRole {
-    #[serde(flatten, serialize_with = "role_or_error")]
     pub(crate) role: Result<Role, RoleError>,
     /// Annotations that the role was derived from.
     pub(crate) annotations: BTreeMap<&'static str, String>,
@@ -66,8 +65,8 @@ pub(crate) struct ExplainedMount {
 /// A volume of the container, or of the sandbox's pod.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExplainedVolume {
-    #[serde(flatten, serialize_with = "as_text::volume")]
-    pub(crate) target: TargetPath,
+    pub(crate) volume: String,
+    pub(crate) target_path: String,
     /// `None` if it can't be mounted.
     #[serde(flatten)]
     pub(crate) outlook: Option<Outlook>,
@@ -80,13 +79,30 @@ pub(crate) struct ExplainedVolume {
     pub(crate) problem: Option<String>,
 }
 
-fn role_or_error<S: Serializer>(
-    role: &Result<Role, RoleError>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match role {
-        Ok(role) => role.serialize(serializer),
-        Err(error) => json!({"kind": "unknown", "error": error.to_string()}).serialize(serializer),
+impl Serialize for ExplainedRole {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut keys = serializer.serialize_map(None)?;
+        match &self.role {
+            Ok(Role::Sandbox { pod_uid }) => {
+                keys.serialize_entry("kind", "sandbox")?;
+                keys.serialize_entry("pod_uid", pod_uid)?;
+            }
+            Ok(Role::Member {
+                sandbox_id,
+                pod_uid,
+            }) => {
+                keys.serialize_entry("kind", "container")?;
+                keys.serialize_entry("sandbox", sandbox_id)?;
+                keys.serialize_entry("pod_uid", pod_uid)?;
+            }
+            Ok(Role::Standalone) => keys.serialize_entry("kind", "standalone")?,
+            Err(error) => {
+                keys.serialize_entry("kind", "unknown")?;
+                keys.serialize_entry("error", &error.to_string())?;
+            }
+        }
+        keys.serialize_entry("annotations", &self.annotations)?;
+        keys.end()
     }
 }
 
@@ -277,7 +293,8 @@ impl ExplainedVolume {
             Err(error) => Some(error),
         };
         Self {
-            target: target.clone(),
+            volume: target.volume_name(),
+            target_path: target.as_path().display().to_string(),
             problem: problem.map(|error| sentence(error)),
             users: found.as_mut().ok().map(|it| std::mem::take(&mut it.users)),
             outlook: found.ok(),

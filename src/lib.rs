@@ -7,7 +7,6 @@
 #![allow(rustdoc::private_intra_doc_links)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod as_text;
 mod delegate;
 mod doctor;
 mod explain;

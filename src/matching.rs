@@ -14,44 +14,32 @@ use crust_blockfs::place::PlaceError;
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
-use serde::Serialize;
-
-use crate::as_text;
 
 pub(crate) use node::{Node, PodError, Resolved};
 pub(crate) use targets::TargetsElsewhere;
 
 /// A mount of a deferred volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Match {
     /// The volume's target path, as it was given.
-    #[serde(flatten, serialize_with = "as_text::volume")]
     pub(crate) volume: TargetPath,
     /// The directory or file of the volume that the mount shows; empty for the whole volume.
-    #[serde(serialize_with = "as_text::path")]
     pub(crate) subpath: PathBuf,
     /// How the source led to it.
-    #[serde(flatten)]
     pub(crate) by: By,
     /// The source is a read-only mount, as an engine makes one for a volume of its own.
-    #[serde(skip)]
     pub(crate) read_only: bool,
     /// The source with its links resolved, where that was what led to it.
-    #[serde(serialize_with = "as_text::optional_path")]
     pub(crate) resolved: Option<TargetPath>,
 }
 
 /// How a source leads to a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "by", rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum By {
     /// It is where the volume is staged.
     Exact,
     /// A parent of it is.
-    Parent {
-        #[serde(serialize_with = "as_text::path")]
-        prefix: TargetPath,
-    },
+    Parent { prefix: TargetPath },
     /// It is a stock kubelet's bind of a subPath.
     SubpathBind,
     /// It is a mount of the volume's directory, or of one below, that an engine made elsewhere.

@@ -57,7 +57,7 @@ pub(crate) struct ThisNode<'a> {
     /// Lookups by the mount table, which is read once for all of them.
     places: Places,
     /// Volumes that were found, each by its target path and by the path that it was found at.
-    volumes: RefCell<BTreeMap<TargetPath, Rc<Volume>>>,
+    volumes: RefCell<Vec<(TargetPath, Rc<Volume>)>>,
     /// Volumes that are staged in directories of pods, by directory. Each is listed once.
     listed: RefCell<BTreeMap<PathBuf, Vec<TargetPath>>>,
     /// Deadline for deciding the create.
@@ -100,7 +100,7 @@ impl Node for ThisNode<'_> {
         if !self.is_used {
             return Ok(None);
         }
-        if let Some(volume) = self.volumes.borrow().get(path) {
+        if let Some(volume) = self.kept(path) {
             return Ok(Some(volume.target().clone()));
         }
         let volume = self.crust.volume(path)?.map(Rc::new);
@@ -235,10 +235,16 @@ impl Node for ThisNode<'_> {
 impl ThisNode<'_> {
     /// Returns the volume with this target path as it was found.
     pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
-        if let Some(volume) = self.volumes.borrow().get(target) {
-            return Ok(Rc::clone(volume));
+        match self.kept(target) {
+            Some(volume) => Ok(volume),
+            None => crust_volume::staged(self.crust, target).map(Rc::new),
         }
-        crust_volume::staged(self.crust, target).map(Rc::new)
+    }
+
+    fn kept(&self, path: &TargetPath) -> Option<Rc<Volume>> {
+        let volumes = self.volumes.borrow();
+        let found = volumes.iter().find(|(kept, _)| kept == path);
+        found.map(|(_, volume)| Rc::clone(volume))
     }
 
     /// Keeps a volume for later steps of the create, and returns its target path.
@@ -246,8 +252,10 @@ impl ThisNode<'_> {
         let target = volume.target().clone();
         let mut volumes = self.volumes.borrow_mut();
         if volumes.len() < MOST_OPEN {
-            volumes.insert(path.clone(), Rc::clone(&volume));
-            volumes.insert(target.clone(), volume);
+            if *path != target {
+                volumes.push((path.clone(), Rc::clone(&volume)));
+            }
+            volumes.push((target.clone(), volume));
         }
         target
     }

@@ -3,13 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::oci::DocumentError;
 
 /// What a container is to its pod.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The pod's sandbox: it lives as long as the pod, and the volumes are mounted in it.
     Sandbox {
@@ -17,10 +14,8 @@ pub(crate) enum Role {
         pod_uid: Option<String>,
     },
     /// A container of a pod.
-    #[serde(rename = "container")]
     Member {
         /// The sandbox's id as the annotation has it: it leads to a record and proves nothing.
-        #[serde(rename = "sandbox")]
         sandbox_id: String,
         /// CRI-O's word for the pod's uid. Its sandboxes need not be containers, and then there is
         /// no record of theirs.

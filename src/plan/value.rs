@@ -1,20 +1,19 @@
 //! A plan, as a value. Serialised it is what `crust explain --json` prints (docs/protocol.md, "explain").
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crust_blockfs::ids::Ids;
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;
-use serde::ser::SerializeStruct as _;
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::matching::Match;
+use crate::matching::{By, Match};
 
 /// The plan of a create.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// No volume is concerned: the delegate gets the bundle as it is.
     PassOn,
@@ -25,40 +24,33 @@ pub(crate) enum Plan {
 }
 
 /// A sandbox that will hold volumes.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SandboxPlan {
     pub(crate) pod_uid: String,
     /// The directory of the sandbox where its volumes are mounted.
     pub(crate) place: &'static str,
     /// The volumes that are staged for the pod now. Empty if the containers mount them.
-    #[serde(skip)]
     pub(crate) volumes: Vec<TargetPath>,
     /// The SELinux label that the volumes' files are to have.
-    #[serde(skip)]
     pub(crate) label: Option<String>,
 }
 
 /// A container with volumes.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContainerPlan {
-    #[serde(flatten)]
     pub(crate) mounted_in: MountedIn,
     /// The ids that its mounts show, where it has a user namespace.
     pub(crate) ids: Option<Ids>,
     /// The SELinux label that its volumes' files are to have.
-    #[serde(skip)]
     pub(crate) label: Option<String>,
     /// `crust explain` prints each beside the config's mount that it is.
-    #[serde(skip)]
     pub(crate) mounts: Vec<PlannedMount>,
 }
 
 /// Where a container's volumes are mounted, and for which pod.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "mounted_in", rename_all = "kebab-case")]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MountedIn {
     /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.
-    #[serde(serialize_with = "sandbox")]
     Sandbox(SandboxRecord),
     /// In the create's mount namespace, for the container alone: there is no sandbox process.
     Container(Owner),
@@ -67,7 +59,7 @@ pub(crate) enum MountedIn {
 }
 
 /// The owner of volumes that a container mounts for itself.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// The pod; unknown if the caller has none.
     pub(crate) pod_uid: Option<String>,
@@ -76,32 +68,87 @@ pub(crate) struct Owner {
 }
 
 /// A mount that will be of a volume.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMount {
     /// Its place in the config's list, which it keeps: destinations aren't unique.
-    #[serde(skip)]
     pub(crate) index: usize,
-    #[serde(skip)]
     pub(crate) destination: PathBuf,
     /// Its source as it was given.
-    #[serde(skip)]
     pub(crate) source: String,
-    #[serde(flatten)]
     pub(crate) found: Match,
     /// Its options end up read-only.
     pub(crate) read_only: bool,
     /// The delegate maps its ids.
     pub(crate) maps_ids: bool,
-    #[serde(skip)]
     pub(crate) options: Vec<String>,
 }
 
-fn sandbox<S: Serializer>(record: &SandboxRecord, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut keys = serializer.serialize_struct("Sandbox", 3)?;
-    keys.serialize_field("sandbox", &record.id)?;
-    keys.serialize_field("process", &record.process.pid)?;
-    keys.serialize_field("pod_uid", &record.pod_uid)?;
-    keys.end()
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut keys = serializer.serialize_map(None)?;
+        match self {
+            Self::PassOn => keys.serialize_entry("kind", "pass-on")?,
+            Self::Sandbox(plan) => {
+                keys.serialize_entry("kind", "sandbox")?;
+                keys.serialize_entry("pod_uid", &plan.pod_uid)?;
+                keys.serialize_entry("place", plan.place)?;
+            }
+            Self::Container(plan) => {
+                keys.serialize_entry("kind", "container")?;
+                plan.mounted_in.serialize_into(&mut keys)?;
+                keys.serialize_entry("ids", &plan.ids)?;
+            }
+        }
+        keys.end()
+    }
+}
+
+impl MountedIn {
+    fn serialize_into<M: SerializeMap>(&self, keys: &mut M) -> Result<(), M::Error> {
+        let (name, owner) = match self {
+            Self::Sandbox(record) => {
+                keys.serialize_entry("mounted_in", "sandbox")?;
+                keys.serialize_entry("sandbox", &record.id)?;
+                keys.serialize_entry("process", &record.process.pid)?;
+                return keys.serialize_entry("pod_uid", &record.pod_uid);
+            }
+            Self::Container(owner) => ("container", owner),
+            Self::Hook(owner) => ("hook", owner),
+        };
+        keys.serialize_entry("mounted_in", name)?;
+        keys.serialize_entry("sandbox", &owner.sandbox)?;
+        keys.serialize_entry("pod_uid", &owner.pod_uid)
+    }
+}
+
+impl Serialize for PlannedMount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let found = &self.found;
+        let (by, prefix) = match &found.by {
+            By::Exact => ("exact", None),
+            By::Parent { prefix } => ("parent", Some(prefix)),
+            By::SubpathBind => ("subpath-bind", None),
+            By::Bind => ("bind", None),
+        };
+        let mut keys = serializer.serialize_map(None)?;
+        keys.serialize_entry("volume", &found.volume.volume_name())?;
+        keys.serialize_entry("target_path", &as_text(found.volume.as_path()))?;
+        keys.serialize_entry("by", by)?;
+        if let Some(prefix) = prefix {
+            keys.serialize_entry("prefix", &as_text(prefix.as_path()))?;
+        }
+        let resolved = found.resolved.as_ref().map(|it| as_text(it.as_path()));
+        keys.serialize_entry("resolved", &resolved)?;
+        keys.serialize_entry("subpath", &as_text(&found.subpath))?;
+        keys.serialize_entry("read_only", &self.read_only)?;
+        keys.serialize_entry("maps_ids", &self.maps_ids)?;
+        keys.end()
+    }
+}
+
+/// Returns a path as it is printed: what isn't UTF-8 is replaced.
+fn as_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 impl ContainerPlan {

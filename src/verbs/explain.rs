@@ -229,10 +229,10 @@ fn volumes(volumes: &[ExplainedVolume]) -> Table {
     let mut table = Table::default();
     table.row(["VOLUME", "DEVICE", "FILE SYSTEM", "HOW"]);
     for volume in volumes {
-        let name = volume.target.volume_name();
+        let name = &*volume.volume;
         let problem = volume.problem.as_deref();
         let Some(outlook) = &volume.outlook else {
-            table.row([&name, "-", "-", problem.unwrap_or("-")]);
+            table.row([name, "-", "-", problem.unwrap_or("-")]);
             continue;
         };
         let device = format!("{} ({})", outlook.device.display(), outlook.device_number);
@@ -241,7 +241,7 @@ fn volumes(volumes: &[ExplainedVolume]) -> Table {
         options.extend(outlook.options.iter().map(String::as_str));
         let file_system = format!("{} ({})", outlook.fstype, options.join(","));
         let users = volume.users.as_deref().unwrap_or_default();
-        table.row([&name, &device, &file_system, &how(outlook, users, problem)]);
+        table.row([name, &device, &file_system, &how(outlook, users, problem)]);
     }
     table
 }
