@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_blockfs::fsgroup::{self, Order};
 
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let device = arguments.next();
     let device = device
-        .map(|path| Device::open(Path::new(&path)))
+        .map(|path| Device::open(Path::new(&path)).map(DeviceFacts::from))
         .transpose()?;
     let root = File::open(directory)?;
     let order = Order {

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use crate::probe::read_at;
+use crate::device::read_at;
 
 pub use table::Known;
 use table::{KNOWN, Place};

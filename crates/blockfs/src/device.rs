@@ -1,19 +1,22 @@
 //! A block device: which it is, which others it is the same as, whether somebody has it.
 
 mod aliases;
+mod facts;
 mod others;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::beneath;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, major, minor, open};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, retry_on_intr};
 
 pub use crate::{DeviceNumber, DiskSeq};
 pub use aliases::{Aliases, Identity};
+pub use facts::DeviceFacts;
 pub use others::{Neighbours, Revision};
 
 use crate::errno::{self, Name};
@@ -23,14 +26,15 @@ use crate::sys::loops::{LoopStatus, loop_status};
 /// Where the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
 
-/// A block device, found once: later calls act on what was found, whatever becomes of the path.
-#[derive(Debug)]
+/// A block device, found once: later calls act on what was found, whatever becomes of the path. Clones share the
+/// descriptor.
+#[derive(Debug, Clone)]
 pub struct Device {
     path: PathBuf,
     resolved: PathBuf,
     number: DeviceNumber,
     /// `O_PATH`: it holds the node, not the device, which stays free for others.
-    node: OwnedFd,
+    node: Arc<OwnedFd>,
 }
 
 /// Why something isn't a block device, or doesn't tell about itself.
@@ -172,7 +176,7 @@ impl Device {
             path: path.into(),
             resolved,
             number: DeviceNumber::new(major(stat.st_rdev), minor(stat.st_rdev)),
-            node,
+            node: Arc::new(node),
         })
     }
 
@@ -212,20 +216,6 @@ impl Device {
         self.number
     }
 
-    /// What this device is and what it lies on.
-    pub fn aliases(&self) -> Result<Aliases, DeviceError> {
-        Aliases::read(Path::new(SYSFS), shown_by, self.number)
-    }
-
-    /// Those of other devices that this one conflicts with; itself among them.
-    pub fn conflicting(
-        &self,
-        devices: Vec<DeviceNumber>,
-        neighbours: &Neighbours,
-    ) -> Result<Vec<DeviceNumber>, DeviceError> {
-        others::conflicting(&self.aliases()?, devices, neighbours)
-    }
-
     /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
     pub fn is_read_only(&self) -> Result<bool, DeviceError> {
         aliases::is_read_only(Path::new(SYSFS), self.number)
@@ -261,17 +251,6 @@ impl Device {
         aliases::has_holders(Path::new(SYSFS), self.number)
     }
 
-    /// Loop devices that show the same bytes: the kernel's exclusive claims know nothing of that, and
-    /// two file systems on them would destroy each other. Who has what lies on one has that one, too.
-    pub fn rivals(&self, neighbours: &Neighbours) -> Result<Vec<Self>, DeviceError> {
-        let own = self.aliases()?;
-        let mut loops = aliases::loops()?;
-        loops.retain(|number| !own.are_of(*number));
-        let rivals = others::conflicting(&own, loops, neighbours)?.into_iter();
-        let opened = rivals.filter_map(|number| Self::of_number(number).transpose());
-        opened.collect()
-    }
-
     /// The loop devices whose file has this name, wherever it is. None of their files is asked.
     pub(crate) fn loops_named(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
         let named = aliases::named(Path::new(SYSFS), aliases::loops()?, name)?.into_iter();
@@ -299,7 +278,7 @@ impl Device {
     /// Through the node, so that it is the device that was found.
     fn open_node(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rustix::io::retry_on_intr(|| open(own_fd_path(&self.node), flags, Mode::empty()))
+        retry_on_intr(|| open(own_fd_path(&self.node), flags, Mode::empty()))
     }
 }
 
@@ -324,19 +303,46 @@ fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
         Ok(None) | Err(DeviceError::Missing { .. } | DeviceError::Other { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let asked = match device.open_for_reading(OFlags::empty()) {
-        Ok(open) => loop_status(open).map_err(|errno| ("ioctl(LOOP_GET_STATUS64)", errno)),
+    let opened = device.open_for_reading(OFlags::empty());
+    shown_by_opened(&device, opened.as_ref().map_err(|errno| *errno))
+}
+
+/// The same of a device that was to be opened.
+fn shown_by_opened(
+    device: &Device,
+    opened: Result<&OwnedFd, Errno>,
+) -> Result<Option<LoopStatus>, DeviceError> {
+    let status = match opened {
+        Ok(opened) => loop_status(opened).map_err(|errno| ("ioctl(LOOP_GET_STATUS64)", errno)),
         Err(errno) => Err(("open", errno)),
     };
-    match asked {
+    match status {
         Ok(status) => Ok(Some(status)),
         // The others are the device's, or its file system's.
         Err((call, errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))) => {
-            let path = device.path;
+            let path = device.path.clone();
             Err(DeviceError::Call { path, call, errno })
         }
         Err(_) => Ok(None),
     }
+}
+
+/// Fills a buffer with what a device or an image has from an offset on, in bytes; false if it ends before.
+pub(crate) fn read_at(
+    device: impl AsFd,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> Result<bool, Errno> {
+    while !buffer.is_empty() {
+        match retry_on_intr(|| pread(device.as_fd(), &mut *buffer, offset))? {
+            0 => return Ok(false),
+            read => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Whether an absolute path has no other spelling without its links.

@@ -74,6 +74,13 @@ impl TryFrom<String> for DeviceNumber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSeq(u64);
 
+impl DiskSeq {
+    /// A number that the kernel told.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// A text that should have been a disk's number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} isn't a disk's number (decimal, of 64 bits)")]

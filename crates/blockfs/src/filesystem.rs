@@ -8,7 +8,7 @@ mod twin;
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, ioctl_blksszget, statx};
+use rustix::fs::{AtFlags, SeekFrom, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
@@ -16,7 +16,7 @@ pub use cause::Cause;
 pub use error::{Call, MountError, Refusal};
 
 use crate::contents;
-use crate::device::{Device, DeviceNumber};
+use crate::device::{Device, DeviceFacts, DeviceNumber};
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
 use cause::{Circumstances, Found};
@@ -26,7 +26,7 @@ use context::Context;
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// What it is on.
-    pub device: &'a Device,
+    pub device: &'a DeviceFacts,
     /// The file system's type; the caller has checked it against the allow list, since the name
     /// reaches the kernel's module loader.
     pub fstype: &'a str,
@@ -66,10 +66,12 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
     Ok(mount)
 }
 
-/// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. `device` has to stay
-/// open until then: the kernel drops the pages that it has read when the last descriptor is closed.
-pub fn read_ahead(fstype: &str, device: &OwnedFd) {
-    if ext::is_ext(fstype) {
+/// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. Opens the device, which
+/// has to stay open until then: the kernel drops the pages that it has read when the last descriptor is closed.
+pub fn read_ahead(fstype: &str, device: &DeviceFacts) {
+    if ext::is_ext(fstype)
+        && let Ok(device) = device.opened()
+    {
         ext::read_ahead(device);
     }
 }
@@ -100,7 +102,7 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
         .map_err(|errno| refuse(Call::Open, errno, Vec::new()))?;
 
     // The path without links: mountinfo shows it, and btrfs is told from others by it.
-    let source = request.device.resolved_path();
+    let source = request.device.device().resolved_path();
     context
         .set_string("source", source)
         .map_err(|errno| refuse(Call::Source, errno, context.log()))?;
@@ -189,7 +191,7 @@ fn refusal(
             read_only: request.options.read_only,
             options: &options.fs_options,
             found,
-            is_there: errno == Errno::NOENT && is_there(request.device),
+            is_there: errno == Errno::NOENT && is_there(request.device.device()),
             is_read_only_device: request.device.is_read_only().unwrap_or(false),
             page: rustix::param::page_size() as u64,
         },
@@ -204,17 +206,18 @@ fn refusal(
     }))
 }
 
-fn look_at(device: &Device) -> Found {
+fn look_at(device: &DeviceFacts) -> Found {
     let looked = || -> Result<Found, Errno> {
-        let open = device.open_for_reading(OFlags::empty())?;
-        let room = rustix::fs::seek(&open, SeekFrom::End(0))?;
-        Ok(match probe::probe(&open)? {
+        let opened = device.opened()?;
+        // Not the size that is remembered: the end of a device that shrank meanwhile is the cause.
+        let room = rustix::fs::seek(opened, SeekFrom::End(0))?;
+        Ok(match probe::probe(opened)? {
             Some(signature) => Found::A {
                 signature,
                 room,
-                logical: ioctl_blksszget(&open)?.into(),
+                logical: device.logical_block()?,
             },
-            None => Found::Other(contents::look(&open, room)?),
+            None => Found::Other(contents::look(opened, room)?),
         })
     };
     looked().unwrap_or(Found::Unknown)

@@ -32,7 +32,7 @@ use touch::Touched;
 use walk::{Observe, Walk};
 use worker::Worker;
 
-use crate::device::Device;
+use crate::device::DeviceFacts;
 
 /// How often the caller hears of a long walk (kubelet logs at this pace too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
@@ -170,7 +170,7 @@ pub struct Order<'a> {
     pub policy: FsGroupChangePolicy,
     /// What the file system is on, where it may be asked for all its inodes before any entry is
     /// looked at. That finds out sooner that there is nothing to do.
-    pub device: Option<&'a Device>,
+    pub device: Option<&'a DeviceFacts>,
     /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
     /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are
     /// found.

@@ -4,10 +4,9 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
-use rustix::fs::OFlags;
-use rustix::io::{Errno, pread, retry_on_intr};
+use rustix::io::Errno;
 
-use crate::device::Device;
+use crate::device::{DeviceFacts, read_at};
 
 /// A file system that is told apart from others by what is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,11 +120,11 @@ const SUPERBLOCKS: &[(u64, usize, Understand)] = &[
 
 /// Whether the device's file system can't be mounted read-write at all, because of its type or of a
 /// flag in its superblock. Reads the device.
-pub fn is_read_only_by_nature(device: &Device, fstype: &str) -> bool {
+pub fn is_read_only_by_nature(device: &DeviceFacts, fstype: &str) -> bool {
     if is_read_only_type(fstype) {
         return true;
     }
-    let found = device.open_for_reading(OFlags::empty()).and_then(probe);
+    let found = device.opened().and_then(probe);
     let found = found.ok().flatten();
     found.is_some_and(|found| found.demands.read_only)
 }
@@ -150,24 +149,6 @@ pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
         }
     }
     Ok(None)
-}
-
-/// Whether the buffer could be filled.
-pub(crate) fn read_at(
-    device: impl AsFd,
-    mut buffer: &mut [u8],
-    mut offset: u64,
-) -> Result<bool, Errno> {
-    while !buffer.is_empty() {
-        match retry_on_intr(|| pread(device.as_fd(), &mut *buffer, offset))? {
-            0 => return Ok(false),
-            read => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// `struct ext4_super_block` (Documentation/filesystems/ext4/super.rst). Whose it is is decided

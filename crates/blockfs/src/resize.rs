@@ -13,14 +13,12 @@ mod xfs;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::OFlags;
-
 pub use decide::Misfit;
 pub use error::ResizeError;
 pub use ext4::can_use_reserves;
 pub use limits::{Limits, NoSuchSize};
 
-use crate::device::Device;
+use crate::device::DeviceFacts;
 use crate::probe::{self, Signature};
 use decide::{Size, Step};
 
@@ -31,7 +29,7 @@ use decide::{Size, Step};
 /// to. The work is the kernel's, and goes on beside whoever writes.
 pub fn grow(
     root: &OwnedFd,
-    device: &Device,
+    device: &DeviceFacts,
     fstype: &str,
     limits: Limits,
 ) -> Result<u64, ResizeError> {
@@ -55,7 +53,7 @@ pub fn grow(
 
 /// Returns the size in bytes that [`grow`] would give a file system that isn't mounted yet, as far as
 /// its superblock tells. Fails if this process couldn't grow it.
-pub fn foresee(device: &Device, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
+pub fn foresee(device: &DeviceFacts, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
     let family = Family::of(device, fstype)?;
     // Where there is no such file system the mount will say so.
     let size = on_disk(device, fstype, family)?.unwrap_or(Size {
@@ -85,7 +83,7 @@ enum Family {
 }
 
 impl Family {
-    fn of(device: &Device, fstype: &str) -> Result<Self, ResizeError> {
+    fn of(device: &DeviceFacts, fstype: &str) -> Result<Self, ResizeError> {
         match fstype {
             // ext2 too, by ext4's driver.
             "ext2" | "ext3" | "ext4" => Ok(Self::Ext),
@@ -107,7 +105,7 @@ impl Family {
 /// one (resize2fs(8) reads it there too).
 fn size(
     root: &OwnedFd,
-    device: &Device,
+    device: &DeviceFacts,
     fstype: &str,
     family: Family,
 ) -> Result<Size, ResizeError> {
@@ -124,9 +122,13 @@ fn size(
 
 /// By the superblock; `None` where the device holds another file system, none, or one that makes no
 /// sense: a workload with the raw device can have written anything since the mount.
-fn on_disk(device: &Device, fstype: &str, family: Family) -> Result<Option<Size>, ResizeError> {
+fn on_disk(
+    device: &DeviceFacts,
+    fstype: &str,
+    family: Family,
+) -> Result<Option<Size>, ResizeError> {
     let found = device
-        .open_for_reading(OFlags::empty())
+        .opened()
         .and_then(probe::probe)
         .map_err(|errno| error::read_failed(device, errno))?;
     let Some(found) = found.filter(|found| found.kind.is_mounted_as(fstype)) else {
@@ -152,7 +154,7 @@ fn size_of(found: Signature, family: Family, most_blocks: u64) -> Option<Size> {
     })
 }
 
-fn misfit(device: &Device, misfit: Misfit) -> ResizeError {
+fn misfit(device: &DeviceFacts, misfit: Misfit) -> ResizeError {
     let device = device.path().to_owned();
     ResizeError::Limits { device, misfit }
 }

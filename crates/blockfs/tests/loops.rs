@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::{Device, Neighbours};
+use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
 use crust_blockfs::loops::{self, Attached, LoopError};
 use support::{Mounted, in_own_mount_namespace, run};
 
@@ -488,7 +488,7 @@ fn attached() -> Vec<PathBuf> {
 #[test]
 fn what_loop_devices_said_is_believed_for_a_moment_and_no_longer() {
     let (scene, elsewhere) = (Scene::new(), Scene::new());
-    let device = Device::open(&scene.losetup(&[])).unwrap();
+    let device = DeviceFacts::from(Device::open(&scene.losetup(&[])).unwrap());
     let rivals = |neighbours: &Neighbours| -> Vec<PathBuf> {
         let rivals = device.rivals(neighbours).unwrap();
         rivals.iter().map(|it| it.path().to_owned()).collect()

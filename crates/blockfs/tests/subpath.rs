@@ -297,7 +297,7 @@ fn a_detached_volume_takes_subpaths_and_a_read_only_one_says_why_not() {
         ("ro", Some("EROFS: doesn't exist, and the volume")),
     ] {
         let volume = instantiate(&Request {
-            device: &on.device(),
+            device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(&[option]).expect("the option is valid"),
             exclusive: true,

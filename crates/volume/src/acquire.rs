@@ -60,6 +60,9 @@ pub(super) fn acquire<T>(
         .state
         .lock(LockName::Device(device), context.deadline)?;
     let NewUser { user, before } = new;
+    // From here on the device can't become another disk, so that what is found out about it holds until the superblock
+    // has it. What can't be opened can't be mounted either, and the mount says why.
+    let _ = plan.device.opened();
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);

@@ -4,17 +4,14 @@
 //! (`losetup -D`, a disk that is taken away) its name and its number are soon another's, and the pod
 //! would have the data of another volume.
 
-use std::os::fd::OwnedFd;
-
 use crust_state::MountInfo;
-use rustix::fs::OFlags;
 
 use super::error::Cause;
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 
 /// Fails where it is another one. Nothing is compared where nobody wrote which it was (an entry of an
 /// earlier version, or of another writer), or the kernel doesn't tell which it is.
-pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
+pub(super) fn check(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     let Some(staged) = info.disk_seq else {
         return by_path(info, device);
     };
@@ -30,7 +27,7 @@ pub(super) fn check(info: &MountInfo, device: &Device) -> Result<(), Cause> {
 
 /// A device that was found by its number on a record is the one that was staged if the path says so as
 /// well: a number may be another disk's by now, where nobody has it mounted.
-fn by_path(info: &MountInfo, device: &Device) -> Result<(), Cause> {
+fn by_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     if device.path() == info.device {
         return Ok(());
     }
@@ -43,16 +40,4 @@ fn by_path(info: &MountInfo, device: &Device) -> Result<(), Cause> {
         now,
         then,
     })
-}
-
-/// The same, and the device can't be detached while the descriptor is open: a mount takes it by its name.
-pub(super) fn hold(info: &MountInfo, device: &Device) -> Result<Option<OwnedFd>, Cause> {
-    if info.disk_seq.is_none() {
-        check(info, device)?;
-        return Ok(None);
-    }
-    // What can't be opened can't be mounted either, and the mount says why.
-    let held = device.open_for_reading(OFlags::empty()).ok();
-    check(info, device)?;
-    Ok(held)
 }

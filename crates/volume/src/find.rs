@@ -11,7 +11,7 @@ use super::context::Context;
 use super::error::Code;
 use super::overview::Overview;
 use super::overviews;
-use crust_blockfs::device::{Device, Neighbours};
+use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
 
 /// What a volume is called by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +139,7 @@ fn of_device(all: &[Overview], number: DeviceNumber) -> Vec<usize> {
 /// Those of the devices that show the same; none where that can't be told.
 fn same_as(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
     let device = Device::of_number(number).ok().flatten();
+    let device = device.map(DeviceFacts::from);
     let same = device.and_then(|device| device.conflicting(devices, &Neighbours::default()).ok());
     same.unwrap_or_default()
 }

@@ -118,7 +118,7 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
 /// Whether the file system can't be mounted read-write at all. Reads the device.
 fn is_read_only_by_nature(look: &Look<'_>) -> bool {
     let device = Device::of_number(look.device).ok().flatten();
-    device.is_some_and(|device| probe::is_read_only_by_nature(&device, look.fstype))
+    device.is_some_and(|device| probe::is_read_only_by_nature(&device.into(), look.fstype))
 }
 
 /// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::error::Cause;
 use super::overview::{Overview, may_live, users};
 use super::stage::{devices_of, holder};
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::mountinfo;
 use crust_blockfs::origin::is_on;
 
@@ -119,10 +119,11 @@ fn block(context: &Context<'_>, overview: &Overview) -> Result<BlockDevice, Stri
         (None, Some(info)) => Device::open(&info.device).map_err(|error| error.to_string())?,
         (None, None) => return Err("its entry doesn't say".into()),
     };
+    let device = DeviceFacts::from(device);
     let told = || -> Result<BlockDevice, Cause> {
         Ok(BlockDevice {
             number: device.number(),
-            path: device.resolved_path().to_owned(),
+            path: device.device().resolved_path().to_owned(),
             disk_seq: device.disk_seq()?,
             size: device.size()?,
             is_read_only: device.is_read_only()?,
@@ -134,7 +135,7 @@ fn block(context: &Context<'_>, overview: &Overview) -> Result<BlockDevice, Stri
 
 fn owners(
     context: &Context<'_>,
-    device: &Device,
+    device: &DeviceFacts,
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
     let mut owners = Vec::new();
     let owned = context.state.owned_devices()?;

@@ -40,11 +40,8 @@ pub(super) fn make(
     record: &mut VolumeRecord,
 ) -> Result<OwnedFd, Cause> {
     let plan = wanted.plan;
-    // Until the superblock holds it.
-    let held = disk::hold(wanted.volume.info(), &plan.device)?;
-    if let Some(held) = &held {
-        filesystem::read_ahead(&plan.superblock.fstype, held);
-    }
+    disk::check(wanted.volume.info(), &plan.device)?;
+    filesystem::read_ahead(&plan.superblock.fstype, &plan.device);
     let exclusive = wanted.admission == Admission::First;
     if exclusive {
         unheld(context, plan)?;
@@ -117,13 +114,14 @@ pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Caus
 /// Who has the device, or one that shows the same.
 fn holder(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
     let path = |device: &Device| device.path().display().to_string();
-    if plan.device.in_use_exclusively()? {
-        let device = path(&plan.device);
+    let own = plan.device.device();
+    if own.in_use_exclusively()? {
+        let device = path(own);
         return Ok(Some(Cause::DeviceBusy { device }));
     }
     for rival in plan.device.rivals(context.neighbours)? {
         if rival.in_use_exclusively()? {
-            let (device, rival) = (path(&plan.device), path(&rival));
+            let (device, rival) = (path(own), path(&rival));
             return Ok(Some(Cause::RivalBusy { device, rival }));
         }
     }

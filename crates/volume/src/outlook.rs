@@ -183,5 +183,5 @@ fn access(
 fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
     let mounts = Table::own()?.select(|line| may_be_on(line, number))?;
-    Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.has_holders()?)
+    Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.device().has_holders()?)
 }

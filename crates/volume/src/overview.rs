@@ -8,7 +8,7 @@ use crust_state::{Life, MountInfo, TargetPath};
 
 use super::context::Context;
 use super::disk;
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 
 /// How a volume stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Overview {
     /// The device that nobody has.
     fn look_at_staged(&mut self) {
         let Ok(info) = &self.found.info else { return };
-        let Ok(device) = Device::open(&info.device) else {
+        let Ok(device) = Device::open(&info.device).map(DeviceFacts::from) else {
             return;
         };
         self.device = Some(device.number());

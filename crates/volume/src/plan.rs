@@ -12,7 +12,7 @@ use rustix::mount::MountAttrFlags;
 use super::acquire::live_record;
 use super::disk;
 use super::error::{Cause, VolumeError};
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::options::{self, MountOptions};
 use crust_blockfs::selinux;
 
@@ -20,7 +20,7 @@ use crust_blockfs::selinux;
 /// there.
 #[derive(Debug)]
 pub(super) struct MountPlan {
-    pub(super) device: Device,
+    pub(super) device: DeviceFacts,
     pub(super) options: MountOptions,
     pub(super) superblock: Superblock,
     /// The access mode forbids a second pod.
@@ -46,6 +46,7 @@ impl MountPlan {
             Some(number) => Device::of_number(number)?.ok_or(Cause::DeviceGone(number))?,
             None => Device::open(&info.device)?,
         };
+        let device = DeviceFacts::from(device);
         // Such a device has no other superblock. A pod that means to write is refused by the kernel.
         options.read_only |= info.read_only && in_use.is_none() && device.is_read_only()?;
         let read_only = info.read_only || options.read_only;

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::mounted::{self, Mounted};
 use super::plan::MountPlan;
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::filesystem::{self, Request};
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::resize;
@@ -69,6 +69,7 @@ fn in_use(
         return Err(Cause::ReadOnly);
     }
     let device = Device::of_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
+    let device = DeviceFacts::from(device);
     let _device = context
         .state
         .lock(LockName::Device(record.device), context.deadline)?;
@@ -132,7 +133,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
 
 /// Another mount of the superblock, attached nowhere: those of pods that only read can't be written
 /// to, and the kernel grows a file system through one that can.
-fn own_mount(record: &VolumeRecord, device: &Device) -> Result<OwnedFd, Cause> {
+fn own_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cause> {
     let present = &record.superblock;
     let options = present.options.iter().map(|option| FsOption::of(option));
     let options = MountOptions {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::errno::{self, Name};
 use crust_blockfs::filesystem::{self, Request};
 use crust_blockfs::fsgroup::{self, FsGroupError, Order};
@@ -103,13 +103,14 @@ pub(crate) fn mount(
     let place = directory(target)?;
     // Another pod of the node may have it mounted, and be at work in it.
     let is_shared = device.in_use_exclusively().unwrap_or(true);
-    let detached = instantiate(device, mount, &options)?;
+    let device = DeviceFacts::from(device.clone());
+    let detached = instantiate(&device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
     if let Some(group) = mount.group.filter(|_| is_written) {
         let order = Order {
             group,
             policy: mount.change_policy.unwrap_or_default(),
-            device: Some(device),
+            device: Some(&device),
             live: is_shared,
         };
         fsgroup::apply(
@@ -130,14 +131,14 @@ pub(crate) fn mount(
 }
 
 /// A volume's file system, mounted nowhere, as it is to be written to.
-pub(crate) fn detached(device: &Device, mount: &Mount) -> Result<OwnedFd, MountsError> {
+pub(crate) fn detached(device: &DeviceFacts, mount: &Mount) -> Result<OwnedFd, MountsError> {
     let mut options = options::parse(&mount.options)?;
     options.read_only = false;
     instantiate(device, mount, &options)
 }
 
 fn instantiate(
-    device: &Device,
+    device: &DeviceFacts,
     mount: &Mount,
     options: &MountOptions,
 ) -> Result<OwnedFd, MountsError> {

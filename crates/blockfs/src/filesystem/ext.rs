@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, fadvise};
 
 use super::{MountError, Request};
+use crate::device::read_at;
 use crate::errno::Name;
 use crate::options::{FsOption, MountOptions};
-use crate::probe;
 
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
@@ -80,12 +80,12 @@ fn read(request: &Request<'_>, options: &MountOptions) -> Result<Vec<Superblock>
         offset,
         why,
     };
-    let device = request.device.open_for_reading(OFlags::empty());
+    let device = request.device.opened();
     let device = device.map_err(|errno| unchecked(DEFAULT, format!("open: {}", Name(errno))))?;
     let mut superblocks = Vec::new();
     for offset in offsets(options) {
         let mut superblock = Superblock([0; LENGTH]);
-        let is_whole = probe::read_at(&device, &mut superblock.0, offset)
+        let is_whole = read_at(device, &mut superblock.0, offset)
             .map_err(|errno| unchecked(offset, format!("read: {}", Name(errno))))?;
         if is_whole && superblock.is_ext() {
             superblocks.push(superblock);

@@ -6,11 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bounded::{self, KERNELS_WORD};
-use rustix::fs::OFlags;
 
 use super::error::{MountError, Refusal};
 use super::{Cause, Request};
-use crate::device::{Device, DeviceNumber};
+use crate::device::{DeviceFacts, DeviceNumber};
 use crate::options::{FsOption, MountOptions};
 use crate::probe::{self, Kind, Signature};
 
@@ -48,7 +47,7 @@ pub(super) fn with_no_uuid(
 /// more than this device. To be asked before the mount, which would otherwise have written to the
 /// clone, and after it, since two may be mounted at once: from Linux 6.7 on the second gets a
 /// temporary id, before that the kernel refuses it.
-pub(super) fn check_btrfs(device: &Device) -> Result<(), MountError> {
+pub(super) fn check_btrfs(device: &DeviceFacts) -> Result<(), MountError> {
     // What isn't a btrfs is told by the mount's own error.
     let Some(signature) = look_at(device).filter(|found| found.kind == Kind::Btrfs) else {
         return Ok(());
@@ -74,9 +73,8 @@ pub(super) fn check_btrfs(device: &Device) -> Result<(), MountError> {
     }
 }
 
-fn look_at(device: &Device) -> Option<Signature> {
-    let device = device.open_for_reading(OFlags::empty());
-    device.and_then(probe::probe).ok().flatten()
+fn look_at(device: &DeviceFacts) -> Option<Signature> {
+    device.opened().and_then(probe::probe).ok().flatten()
 }
 
 /// A mounted btrfs.

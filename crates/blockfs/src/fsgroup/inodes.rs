@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FsWord, fstat, fstatfs};
 
 use super::change::{self, Standing};
-use crate::device::Device;
+use crate::device::DeviceFacts;
 
 /// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
 const EXT: FsWord = 0xef53;
@@ -25,7 +25,7 @@ const XFS: FsWord = 0x5846_5342;
 /// `root` is any directory of the file system, open for reading, and `device` the one it is on.
 pub(super) fn all_right(
     root: BorrowedFd<'_>,
-    device: &Device,
+    device: &DeviceFacts,
     group: u32,
     mut goes_on: impl FnMut() -> bool,
 ) -> Option<u64> {

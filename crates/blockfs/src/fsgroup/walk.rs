@@ -17,7 +17,7 @@ use super::directory::{Directory, Open};
 use super::met::{Met, TooOften};
 use super::touch::{self, Failure, Look, Modes, Touched};
 use super::{Counts, FsGroupError, inodes};
-use crate::device::Device;
+use crate::device::DeviceFacts;
 
 /// So many of the entries that can't be changed are named in the log.
 const NAMED: u64 = 10;
@@ -140,7 +140,7 @@ impl Walk {
 
     /// How many inodes there are, where the file system knows each of them to be right. Who says meanwhile
     /// that it isn't to go on says it again to the walk.
-    pub(super) fn all_right(&self, device: &Device, observe: Observe<'_>) -> Option<u64> {
+    pub(super) fn all_right(&self, device: &DeviceFacts, observe: Observe<'_>) -> Option<u64> {
         let root = self.root.descriptor.as_fd();
         let goes_on = || observe(&Counts::default()).is_continue();
         inodes::all_right(root, device, self.group, goes_on)

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::decide::Size;
 use super::error::{ResizeError, ioctl, refusal};
-use crate::device::Device;
+use crate::device::DeviceFacts;
 use crate::sys::growth;
 
 /// The kernel resizes no device to less (`btrfs_ioctl_resize`).
@@ -14,12 +14,12 @@ pub(super) const LEAST: u64 = 256 << 20;
 const SEVERAL: &str = "it is on several devices; hint: grow it with `btrfs filesystem resize`";
 
 /// Of a mounted one.
-pub(super) fn size(root: &OwnedFd, device: &Device) -> Result<Size, ResizeError> {
+pub(super) fn size(root: &OwnedFd, device: &DeviceFacts) -> Result<Size, ResizeError> {
     let (_, size) = only_device(root, device)?;
     Ok(size)
 }
 
-fn only_device(root: &OwnedFd, device: &Device) -> Result<(u64, Size), ResizeError> {
+fn only_device(root: &OwnedFd, device: &DeviceFacts) -> Result<(u64, Size), ResizeError> {
     let failed = |name: &str| {
         let call = ioctl(device, name);
         move |errno| ResizeError::Call { call, errno }
@@ -41,7 +41,7 @@ fn only_device(root: &OwnedFd, device: &Device) -> Result<(u64, Size), ResizeErr
 }
 
 /// The error of one that isn't on this device alone.
-pub(super) fn several(device: &Device) -> ResizeError {
+pub(super) fn several(device: &DeviceFacts) -> ResizeError {
     ResizeError::Unsupported {
         device: device.path().to_owned(),
         fstype: "btrfs".to_owned(),
@@ -49,7 +49,7 @@ pub(super) fn several(device: &Device) -> ResizeError {
     }
 }
 
-pub(super) fn grow(root: &OwnedFd, device: &Device, bytes: u64) -> Result<(), ResizeError> {
+pub(super) fn grow(root: &OwnedFd, device: &DeviceFacts, bytes: u64) -> Result<(), ResizeError> {
     let (id, _) = only_device(root, device)?;
     let what = format!("{id}:{bytes}");
     growth::btrfs_resize(root, &what).map_err(|errno| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::Misfit;
-use crate::device::{Device, DeviceError};
+use crate::device::{DeviceError, DeviceFacts};
 use crate::errno::Name;
 
 /// Why a file system has not been grown. The caller knows the volume.
@@ -53,12 +53,12 @@ pub enum ResizeError {
 }
 
 /// An ioctl on a device's file system, for the sentence.
-pub(super) fn ioctl(device: &Device, name: impl std::fmt::Display) -> String {
+pub(super) fn ioctl(device: &DeviceFacts, name: impl std::fmt::Display) -> String {
     format!("ioctl({}, {name})", device.path().display())
 }
 
 /// The device can't be read.
-pub(super) fn read_failed(device: &Device, errno: Errno) -> ResizeError {
+pub(super) fn read_failed(device: &DeviceFacts, errno: Errno) -> ResizeError {
     let call = format!("read({})", device.path().display());
     ResizeError::Call { call, errno }
 }

@@ -4,13 +4,11 @@ use std::os::fd::OwnedFd;
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::decide::Size;
 use super::error::{ResizeError, ioctl, read_failed, refusal};
-use crate::device::Device;
-use crate::probe;
+use crate::device::{DeviceFacts, read_at};
 use crate::sys::growth;
 
 /// Where the superblock is (`Documentation/filesystems/ext4/super.rst`), and how much of it is
@@ -33,11 +31,11 @@ struct Features {
 }
 
 impl Features {
-    fn read(device: &Device) -> Result<Self, ResizeError> {
+    fn read(device: &DeviceFacts) -> Result<Self, ResizeError> {
         let mut bytes = [0; LENGTH];
         device
-            .open_for_reading(OFlags::empty())
-            .and_then(|opened| probe::read_at(opened, &mut bytes, AT))
+            .opened()
+            .and_then(|opened| read_at(opened, &mut bytes, AT))
             .map_err(|errno| read_failed(device, errno))?;
         Ok(Self::parse(&bytes))
     }
@@ -73,7 +71,7 @@ impl Features {
 }
 
 /// How many blocks it can have. Fails where it can't grow while it is mounted.
-pub(super) fn check(device: &Device, fstype: &str) -> Result<u64, ResizeError> {
+pub(super) fn check(device: &DeviceFacts, fstype: &str) -> Result<u64, ResizeError> {
     let features = Features::read(device)?;
     match features.rigid() {
         None if features.incompat & INCOMPAT_64BIT == 0 => Ok(u32::MAX.into()),
@@ -88,7 +86,7 @@ pub(super) fn check(device: &Device, fstype: &str) -> Result<u64, ResizeError> {
 
 pub(super) fn grow(
     root: &OwnedFd,
-    device: &Device,
+    device: &DeviceFacts,
     size: Size,
     bytes: u64,
 ) -> Result<(), ResizeError> {
@@ -110,7 +108,7 @@ pub fn can_use_reserves() -> Result<bool, CapsError> {
 }
 
 /// Fails where the kernel wouldn't let this process grow it (`ext4_resize_begin`).
-pub(super) fn check_allowed(device: &Device, blocks: u64) -> Result<(), ResizeError> {
+pub(super) fn check_allowed(device: &DeviceFacts, blocks: u64) -> Result<(), ResizeError> {
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
     // What can't be asked is left to the kernel.
     let may = can_use_reserves().unwrap_or(true);
@@ -120,12 +118,12 @@ pub(super) fn check_allowed(device: &Device, blocks: u64) -> Result<(), ResizeEr
     Ok(())
 }
 
-fn call(device: &Device, blocks: u64) -> String {
+fn call(device: &DeviceFacts, blocks: u64) -> String {
     ioctl(device, format_args!("EXT4_IOC_RESIZE_FS, {blocks}"))
 }
 
 /// The two reasons for EPERM.
-fn not_permitted(device: &Device, blocks: u64, has_errors: bool) -> ResizeError {
+fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> ResizeError {
     let reason = if has_errors {
         "ext4 doesn't grow with errors in it; hint: end what uses the volume, run e2fsck on the \
          device, and resize it again"

@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 
 use super::decide::Size;
 use super::error::{ResizeError, ioctl, refusal};
-use crate::device::Device;
+use crate::device::DeviceFacts;
 use crate::sys::growth;
 
 /// Of a mounted one.
-pub(super) fn size(root: &OwnedFd, device: &Device) -> Result<Size, ResizeError> {
+pub(super) fn size(root: &OwnedFd, device: &DeviceFacts) -> Result<Size, ResizeError> {
     let geometry = growth::xfs_geometry(root).map_err(|errno| {
         let call = ioctl(device, "XFS_IOC_FSGEOMETRY");
         ResizeError::Call { call, errno }
@@ -27,7 +27,7 @@ pub(super) fn size(root: &OwnedFd, device: &Device) -> Result<Size, ResizeError>
 /// one.
 pub(super) fn grow(
     root: &OwnedFd,
-    device: &Device,
+    device: &DeviceFacts,
     size: Size,
     bytes: u64,
 ) -> Result<(), ResizeError> {

@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::DeviceNumber;
+use crate::{DeviceNumber, DiskSeq};
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, ioctl, opcode};
+use rustix::ioctl::{Direction, Opcode, ioctl, opcode};
 
-use super::{Plain, Request};
+use super::{Plain, Request, request};
 
 /// `LOOP_GET_STATUS64`. Opcodes of loop devices are from before these had a size.
 const GET_STATUS: Opcode = opcode::none(b'L', 5);
@@ -24,6 +24,8 @@ const CONFIGURE: Opcode = opcode::none(b'L', 10);
 const GET_FREE: Opcode = opcode::none(b'L', 0x82);
 /// `BLKROSET`
 const SET_READ_ONLY: Opcode = opcode::none(0x12, 93);
+/// `BLKROGET`
+const GET_READ_ONLY: Opcode = opcode::none(0x12, 94);
 
 /// `LO_FLAGS_READ_ONLY`
 pub(crate) const READ_ONLY: u32 = 1;
@@ -188,10 +190,25 @@ pub(crate) fn set_read_only(device: impl AsFd, read_only: bool) -> Result<(), Er
     Ok(())
 }
 
+/// `BLKROGET`, of any block device: whether it refuses writes.
+pub(crate) fn is_read_only(device: impl AsFd) -> Result<bool, Errno> {
+    let mut is_read_only: i32 = 0;
+    call(device, GET_READ_ONLY, &mut is_read_only)?;
+    Ok(is_read_only != 0)
+}
+
+/// `BLKGETDISKSEQ` (Linux 5.15), of any block device: a partition's is its disk's.
+pub(crate) fn disk_seq(device: impl AsFd) -> Result<DiskSeq, Errno> {
+    let mut number: u64 = 0;
+    request(device, Direction::Read, 0x12, 128, &mut number)?;
+    Ok(DiskSeq::new(number))
+}
+
 /// An ioctl of this room: what is read and written is what its constant says there.
 fn call<T: Plain>(device: impl AsFd, opcode: Opcode, argument: &mut T) -> Result<i32, Errno> {
     // SAFETY: the opcodes of this module, and only they come here, are for a `struct loop_info64`
-    // (GET_STATUS, SET_STATUS), a `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY), or
+    // (GET_STATUS, SET_STATUS), a `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY,
+    // GET_READ_ONLY), or
     // nothing (the others), and each function above passes that. Any bytes make a `T` (`Plain`).
     // To other devices the numbers mean nothing (ENOTTY). `device` is open for the length of the call.
     unsafe { ioctl(device, Request { opcode, argument }) }

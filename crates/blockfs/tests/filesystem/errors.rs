@@ -247,7 +247,7 @@ fn a_node_that_goes_after_it_was_found_is_a_device_that_is_gone() {
             std::fs::write(&node, contents).expect("a file takes its place");
         }
         let result = instantiate(&Request {
-            device: &device,
+            device: &device.into(),
             fstype: "ext4",
             options: &options,
             exclusive: true,
@@ -276,7 +276,7 @@ fn a_node_that_becomes_another_device_is_not_taken_for_the_first() {
     copy(&other);
     let options = options::parse(&["rw"]).expect("the options are valid");
     let error = instantiate(&Request {
-        device: &device,
+        device: &device.into(),
         fstype: "ext4",
         options: &options,
         exclusive: true,

@@ -24,7 +24,7 @@ use support::{Image, Loop, wait_until_free};
 fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
     let options = options::parse(list).expect("the options are valid");
     instantiate(&Request {
-        device: &on.device(),
+        device: &on.facts(),
         fstype,
         options: &options,
         exclusive,
@@ -117,9 +117,10 @@ fn the_other_file_systems_mount_as_well_and_no_device_is_scanned_before() {
 fn two_loop_devices_on_one_file_are_aliases_and_two_files_are_not() {
     let (image, other) = (Image::blank(16), Image::blank(16));
     let (first, second, other) = (image.attach(), image.attach(), other.attach());
-    let aliases = |on: &Loop| on.device().aliases().expect("sysfs is complete");
-    assert!(aliases(&first).conflicts_with(&aliases(&second)));
-    assert!(!aliases(&first).conflicts_with(&aliases(&other)));
+    let facts = [&first, &second, &other].map(Loop::facts);
+    let aliases = [0, 1, 2].map(|index| facts[index].aliases().expect("sysfs is complete"));
+    assert!(aliases[0].conflicts_with(aliases[1]));
+    assert!(!aliases[0].conflicts_with(aliases[2]));
 }
 
 #[test]

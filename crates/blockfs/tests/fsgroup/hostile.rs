@@ -82,7 +82,7 @@ fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
         .arg(image.path()));
     let on = image.attach();
     let volume = instantiate(&Request {
-        device: &on.device(),
+        device: &on.facts(),
         fstype: "ext4",
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,
@@ -159,7 +159,7 @@ fn while_another_pod_renames(fstype: &str) {
     let image = Image::made(fstype, &[]);
     let on = image.attach();
     let volume = instantiate(&Request {
-        device: &on.device(),
+        device: &on.facts(),
         fstype,
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,

@@ -68,7 +68,7 @@ impl Volume {
     }
 
     fn try_apply(&self, on: &Loop, deadline: Deadline) -> Result<Outcome, FsGroupError> {
-        let device = on.device();
+        let device = on.facts();
         let order = Order {
             device: Some(&device),
             ..order(GROUP, crust_blockfs::fsgroup::FsGroupChangePolicy::Always)

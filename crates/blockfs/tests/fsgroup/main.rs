@@ -349,7 +349,7 @@ fn a_detached_mount_takes_it_through_its_path_descriptor_and_a_read_only_one_sta
     let on = image.attach();
     let mount = |list: &[&str]| {
         instantiate(&Request {
-            device: &on.device(),
+            device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(list).expect("the options are valid"),
             exclusive: true,

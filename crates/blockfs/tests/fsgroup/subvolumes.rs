@@ -27,7 +27,7 @@ impl Volume {
         let image = Image::made("btrfs", &[]);
         let on = image.attach();
         let mount = instantiate(&Request {
-            device: &on.device(),
+            device: &on.facts(),
             fstype: "btrfs",
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive: true,
@@ -163,7 +163,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
     let snapshot = [volume.at("outer"), volume.at("snapshot")];
     btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
     let subvolume = instantiate(&Request {
-        device: &volume.on.device(),
+        device: &volume.on.facts(),
         fstype: "btrfs",
         options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
         exclusive: false,
@@ -177,7 +177,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
     let on = image.attach();
     let mount = |exclusive| {
         let mounted = instantiate(&Request {
-            device: &on.device(),
+            device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive,

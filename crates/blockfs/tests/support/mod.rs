@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::mountinfo::Mount;
 use rustix::mount::{MoveMountFlags, move_mount};
 
@@ -96,6 +96,10 @@ impl Loop {
 
     pub fn device(&self) -> Device {
         Device::open(&self.path).expect("a loop device is a block device")
+    }
+
+    pub fn facts(&self) -> DeviceFacts {
+        self.device().into()
     }
 }
 

@@ -94,7 +94,7 @@ impl Volume {
     /// Mounted nowhere.
     fn mount(&self, fstype: Fstype) -> OwnedFd {
         let request = Request {
-            device: &self.device,
+            device: &self.device.clone().into(),
             fstype: &fstype.to_string(),
             options: &options::parse(&[] as &[&str]).unwrap(),
             exclusive: true,

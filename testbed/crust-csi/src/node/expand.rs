@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crust_blockfs::device::Device;
+use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::resize;
 use crust_blockfs::resize::Limits;
 use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
@@ -101,7 +101,7 @@ impl Driver {
             return grow_detached(id, device, mount);
         }
         let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
-        grow(id, &root, device, mount)
+        grow(id, &root, &device.clone().into(), mount)
     }
 }
 
@@ -118,11 +118,12 @@ fn read_only(id: &str) -> Refusal {
 
 /// Grows a file system through a mount that is attached nowhere.
 fn grow_detached(id: &str, device: &Device, mount: &Mount) -> Result<(), Refusal> {
-    let detached = mounts::detached(device, mount).map_err(Refusal::node(id))?;
-    grow(id, &detached, device, mount)
+    let device = DeviceFacts::from(device.clone());
+    let detached = mounts::detached(&device, mount).map_err(Refusal::node(id))?;
+    grow(id, &detached, &device, mount)
 }
 
-fn grow(id: &str, root: &OwnedFd, device: &Device, mount: &Mount) -> Result<(), Refusal> {
+fn grow(id: &str, root: &OwnedFd, device: &DeviceFacts, mount: &Mount) -> Result<(), Refusal> {
     let root = mounts::readable(root, device.path()).map_err(Refusal::node(id))?;
     // Limits are the volume's, and were looked at: a file system is a little smaller.
     let all = Limits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;

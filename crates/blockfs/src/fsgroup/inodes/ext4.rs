@@ -5,13 +5,12 @@ mod layout;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{OFlags, StatFs, fstat};
+use rustix::fs::{StatFs, fstat};
 use rustix::io::Errno;
 
 use self::layout::{Bitmap, Group, Layout, SUPERBLOCK, SUPERBLOCK_AT};
-use crate::device::Device;
+use crate::device::{DeviceFacts, read_at};
 use crate::fsgroup::change::Standing;
-use crate::probe;
 
 /// Of a table that is read at once, in bytes.
 const PIECE: usize = 256 << 10;
@@ -25,12 +24,12 @@ const INODES_A_BITMAP: u64 = 16;
 pub(super) fn all(
     root: BorrowedFd<'_>,
     whole: &StatFs,
-    device: &Device,
+    device: &DeviceFacts,
     is_right: impl Fn(u64, Standing) -> bool,
     mut goes_on: impl FnMut() -> bool,
 ) -> Option<u64> {
-    let tables = device.open_for_reading(OFlags::empty()).ok()?;
-    let mut tables = Tables::new(tables).filter(|tables| is_of(root, &tables.device))?;
+    let tables = Tables::new(device.opened().ok()?);
+    let mut tables = tables.filter(|tables| is_of(root, tables.device))?;
     let layout = &tables.layout;
     // Tables that lie on each other, or on a device's holes, would be long to read.
     let has_room = layout.table_bytes() <= device.size().ok()?;
@@ -59,16 +58,16 @@ type Visit<'a> = &'a mut dyn FnMut(u64, Standing) -> bool;
 /// Is asked before each read.
 type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
-struct Tables {
-    device: OwnedFd,
+struct Tables<'d> {
+    device: &'d OwnedFd,
     layout: Layout,
     piece: Vec<u8>,
 }
 
-impl Tables {
-    fn new(device: OwnedFd) -> Option<Self> {
+impl<'d> Tables<'d> {
+    fn new(device: &'d OwnedFd) -> Option<Self> {
         let mut superblock = [0; SUPERBLOCK];
-        read(&device, &mut superblock, SUPERBLOCK_AT)?;
+        read(device, &mut superblock, SUPERBLOCK_AT)?;
         Some(Self {
             layout: Layout::parse(&superblock)?,
             piece: vec![0; PIECE],
@@ -86,12 +85,12 @@ impl Tables {
             goes_on().then_some(())?;
             let (block, at) = self.layout.descriptor(index);
             if at == 0 {
-                read(&self.device, &mut descriptors, block)?;
+                read(self.device, &mut descriptors, block)?;
             }
             let group = self.layout.group(&descriptors[at..])?;
             let Some(place) = group.bitmap else { continue };
             bitmaps = bitmaps.checked_sub(1)?;
-            read(&self.device, bitmap.bytes(), place)?;
+            read(self.device, bitmap.bytes(), place)?;
             left = left.checked_sub(bitmap.used())?;
             self.group(index, &group, &bitmap, visit, goes_on)?;
         }
@@ -111,7 +110,7 @@ impl Tables {
         while let Some(run) = bitmap.run(from, PIECE / size) {
             goes_on().then_some(())?;
             let piece = &mut self.piece[..run.len() * size];
-            read(&self.device, piece, self.layout.inode_at(group, run.start)?)?;
+            read(self.device, piece, self.layout.inode_at(group, run.start)?)?;
             for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
                 let number = self.layout.number(index, place);
                 let counts = bitmap.has(place) && self.layout.counts(number);
@@ -126,7 +125,7 @@ impl Tables {
 }
 
 fn read(device: &OwnedFd, bytes: &mut [u8], at: u64) -> Option<()> {
-    match probe::read_at(device, bytes, at) {
+    match read_at(device, bytes, at) {
         Ok(true) => Some(()),
         Ok(false) | Err(Errno { .. }) => None,
     }
@@ -166,7 +165,7 @@ mod tests {
             inodes.push(number);
             true
         };
-        Tables::new(opened(image))?.all(used, visit, &mut || true)?;
+        Tables::new(&opened(image))?.all(used, visit, &mut || true)?;
         Some(inodes)
     }
 
@@ -203,7 +202,8 @@ mod tests {
         let image = image();
         for (visits, asks) in [(0, 9), (1, 9), (9, 0), (9, 1)] {
             let (mut visited, mut asked) = (0, 0);
-            let mut tables = Tables::new(opened(&image)).expect("they are understood");
+            let opened = opened(&image);
+            let mut tables = Tables::new(&opened).expect("they are understood");
             let visit = &mut |_, _| {
                 visited += 1;
                 visited <= visits
@@ -221,7 +221,7 @@ mod tests {
         const GROUPS: u32 = 0x1000;
         let mut image = image();
         image[BLOCK..][..4].copy_from_slice(&(GROUPS * 64).to_le_bytes());
-        let layout = Tables::new(opened(&image))
+        let layout = Tables::new(&opened(&image))
             .expect("it is understood")
             .layout;
         // Each has the one behind all, where nothing is used.
@@ -241,7 +241,8 @@ mod tests {
                 asked += 1;
                 true
             };
-            let mut tables = Tables::new(opened(&image)).expect("it is understood");
+            let opened = opened(&image);
+            let mut tables = Tables::new(&opened).expect("it is understood");
             let all = tables.all(used, &mut |_, _| true, goes_on);
             assert_eq!((all, asked), (None, groups), "{used}");
         }
@@ -264,7 +265,7 @@ mod tests {
             for (at, byte) in bytes {
                 image[at] = byte;
             }
-            understood.update(|before| before + u32::from(Tables::new(opened(&image)).is_some()));
+            understood.update(|before| before + u32::from(Tables::new(&opened(&image)).is_some()));
             if let Some(inodes) = inodes(&image, used) {
                 prop_assert!(inodes.len() as u64 <= used);
                 prop_assert!(inodes.is_sorted_by(|one, other| one < other));

@@ -1,0 +1,160 @@
+//! A device with what was found out about it.
+
+use std::cell::OnceCell;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{OFlags, SeekFrom, ioctl_blksszget, seek};
+use rustix::io::Errno;
+
+use super::{
+    Aliases, Device, DeviceError, DeviceNumber, DiskSeq, Neighbours, SYSFS, aliases, others,
+    shown_by, shown_by_opened,
+};
+use crate::sys::loops;
+
+/// A device that is about to be mounted, from the moment its volume is claimed until the mount is there. Each fact is
+/// asked for when it is first needed, and once: size, logical block, disk sequence number, aliases.
+///
+/// While the device is [held open](Self::opened) the facts come from its descriptor, so that they can't be another
+/// disk's. Until then they come from sysfs, which never waits for the device.
+///
+/// A fact that couldn't be found out is asked for again the next time.
+#[derive(Debug)]
+pub struct DeviceFacts {
+    device: Device,
+    opened: OnceCell<OwnedFd>,
+    size: OnceCell<u64>,
+    sector: OnceCell<u64>,
+    is_read_only: OnceCell<bool>,
+    disk_seq: OnceCell<Option<DiskSeq>>,
+    aliases: OnceCell<Aliases>,
+}
+
+impl From<Device> for DeviceFacts {
+    fn from(device: Device) -> Self {
+        Self {
+            device,
+            opened: OnceCell::new(),
+            size: OnceCell::new(),
+            sector: OnceCell::new(),
+            is_read_only: OnceCell::new(),
+            disk_seq: OnceCell::new(),
+            aliases: OnceCell::new(),
+        }
+    }
+}
+
+/// Returns what is known, or else asks and remembers the answer.
+fn known<T, E>(cell: &OnceCell<T>, ask: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    if let Some(known) = cell.get() {
+        return Ok(known);
+    }
+    let answer = ask()?;
+    Ok(cell.get_or_init(|| answer))
+}
+
+impl DeviceFacts {
+    /// The device itself.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The device's path, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    /// Major and minor number.
+    #[must_use]
+    pub fn number(&self) -> DeviceNumber {
+        self.device.number()
+    }
+
+    /// Opens the device for reading and holds it open as long as this value lives: it can't be detached meanwhile, and
+    /// what the kernel has read of it stays in memory.
+    pub fn opened(&self) -> Result<&OwnedFd, Errno> {
+        known(&self.opened, || {
+            self.device.open_for_reading(OFlags::empty())
+        })
+    }
+
+    /// Returns how many bytes the device has.
+    pub fn size(&self) -> Result<u64, DeviceError> {
+        known(&self.size, || {
+            let from_device = |device| seek(device, SeekFrom::End(0)).ok();
+            let size = self.opened.get().and_then(from_device);
+            size.map_or_else(|| self.device.size(), Ok)
+        })
+        .copied()
+    }
+
+    /// Returns the size of the device's logical blocks in bytes. Opens the device.
+    pub(crate) fn logical_block(&self) -> Result<u64, Errno> {
+        known(&self.sector, || {
+            ioctl_blksszget(self.opened()?).map(u64::from)
+        })
+        .copied()
+    }
+
+    /// Returns true if the device refuses writes (`blockdev --setro`, `losetup --read-only`).
+    pub fn is_read_only(&self) -> Result<bool, DeviceError> {
+        known(&self.is_read_only, || {
+            let from_device = |device| loops::is_read_only(device).ok();
+            let is_read_only = self.opened.get().and_then(from_device);
+            is_read_only.map_or_else(|| self.device.is_read_only(), Ok)
+        })
+        .copied()
+    }
+
+    /// Returns which disk the device is among all that the kernel ever made; see [`Device::disk_seq`].
+    ///
+    /// What sysfs said before the device was held open isn't taken for what it is now.
+    pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
+        let Some(device) = self.opened.get() else {
+            return self.device.disk_seq();
+        };
+        known(&self.disk_seq, || match loops::disk_seq(device) {
+            Ok(number) => Ok(Some(number)),
+            // Before Linux 5.15.
+            Err(_) => self.device.disk_seq(),
+        })
+        .copied()
+    }
+
+    /// Returns what this device is and what it lies on.
+    pub fn aliases(&self) -> Result<&Aliases, DeviceError> {
+        known(&self.aliases, || {
+            let ask = |number| {
+                if number == self.number() {
+                    shown_by_opened(&self.device, self.opened())
+                } else {
+                    shown_by(number)
+                }
+            };
+            Aliases::read(Path::new(SYSFS), ask, self.number())
+        })
+    }
+
+    /// Returns those of other devices that this one conflicts with; itself among them.
+    pub fn conflicting(
+        &self,
+        devices: Vec<DeviceNumber>,
+        neighbours: &Neighbours,
+    ) -> Result<Vec<DeviceNumber>, DeviceError> {
+        others::conflicting(self.aliases()?, devices, neighbours)
+    }
+
+    /// Returns the loop devices that show the same bytes: the kernel's exclusive claims know nothing of that, and
+    /// two file systems on them would destroy each other. Whoever holds what lies on one holds that one, too.
+    pub fn rivals(&self, neighbours: &Neighbours) -> Result<Vec<Device>, DeviceError> {
+        let own = self.aliases()?;
+        let mut loops = aliases::loops()?;
+        loops.retain(|number| !own.are_of(*number));
+        let rivals = others::conflicting(own, loops, neighbours)?.into_iter();
+        let opened = rivals.filter_map(|number| Device::of_number(number).transpose());
+        opened.collect()
+    }
+}
